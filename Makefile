@@ -1,0 +1,75 @@
+# Bare `make` lists the targets. What each one runs is a line that can be typed by hand.
+
+GO       ?= go
+BIN      := bin/outspan
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+FUZZTIME ?= 20s
+IDLETIME ?= 10m
+# What this build calls itself: the tag or commit it was made from; "dev" outside a git checkout.
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+# With SKIPS=.ci/allowed-skips a skipped test that the list does not name is a failure (CI does that).
+SKIPS    ?=
+REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS))
+LINT     := $(GO) tool -modfile=tools.mod golangci-lint
+# Tests that start whole clusters run after the others and one package at a time, so that nothing else takes the
+# cores while they measure.
+CLUSTERS := ./e2e/... ./cmd/...
+UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test race lint fmt idle fuzz bench cover docs install clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build the static binary bin/outspan
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/outspan
+
+demo: build ## build, then show a cluster at work on this machine (about 90 s, cleans up after itself)
+	$(BIN) demo
+
+test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (< 8 min)
+	$(REPORT) -label unit -- -timeout 6m $(UNITS)
+	$(REPORT) -label clusters -- -timeout 8m -p 1 $(CLUSTERS)
+	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
+
+race: ## run the tests under the race detector (needs a C compiler)
+	$(REPORT) -label race -- -race -timeout 25m $(UNITS)
+
+lint: ## check format, vet and the linters of .golangci.yaml
+	$(LINT) run ./...
+
+fmt: ## format the Go files in place
+	$(LINT) fmt ./...
+
+idle: build ## watch a settled cluster for IDLETIME: it must write nothing and stay small
+	OUTSPAN_IDLE=$(IDLETIME) $(REPORT) -label idle -- -count=1 -timeout 30m -run '^TestIdle' ./e2e/...
+
+fuzz: ## run every fuzz target for FUZZTIME each
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -run '^$$' -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; done
+
+bench: ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+cover: ## write bin/cover.html: which lines the tests without clusters reach
+	@mkdir -p bin
+	$(GO) test -coverpkg=./... -coverprofile=bin/cover.txt $(UNITS)
+	$(GO) tool cover -html=bin/cover.txt -o bin/cover.html
+	$(GO) tool cover -func=bin/cover.txt | tail -n 1
+
+docs: ## write the generated references again (docs/cli, docs/metrics.md)
+	$(GO) generate ./...
+
+install: build ## install the binary and the unit files below DESTDIR and PREFIX
+	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/lib/systemd/system'
+	install -m 0755 $(BIN) '$(DESTDIR)$(PREFIX)/bin/outspan'
+	for unit in outspan-server.service outspan-agent.service; do \
+	  sed 's|/usr/local|$(PREFIX)|g' dist/$$unit >'$(DESTDIR)$(PREFIX)/lib/systemd/system/'$$unit; done
+
+clean: ## remove what the targets above made
+	rm -rf bin

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// allowList holds the tests that may skip. The nil list allows every skip.
+type allowList map[string]bool
+
+// readAllowed reads a list: a line is the package's path, a slash and the test's name, then the reason after "#".
+// Blank lines and lines that begin with "#" are comments. A line without a reason is an error: a skip that nobody can
+// explain is the one to mend. An empty name gives the nil list.
+func readAllowed(name string) (allowList, error) {
+	if name == "" {
+		return nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("open the list of allowed skips: %w", err)
+	}
+	defer f.Close()
+	list := allowList{}
+	scan := bufio.NewScanner(f)
+	for n := 1; scan.Scan(); n++ {
+		line := strings.TrimSpace(scan.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, reason, _ := strings.Cut(line, "#")
+		id = strings.TrimSpace(id)
+		if strings.TrimSpace(reason) == "" {
+			return nil, fmt.Errorf("%s:%d: %s has no reason; write it after a #", name, n, id)
+		}
+		list[id] = true
+	}
+	return list, scan.Err()
+}
+
+// refuse returns the skips that the list does not allow. A listed test allows its subtests too.
+func (l allowList) refuse(skips []skip) []skip {
+	if l == nil {
+		return nil
+	}
+	var refused []skip
+	for _, s := range skips {
+		if !l.allows(s.id) {
+			refused = append(refused, s)
+		}
+	}
+	return refused
+}
+
+func (l allowList) allows(id testID) bool {
+	name := id.test
+	for {
+		if l[testID{id.pkg, name}.String()] {
+			return true
+		}
+		cut := strings.LastIndex(name, "/")
+		if cut < 0 {
+			return false
+		}
+		name = name[:cut]
+	}
+}

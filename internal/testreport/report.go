@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+)
+
+// maxKept bounds the output kept per test, in bytes: the end of a long output is what explains a failure.
+const maxKept = 256 << 10
+
+// event is a line of go test -json; see go doc test2json.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Elapsed float64
+	Output  string
+}
+
+// testID names one test of one package; an empty test means the package itself.
+type testID struct{ pkg, test string }
+
+func (id testID) String() string { return id.pkg + "/" + id.test }
+
+// skip is a test that did not run, and why.
+type skip struct {
+	id     testID
+	reason string
+}
+
+// report counts and prints. It is fed by one goroutine.
+type report struct {
+	out      io.Writer
+	running  map[testID]*strings.Builder // output of what has not ended yet
+	skips    []skip
+	packages int
+	passed   int
+	failed   int
+	failedIn map[string]int // by package
+	errs     []error        // what kept go test itself from working
+}
+
+func newReport(out io.Writer) *report {
+	return &report{out: out, running: map[testID]*strings.Builder{}, failedIn: map[string]int{}}
+}
+
+// broken records that go test itself did not work; the run then fails whatever was counted.
+func (r *report) broken(err error) { r.errs = append(r.errs, err) }
+
+// read takes events until the end of in. Lines that are no events (go's own words) are printed as they are.
+func (r *report) read(in io.Reader) error {
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			r.line(line)
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *report) line(line string) {
+	var e event
+	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil {
+		fmt.Fprint(r.out, line)
+		return
+	}
+	r.take(e)
+}
+
+// take handles one event.
+func (r *report) take(e event) {
+	id := testID{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "start", "run":
+		r.running[id] = &strings.Builder{}
+	case "output":
+		r.keep(id, e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.endPackage(id, e)
+		} else {
+			r.endTest(id, e.Action)
+		}
+	}
+}
+
+// keep adds to what a test printed, up to maxKept of its end.
+func (r *report) keep(id testID, text string) {
+	b := r.running[id]
+	if b == nil {
+		b = &strings.Builder{}
+		r.running[id] = b
+	}
+	if b.Len()+len(text) > maxKept {
+		tail := b.String()
+		tail = tail[len(tail)/2:]
+		b.Reset()
+		b.WriteString("... (the beginning is cut)\n" + tail)
+	}
+	b.WriteString(text)
+}
+
+func (r *report) endTest(id testID, action string) {
+	text := r.output(id)
+	switch action {
+	case "pass":
+		r.passed++
+	case "skip":
+		r.skips = append(r.skips, skip{id, reasonOf(text)})
+	case "fail":
+		r.fail(id.pkg)
+		fmt.Fprint(r.out, text)
+	}
+}
+
+// endPackage prints the package's line. When it failed, tests that never ended (a panic, a time-out) are printed
+// and counted as failed with it.
+func (r *report) endPackage(id testID, e event) {
+	r.packages++
+	text := r.output(id)
+	if e.Action != "fail" {
+		if e.Action == "pass" {
+			fmt.Fprintf(r.out, "ok    %s  %.1fs\n", e.Package, e.Elapsed)
+		}
+		return
+	}
+	for _, left := range r.unfinished(e.Package) {
+		r.fail(e.Package)
+		fmt.Fprintf(r.out, "%s--- FAIL: %s (did not end)\n", r.output(left), left.test)
+	}
+	fmt.Fprint(r.out, text)
+	if r.failedIn[e.Package] == 0 {
+		r.fail(e.Package) // it did not build, or failed outside any test
+	}
+	fmt.Fprintf(r.out, "FAIL  %s  %.1fs\n", e.Package, e.Elapsed)
+}
+
+// take1 returns what id printed and forgets it.
+func (r *report) output(id testID) string {
+	b := r.running[id]
+	delete(r.running, id)
+	if b == nil {
+		return ""
+	}
+	return b.String()
+}
+
+func (r *report) fail(pkg string) {
+	r.failed++
+	r.failedIn[pkg]++
+}
+
+func (r *report) unfinished(pkg string) []testID {
+	var left []testID
+	for id := range r.running {
+		if id.pkg == pkg && id.test != "" {
+			left = append(left, id)
+		}
+	}
+	sort.Slice(left, func(i, j int) bool { return left[i].test < left[j].test })
+	return left
+}
+
+// finish prints the skips, what is wrong with them, and the closing line. It reports whether the run is good.
+func (r *report) finish(label string, allowed allowList) bool {
+	for _, s := range r.skips {
+		fmt.Fprintf(r.out, "skipped %s: %s\n", s.id, s.reason)
+	}
+	refused := allowed.refuse(r.skips)
+	for _, s := range refused {
+		fmt.Fprintf(r.out, "FAIL  %s must not skip here; mend the machine, or name it in the list with a reason\n", s.id)
+	}
+	if r.packages == 0 && len(r.errs) == 0 {
+		r.broken(fmt.Errorf("no package was tested"))
+	}
+	for _, err := range r.errs {
+		fmt.Fprintln(r.out, "FAIL ", err)
+	}
+	failed := r.failed + len(refused) + len(r.errs)
+	skipped := len(r.skips) - len(refused)
+	fmt.Fprintf(r.out, "%s: %d passed, %d failed, %d skipped\n", label, r.passed, failed, skipped)
+	return failed == 0
+}
+
+// reasonOf takes from a skipped test's output what it gave to t.Skip: the last line that is not the framework's.
+func reasonOf(text string) string {
+	reason := "no reason given"
+	for _, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "===") || strings.HasPrefix(line, "---") {
+			continue
+		}
+		reason = line
+	}
+	return reason
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRun runs the real go test over small modules made here and looks at what a reader and a shell see.
+func TestRun(t *testing.T) {
+	tests := []struct {
+		name  string
+		test  string // body of x_test.go after its imports
+		allow string
+		code  int
+		want  []string
+	}{
+		{"pass", `func TestA(t *testing.T) { t.Run("sub", func(t *testing.T) {}) }`, "",
+			0, []string{"ok    probe", "unit: 2 passed, 0 failed, 0 skipped\n"}},
+		{"fail", `func TestA(t *testing.T) { t.Log("why it failed"); t.Fail() }; func TestB(t *testing.T) {}`, "",
+			1, []string{"why it failed", "FAIL  probe", "unit: 1 passed, 1 failed, 0 skipped\n"}},
+		{"skip is said", `func TestA(t *testing.T) { t.Skip("needs root") }`, "",
+			0, []string{"skipped probe/TestA: x_test.go:4: needs root", "unit: 0 passed, 0 failed, 1 skipped\n"}},
+		{"skip refused", `func TestA(t *testing.T) { t.Skip("needs root") }`, "probe/TestOther # a reason",
+			1, []string{"FAIL  probe/TestA must not skip here", "unit: 0 passed, 1 failed, 0 skipped\n"}},
+		{"skip allowed", `func TestA(t *testing.T) { t.Run("s", func(t *testing.T) { t.Skip("x") }) }`, "probe/TestA # a reason",
+			0, []string{"unit: 1 passed, 0 failed, 1 skipped\n"}},
+		{"panic", `func TestA(t *testing.T) { panic("boom") }`, "",
+			1, []string{"boom", "unit: 0 passed, 1 failed, 0 skipped\n"}},
+		{"exit outside a test", `func TestMain(m *testing.M) { os.Exit(3) }`, "",
+			1, []string{"FAIL  probe", "unit: 0 passed, 1 failed, 0 skipped\n"}},
+		{"does not build", `func TestA(t *testing.T) { undefinedName() }`, "",
+			1, []string{"undefinedName", "unit: 0 passed, 1 failed, 0 skipped\n"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "go.mod"), "module probe\n\ngo 1.26\n")
+			write(t, filepath.Join(dir, "x_test.go"), "package x\n\nimport (\"testing\"; \"os\"); var _ = os.Exit\n"+tt.test+"\n")
+			args := []string{"-label", "unit"}
+			if tt.allow != "" {
+				list := filepath.Join(dir, "allowed")
+				write(t, list, "# comment\n\n"+tt.allow+"\n")
+				args = append(args, "-allow", list)
+			}
+			t.Chdir(dir)
+			var out, errs bytes.Buffer
+			code := run(append(args, "--", "./..."), &out, &errs)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(out.String(), w) {
+					t.Errorf("output has no %q", w)
+				}
+			}
+			if t.Failed() {
+				t.Logf("stdout:\n%s\nstderr:\n%s", &out, &errs)
+			}
+		})
+	}
+}
+
+func TestRunWithoutPackagesFails(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), "module probe\n\ngo 1.26\n")
+	t.Chdir(dir)
+	var out, errs bytes.Buffer
+	if code := run([]string{"--", "./nowhere"}, &out, &errs); code != 1 {
+		t.Errorf("exit code %d, want 1\n%s%s", code, &out, &errs)
+	}
+}
+
+func TestAllowedSkipNeedsReason(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "allowed")
+	write(t, list, "# fine\nprobe/TestA\n")
+	_, err := readAllowed(list)
+	if err == nil || !strings.Contains(err.Error(), ":2: probe/TestA has no reason") {
+		t.Errorf("got %v, want an error that names the line", err)
+	}
+}
+
+func TestLongOutputKeepsItsEnd(t *testing.T) {
+	r := newReport(&bytes.Buffer{})
+	id := testID{"p", "TestA"}
+	for range 40 {
+		r.keep(id, strings.Repeat("x", maxKept/16)+"\n")
+	}
+	r.keep(id, "the end\n")
+	got := r.output(id)
+	if len(got) > 2*maxKept || !strings.HasSuffix(got, "the end\n") {
+		t.Errorf("kept %d bytes, ending in %q", len(got), got[len(got)-10:])
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
