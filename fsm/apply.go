@@ -1,0 +1,121 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. It is total: invalid input is a refusal.
+// Only what can't happen in a healthy log (an entry of a newer format, an index that goes back) panics, and that must end the server.
+func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
+	if index <= s.Index {
+		panic(fmt.Sprintf("fsm: entry %d applied on a state at %d", index, s.Index))
+	}
+	f := s.fork()
+	f.begin(index, logTerm, e)
+	results := f.applyEntry(logTerm, e)
+	for i := range results {
+		results[i].Index = index
+	}
+	f.collect()
+	return f.publish(), results
+}
+
+func (s *State) begin(index, logTerm uint64, e Entry) {
+	s.Index, s.LogTerm = index, logTerm
+	s.Now = max(s.Now, e.At)
+	s.Wall = max(s.Wall, e.Wall)
+	s.entry = entryContext{actor: e.Actor, request: e.Request, touched: map[Topic]struct{}{}}
+}
+
+func (s *State) applyEntry(logTerm uint64, e Entry) []Result {
+	if e.Term != 0 && e.Term != logTerm {
+		return refuseAll(e.Groups, Refuse(CodeStaleTerm, "decided in term %d, logged in term %d", e.Term, logTerm))
+	}
+	if e.Request != "" {
+		if results, done := s.replay(e); done {
+			return results
+		}
+	}
+	results := make([]Result, len(e.Groups))
+	for i, group := range e.Groups {
+		results[i].Refusal = s.applyGroup(group)
+	}
+	if e.Request != "" {
+		s.remember(e, results)
+	}
+	return results
+}
+
+func refuseAll(groups [][]Command, refusal *Error) []Result {
+	results := make([]Result, len(groups))
+	for i := range results {
+		results[i].Refusal = refusal
+	}
+	return results
+}
+
+// applyGroup applies all commands of a group or none. A single command checks before it edits, so it needs no fork of its own.
+func (s *State) applyGroup(group []Command) *Error {
+	if len(group) == 1 {
+		return asRefusal(group[0].apply(s))
+	}
+	f := s.fork()
+	f.entry = s.entry.clone()
+	for _, c := range group {
+		if refusal := asRefusal(c.apply(f)); refusal != nil {
+			return refusal
+		}
+	}
+	*s = *f
+	return nil
+}
+
+func asRefusal(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var refusal *Error
+	if errors.As(err, &refusal) {
+		return refusal
+	}
+	panic(fmt.Sprintf("fsm: a command failed without a code: %v", err))
+}
+
+// publish ends the fork: the result can only be read.
+func (s *State) publish() State {
+	s.entry = entryContext{}
+	return *s
+}
+
+func (c entryContext) clone() entryContext {
+	touched := make(map[Topic]struct{}, len(c.touched))
+	for t := range c.touched { // a set is copied: order does not matter
+		touched[t] = struct{}{}
+	}
+	c.touched = touched
+	return c
+}
+
+// touch notes that readers who wait for these topics must look again.
+func (s *State) touch(topics ...Topic) {
+	for _, t := range topics {
+		s.entry.touched[t] = struct{}{}
+	}
+}
+
+// Draft is a private fork on which commands can be tried with the very code that the log uses. It belongs to one goroutine.
+type Draft struct{ s *State }
+
+// NewDraft forks s as of cluster time now. Row indexes written by the draft are those of the next entry.
+func (s State) NewDraft(now Time) *Draft {
+	f := s.fork()
+	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.Wall, Actor: ActorLeader})
+	return &Draft{s: f}
+}
+
+// Try applies all the commands or none, and returns the refusal that the log would give on this state.
+func (d *Draft) Try(group ...Command) *Error { return d.s.applyGroup(group) }
+
+// State is the draft as a value; it stays readable while the draft goes on only if it is forked again, so don't keep it across Try.
+func (d *Draft) State() *State { return d.s }

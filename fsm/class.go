@@ -1,0 +1,17 @@
+package fsm
+
+// ClassName is a named priority.
+type ClassName string
+
+// The built-in classes, from first to last.
+const (
+	ClassSystem     ClassName = "system"
+	ClassCritical   ClassName = "critical"
+	ClassProduction ClassName = "production" // the default
+	ClassBatch      ClassName = "batch"
+)
+
+// BuiltinClasses is the order that a new cluster starts with.
+func BuiltinClasses() []ClassName {
+	return []ClassName{ClassSystem, ClassCritical, ClassProduction, ClassBatch}
+}

@@ -1,0 +1,74 @@
+package fsm
+
+// Codes of refusals and blockers. Blockers are those of the model's list; the rest are refusals of requests.
+const (
+	CodeVolumeLocal        Code = "volume_local"
+	CodeRoleNever          Code = "role_never"
+	CodeBudgetMinReady     Code = "budget_min_ready"
+	CodeBudgetRate         Code = "budget_rate"
+	CodeReplacementPending Code = "replacement_pending"
+	CodeNodeOffline        Code = "node_offline_unconfirmed_stop"
+	CodeAckRequired        Code = "ack_required"
+	CodePaused             Code = "actuation_paused"
+	CodeHold               Code = "mass_offline_hold"
+	CodeStopping           Code = "stopping"
+
+	CodeNoMemory      Code = "no_capacity_memory"
+	CodeNoPorts       Code = "no_capacity_ports"
+	CodeNoNodes       Code = "no_nodes_active"
+	CodeConstraint    Code = "constraint_unmatched"
+	CodeVolumeNoNode  Code = "volume_locality_no_node"
+	CodeVolumeInUse   Code = "volume_in_use"
+	CodeAntiAffinity  Code = "anti_affinity_unsatisfied"
+	CodeRetryLimit    Code = "retry_limit"
+	CodeVolumeOffline Code = "volume_home_node_offline"
+
+	CodeInvalid         Code = "invalid"
+	CodeNotSupported    Code = "not_supported"
+	CodeNotFound        Code = "not_found"
+	CodeAmbiguous       Code = "ambiguous"
+	CodeConflict        Code = "conflict"
+	CodeStale           Code = "stale"
+	CodeStaleTerm       Code = "stale_term"
+	CodeNodeNotEligible Code = "node_not_eligible"
+	CodeSlotTaken       Code = "slot_taken"
+	CodeNameTaken       Code = "name_taken"
+	CodeServiceTaken    Code = "service_taken"
+	CodeUnknownClass    Code = "unknown_class"
+	CodeAlreadyDraining Code = "already_draining"
+	CodeDisabled        Code = "disabled"
+	CodeGraceRunning    Code = "grace_running"
+	CodeRequestConflict Code = "request_id_conflict"
+	CodeBusy            Code = "busy"
+	CodeForbidden       Code = "forbidden"
+	CodeNoLeader        Code = "no_leader"
+	CodeUnknownOutcome  Code = "unknown"
+	CodeTimeout         Code = "timeout"
+	CodeNeedsFormat     Code = "needs_format"
+	CodeInternal        Code = "internal"
+	CodeDiskFull        Code = "disk_full"
+)
+
+// Unschedulable makes the blocker code of a replacement that fits nowhere: "replacement_unschedulable:no_capacity_memory".
+func Unschedulable(code Code) Code { return "replacement_unschedulable:" + code }
+
+// Cause names, in a closed set, why something was done. Every decision carries one.
+type Cause string
+
+// The causes.
+const (
+	CauseScaleUp      Cause = "scale_up"
+	CauseScaleDown    Cause = "scale_down"
+	CauseRollout      Cause = "rollout"
+	CauseNodeDraining Cause = "node_draining"
+	CauseNodeDisabled Cause = "node_disabled"
+	CauseNodeOffline  Cause = "node_offline"
+	CauseUser         Cause = "user_requested"
+	CauseCrashLoop    Cause = "crash_loop"
+	CauseStartTimeout Cause = "start_timeout"
+	CauseOOM          Cause = "oom_killed"
+	CauseCheckFailed  Cause = "check_failed"
+	CauseDrainTimeout Cause = "drain_timeout"
+	CauseJobStopped   Cause = "job_stopped"
+	CauseFenced       Cause = "fenced"
+)

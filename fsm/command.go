@@ -1,0 +1,162 @@
+package fsm
+
+// Command is one change to the state. apply edits only the fork that it is given, and checks everything before it
+// edits anything: a refused command leaves no trace.
+type Command interface {
+	Kind() Kind
+	apply(*State) error
+}
+
+// Kind is a command's number on disk; it is never used for anything else again.
+type Kind uint16
+
+// Entry is what one log entry holds.
+type Entry struct {
+	Format  uint16      // the format the proposer wrote
+	At      Time        // cluster time at the proposer
+	Wall    int64       // Unix ms at the proposer, for people
+	Term    uint64      // the term the decision was made in; 0 = any (requests of users)
+	Actor   Actor       // who asked
+	Request RequestID   // empty: not idempotent by id
+	Body    string      // hash of the request's body, with Request
+	Groups  [][]Command // each group: all or none
+}
+
+// Result is the outcome of one group of commands.
+type Result struct {
+	Index   uint64
+	Refusal *Error // nil: done
+	Replay  bool   // this is the stored outcome of an earlier request with the same id
+}
+
+// kindInfo is a row of the table of commands.
+type kindInfo struct {
+	kind   Kind
+	name   string
+	format uint16 // that introduced it
+	make   func() Command
+}
+
+// kinds lists every command, in the order in which they were introduced.
+var kinds = [...]kindInfo{
+	{1, "cluster.init", 1, func() Command { return new(ClusterInit) }},
+	{2, "format.raise", 1, func() Command { return new(FormatRaise) }},
+	{3, "restore.mark", 1, func() Command { return new(RestoreMark) }},
+	{4, "settings.set", 1, func() Command { return new(SettingsSet) }},
+	{5, "hold.set", 1, func() Command { return new(HoldSet) }},
+	{10, "node.register", 1, func() Command { return new(NodeRegister) }},
+	{11, "node.health", 1, func() Command { return new(NodeHealth) }},
+	{12, "node.report", 1, func() Command { return new(NodeReport) }},
+	{13, "node.intent", 1, func() Command { return new(NodeIntent) }},
+	{14, "node.label", 1, func() Command { return new(NodeLabel) }},
+	{15, "node.ack", 1, func() Command { return new(NodeAck) }},
+	{16, "node.confirm_dead", 1, func() Command { return new(NodeConfirmDead) }},
+	{17, "node.forget", 1, func() Command { return new(NodeForget) }},
+	{20, "instance.place", 1, func() Command { return new(InstancePlace) }},
+	{21, "instance.stop", 1, func() Command { return new(InstanceStop) }},
+	{22, "instance.kill", 1, func() Command { return new(InstanceKill) }},
+	{23, "instance.mark", 1, func() Command { return new(InstanceMark) }},
+	{24, "instance.restart", 1, func() Command { return new(InstanceRestart) }},
+	{30, "drain.start", 1, func() Command { return new(DrainStart) }},
+	{31, "drain.turn", 1, func() Command { return new(DrainTurn) }},
+	{32, "drain.end", 1, func() Command { return new(DrainEnd) }},
+	{33, "drain.pause", 1, func() Command { return new(DrainPause) }},
+	{34, "drain.cancel", 1, func() Command { return new(DrainCancel) }},
+	{40, "job.submit", 1, func() Command { return new(JobSubmit) }},
+	{41, "job.revert", 1, func() Command { return new(JobRevert) }},
+	{42, "job.scale", 1, func() Command { return new(JobScale) }},
+	{43, "job.stop", 1, func() Command { return new(JobStop) }},
+	{44, "job.restart", 1, func() Command { return new(JobRestart) }},
+	{50, "deployment.step", 1, func() Command { return new(DeploymentStep) }},
+	{51, "deployment.promote", 1, func() Command { return new(DeploymentPromote) }},
+}
+
+// Kind implements Command.
+func (*ClusterInit) Kind() Kind { return 1 }
+
+// Kind implements Command.
+func (*FormatRaise) Kind() Kind { return 2 }
+
+// Kind implements Command.
+func (*RestoreMark) Kind() Kind { return 3 }
+
+// Kind implements Command.
+func (*SettingsSet) Kind() Kind { return 4 }
+
+// Kind implements Command.
+func (*HoldSet) Kind() Kind { return 5 }
+
+// Kind implements Command.
+func (*NodeRegister) Kind() Kind { return 10 }
+
+// Kind implements Command.
+func (*NodeHealth) Kind() Kind { return 11 }
+
+// Kind implements Command.
+func (*NodeReport) Kind() Kind { return 12 }
+
+// Kind implements Command.
+func (*NodeIntent) Kind() Kind { return 13 }
+
+// Kind implements Command.
+func (*NodeLabel) Kind() Kind { return 14 }
+
+// Kind implements Command.
+func (*NodeAck) Kind() Kind { return 15 }
+
+// Kind implements Command.
+func (*NodeConfirmDead) Kind() Kind { return 16 }
+
+// Kind implements Command.
+func (*NodeForget) Kind() Kind { return 17 }
+
+// Kind implements Command.
+func (*InstancePlace) Kind() Kind { return 20 }
+
+// Kind implements Command.
+func (*InstanceStop) Kind() Kind { return 21 }
+
+// Kind implements Command.
+func (*InstanceKill) Kind() Kind { return 22 }
+
+// Kind implements Command.
+func (*InstanceMark) Kind() Kind { return 23 }
+
+// Kind implements Command.
+func (*InstanceRestart) Kind() Kind { return 24 }
+
+// Kind implements Command.
+func (*DrainStart) Kind() Kind { return 30 }
+
+// Kind implements Command.
+func (*DrainTurn) Kind() Kind { return 31 }
+
+// Kind implements Command.
+func (*DrainEnd) Kind() Kind { return 32 }
+
+// Kind implements Command.
+func (*DrainPause) Kind() Kind { return 33 }
+
+// Kind implements Command.
+func (*DrainCancel) Kind() Kind { return 34 }
+
+// Kind implements Command.
+func (*JobSubmit) Kind() Kind { return 40 }
+
+// Kind implements Command.
+func (*JobRevert) Kind() Kind { return 41 }
+
+// Kind implements Command.
+func (*JobScale) Kind() Kind { return 42 }
+
+// Kind implements Command.
+func (*JobStop) Kind() Kind { return 43 }
+
+// Kind implements Command.
+func (*JobRestart) Kind() Kind { return 44 }
+
+// Kind implements Command.
+func (*DeploymentStep) Kind() Kind { return 50 }
+
+// Kind implements Command.
+func (*DeploymentPromote) Kind() Kind { return 51 }

@@ -1,0 +1,43 @@
+package fsm
+
+// DeploymentStatus only moves forward: queued -> rolling -> succeeded | failed | superseded.
+type DeploymentStatus string
+
+// The states of a deployment. Superseded: a newer version came before this one was done.
+const (
+	DeploymentQueued     DeploymentStatus = "queued"
+	DeploymentRolling    DeploymentStatus = "rolling"
+	DeploymentSucceeded  DeploymentStatus = "succeeded"
+	DeploymentFailed     DeploymentStatus = "failed"
+	DeploymentSuperseded DeploymentStatus = "superseded"
+)
+
+// Ended reports whether s is one of the last states.
+func (s DeploymentStatus) Ended() bool {
+	return s == DeploymentSucceeded || s == DeploymentFailed || s == DeploymentSuperseded
+}
+
+// Deployment is the way from one job version to the next.
+type Deployment struct {
+	ID       DeploymentID     `cbor:"1,keyasint"`
+	Job      JobName          `cbor:"2,keyasint"`
+	Version  uint64           `cbor:"3,keyasint"`
+	Status   DeploymentStatus `cbor:"4,keyasint"`
+	Reason   string           `cbor:"5,keyasint,omitempty"`
+	Promoted bool             `cbor:"6,keyasint,omitempty"` // canaries were accepted, or there are none
+	Progress Time             `cbor:"7,keyasint"`           // when an instance of it last became ready
+	Wall     int64            `cbor:"8,keyasint"`
+	Index    uint64           `cbor:"9,keyasint"`
+}
+
+// DeploymentStep moves a deployment forward. Code: conflict for a step backwards, not_found.
+type DeploymentStep struct {
+	ID     DeploymentID     `cbor:"1,keyasint"`
+	Status DeploymentStatus `cbor:"2,keyasint"`
+	Reason string           `cbor:"3,keyasint,omitempty"`
+}
+
+// DeploymentPromote accepts the canaries of a deployment.
+type DeploymentPromote struct {
+	ID DeploymentID `cbor:"1,keyasint"`
+}

@@ -1,0 +1,41 @@
+package fsm
+
+import "fmt"
+
+// Code names, in a closed set, why something can't be done now. Codes are part of the contract: they
+// stand in JSON, in metrics and in scripts, so one is never renamed.
+type Code string
+
+// Error is the only error that crosses a package boundary: a code for machines, a message for people and,
+// where there is one, the next step to take.
+type Error struct {
+	Code    Code   `json:"code" cbor:"1,keyasint"`
+	Message string `json:"message" cbor:"2,keyasint"`
+	Hint    string `json:"hint,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return fmt.Sprintf("%s (%s)", e.Message, e.Code)
+	}
+	return fmt.Sprintf("%s (%s): %s", e.Message, e.Code, e.Hint)
+}
+
+// Is makes errors.Is(err, &Error{Code: c}) true for any error of that code.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// WithHint returns a copy of e that says what to do next.
+func (e *Error) WithHint(format string, args ...any) *Error {
+	c := *e
+	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// Refuse makes an Error. The message names the thing that is refused.
+func Refuse(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}

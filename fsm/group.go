@@ -1,0 +1,26 @@
+package fsm
+
+// Group is the running state of a job's group: sums that Apply keeps, so that nothing is scanned there.
+type Group struct {
+	ID      GroupID `cbor:"1,keyasint"`
+	Version uint64  `cbor:"2,keyasint"` // the job version at which the template last changed: what current instances run
+	Count   int     `cbor:"3,keyasint"` // wanted; 0 once the job is stopped or the group was removed from it
+	Role    Role    `cbor:"4,keyasint"`
+
+	Ready    int       `cbor:"5,keyasint"` // of any version: desired running, observed ready, node not offline
+	Running  int       `cbor:"6,keyasint"` // desired running
+	Alive    int       `cbor:"7,keyasint"` // not confirmed stopped
+	Budget   Budget    `cbor:"8,keyasint"`
+	Stops    []Time    `cbor:"9,keyasint,omitempty"`  // voluntary stops begun within the rate's window
+	Placed   uint64    `cbor:"10,keyasint"`           // placements ever made: the attempt in an instance id
+	Failures []Failure `cbor:"11,keyasint,omitempty"` // recent failures, for reschedule limits and avoidance
+	Removed  bool      `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
+}
+
+// Failure is one instance that failed on a node.
+type Failure struct {
+	At      Time   `cbor:"1,keyasint"`
+	Node    NodeID `cbor:"2,keyasint"`
+	Version uint64 `cbor:"3,keyasint"`
+	Reason  string `cbor:"4,keyasint"`
+}

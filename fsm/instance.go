@@ -1,0 +1,158 @@
+package fsm
+
+// Desired is what the servers want of an instance: running -> draining -> stopped, or running -> stopped.
+type Desired string
+
+// The desired states. DesiredStopped is terminal, and a draining instance never goes back to running.
+const (
+	DesiredRunning  Desired = "running"
+	DesiredDraining Desired = "draining"
+	DesiredStopped  Desired = "stopped"
+)
+
+// Observed is what the agent last reported, or lost, which servers set with the offline entry.
+type Observed string
+
+// The observed states.
+const (
+	ObservedPending  Observed = "pending"
+	ObservedBooting  Observed = "booting"
+	ObservedReady    Observed = "ready"
+	ObservedUnready  Observed = "unready"
+	ObservedDraining Observed = "draining"
+	ObservedStopped  Observed = "stopped"
+	ObservedFailed   Observed = "failed"
+	ObservedLost     Observed = "lost"
+)
+
+// Instance is one run of a group's program on one node.
+type Instance struct {
+	ID      InstanceID `cbor:"1,keyasint"`
+	Group   GroupID    `cbor:"2,keyasint"`
+	Slot    int        `cbor:"3,keyasint"`
+	Version uint64     `cbor:"4,keyasint"` // the job version whose spec it runs
+	Node    NodeID     `cbor:"5,keyasint"`
+
+	Desired  Desired        `cbor:"6,keyasint"`
+	Status   InstanceStatus `cbor:"7,keyasint"`
+	Cause    Cause          `cbor:"8,keyasint"` // why it was made
+	Links    Links          `cbor:"9,keyasint"`
+	Eviction Eviction       `cbor:"10,keyasint"`
+	Claims   Claims         `cbor:"11,keyasint"`
+	Marks    Marks          `cbor:"12,keyasint"`
+}
+
+// InstanceStatus is an agent's report of one instance. Generation grows with each report of it, so that a late or repeated one changes
+// nothing.
+type InstanceStatus struct {
+	ID         InstanceID `cbor:"1,keyasint"`
+	Generation uint64     `cbor:"2,keyasint"`
+	Observed   Observed   `cbor:"3,keyasint"`
+	Reason     string     `cbor:"4,keyasint,omitempty"` // required with failed: crash_loop, start_timeout, oom_killed, shim_lost ...
+	ExitCode   *int       `cbor:"5,keyasint,omitempty"`
+	Restarts   int        `cbor:"6,keyasint,omitempty"`
+}
+
+// Links tie an instance to its slot's past and future.
+type Links struct {
+	Replaces   InstanceID   `cbor:"1,keyasint,omitempty"`
+	ReplacedBy InstanceID   `cbor:"2,keyasint,omitempty"`
+	RestartSeq uint64       `cbor:"3,keyasint,omitempty"` // the agent restarts the program when it grows
+	Deployment DeploymentID `cbor:"4,keyasint,omitempty"`
+	VolumeHome bool         `cbor:"5,keyasint,omitempty"` // holds a local volume on its node
+}
+
+// Eviction is the wish to stop one instance for a cause that is not its own job's. It flips with an event at each flip, and never in
+// between (L15). What it waits for is derived when it is shown.
+type Eviction struct {
+	Requested bool   `cbor:"1,keyasint,omitempty"`
+	Cause     Cause  `cbor:"2,keyasint,omitempty"`
+	By        string `cbor:"3,keyasint,omitempty"` // a drain id or an actor
+	Since     Time   `cbor:"4,keyasint,omitempty"`
+}
+
+// Claims are what an instance takes from its node until it is confirmed stopped.
+type Claims struct {
+	Resources Resources      `cbor:"1,keyasint"` // the overhead included
+	Ports     map[string]int `cbor:"2,keyasint,omitempty"`
+}
+
+// Marks are when things happened to an instance: cluster time for decisions, wall time (Unix ms) for people, log indexes for `why`.
+type Marks struct {
+	Created      Time     `cbor:"1,keyasint"`
+	CreatedWall  int64    `cbor:"2,keyasint"`
+	StartedWall  int64    `cbor:"3,keyasint,omitempty"`
+	ReadySince   Time     `cbor:"4,keyasint,omitempty"` // 0 while not ready
+	UnreadySince Time     `cbor:"5,keyasint,omitempty"` // of the current spell of failed, lost or unready; 0 otherwise
+	StopBegan    Time     `cbor:"6,keyasint,omitempty"`
+	StopGrace    Duration `cbor:"7,keyasint,omitempty"` // drain_delay + grace of this stop
+	StopCause    Cause    `cbor:"8,keyasint,omitempty"`
+	StopReason   string   `cbor:"9,keyasint,omitempty"`
+	CreatedIndex uint64   `cbor:"10,keyasint"`
+	ChangedIndex uint64   `cbor:"11,keyasint"`
+}
+
+// Terminal reports whether nothing more will happen to the instance: it is to be stopped, and is.
+func (i *Instance) Terminal() bool {
+	return i.Desired == DesiredStopped && i.Status.Observed == ObservedStopped
+}
+
+// Wanted reports whether the instance counts toward its group's count: desired running, and not lost or failed (P28).
+func (i *Instance) Wanted() bool {
+	if i.Desired != DesiredRunning {
+		return false
+	}
+	switch i.Status.Observed {
+	case ObservedPending, ObservedBooting, ObservedReady, ObservedUnready:
+		return true
+	}
+	return false
+}
+
+// Ready reports whether the instance serves: desired running, observed ready.
+func (i *Instance) Ready() bool {
+	return i.Desired == DesiredRunning && i.Status.Observed == ObservedReady
+}
+
+// InstancePlace places a new instance. Codes: node_not_eligible, no_capacity_memory, no_capacity_ports, slot_taken, volume_in_use, stale (the group's
+// version moved), not_found.
+type InstancePlace struct {
+	ID       InstanceID     `cbor:"1,keyasint"`
+	Group    GroupID        `cbor:"2,keyasint"`
+	Slot     int            `cbor:"3,keyasint"`
+	Version  uint64         `cbor:"4,keyasint"`
+	Node     NodeID         `cbor:"5,keyasint"`
+	Ports    map[string]int `cbor:"6,keyasint,omitempty"`
+	Replaces InstanceID     `cbor:"7,keyasint,omitempty"`
+	Cause    Cause          `cbor:"8,keyasint"`
+}
+
+// InstanceStop begins a stop. A running instance goes to draining, or to stopped at once when it was still pending, is failed or lost.
+// Budgets are checked here (B14): codes budget_min_ready, budget_rate, role_never, ack_required, conflict (already stopping).
+type InstanceStop struct {
+	ID     InstanceID `cbor:"1,keyasint"`
+	Cause  Cause      `cbor:"2,keyasint"`
+	By     string     `cbor:"3,keyasint,omitempty"` // a drain id, or why in words
+	Grace  *Duration  `cbor:"4,keyasint,omitempty"` // overrides the group's
+	Bypass bool       `cbor:"5,keyasint,omitempty"` // skips budgets; authorised by the API, recorded in the event
+	Avoid  bool       `cbor:"6,keyasint,omitempty"` // reserved: the node is avoided for the replacement
+}
+
+// InstanceKill writes stopped for a draining instance whose grace is over (P15). Code: grace_running before that, unless Now.
+type InstanceKill struct {
+	ID  InstanceID `cbor:"1,keyasint"`
+	Now bool       `cbor:"2,keyasint,omitempty"` // forced at a drain's deadline
+}
+
+// InstanceMark flips the eviction wish of an instance.
+type InstanceMark struct {
+	ID        InstanceID `cbor:"1,keyasint"`
+	Requested bool       `cbor:"2,keyasint"`
+	Cause     Cause      `cbor:"3,keyasint,omitempty"`
+	By        string     `cbor:"4,keyasint,omitempty"`
+}
+
+// InstanceRestart asks the agent to restart the program in place.
+type InstanceRestart struct {
+	ID InstanceID `cbor:"1,keyasint"`
+}

@@ -1,0 +1,158 @@
+package fsm
+
+// JobSpec is what the user wants, decoded from a job file. It is plain data: the CLI parses HCL, servers take this.
+type JobSpec struct {
+	Name   JobName     `json:"name" cbor:"1,keyasint"`
+	Class  ClassName   `json:"class,omitempty" cbor:"2,keyasint,omitempty"` // default production
+	Groups []GroupSpec `json:"groups" cbor:"3,keyasint"`
+}
+
+// GroupSpec is N equal instances of one program. It has more fields than other structs because it is the vocabulary of the job
+// file's group block, one field for each key.
+type GroupSpec struct {
+	Name  string `json:"name" cbor:"1,keyasint"`
+	Count int    `json:"count" cbor:"2,keyasint"` // default 1; system groups have one per eligible node
+	Role  Role   `json:"role,omitempty" cbor:"3,keyasint,omitempty"`
+
+	Exec      ExecSpec          `json:"exec" cbor:"4,keyasint"`
+	Env       map[string]string `json:"env,omitempty" cbor:"5,keyasint,omitempty"`
+	Resources Resources         `json:"resources" cbor:"6,keyasint"`
+	Ports     []PortSpec        `json:"ports,omitempty" cbor:"7,keyasint,omitempty"`
+	Volumes   []VolumeSpec      `json:"volumes,omitempty" cbor:"8,keyasint,omitempty"`
+	Services  []ServiceSpec     `json:"services,omitempty" cbor:"9,keyasint,omitempty"`
+	Checks    []CheckSpec       `json:"checks,omitempty" cbor:"10,keyasint,omitempty"`
+	Stop      StopSpec          `json:"stop" cbor:"11,keyasint"`
+	Restart   RestartSpec       `json:"restart" cbor:"12,keyasint"`
+	Exclusive bool              `json:"exclusive,omitempty" cbor:"13,keyasint,omitempty"`
+
+	Reschedule  RetrySpec       `json:"reschedule" cbor:"20,keyasint"`
+	Update      UpdateSpec      `json:"update" cbor:"21,keyasint"`
+	Budget      *BudgetSpec     `json:"budget,omitempty" cbor:"22,keyasint,omitempty"`
+	Eviction    EvictionSpec    `json:"eviction" cbor:"23,keyasint"`
+	Replacement ReplacementSpec `json:"replacement" cbor:"24,keyasint"`
+	Toleration  TolerationSpec  `json:"toleration" cbor:"25,keyasint"`
+
+	Constraints []Constraint `json:"constraints,omitempty" cbor:"30,keyasint,omitempty"`
+	Affinities  []Affinity   `json:"affinities,omitempty" cbor:"31,keyasint,omitempty"`
+	Spreads     []Spread     `json:"spreads,omitempty" cbor:"32,keyasint,omitempty"`
+	Distinct    []string     `json:"distinct,omitempty" cbor:"33,keyasint,omitempty"` // attributes that no two instances share
+}
+
+// ExecSpec is the program of a group. ${port.NAME}, ${node.id}, ${node.name} and ${slot} are filled in by the agent.
+type ExecSpec struct {
+	Command string            `json:"command" cbor:"1,keyasint"`
+	Args    []string          `json:"args,omitempty" cbor:"2,keyasint,omitempty"`
+	User    string            `json:"user,omitempty" cbor:"3,keyasint,omitempty"`
+	Rlimits map[string]uint64 `json:"rlimits,omitempty" cbor:"4,keyasint,omitempty"`
+}
+
+// Resources are what an instance is promised: CPU in MHz-like shares (soft), memory in bytes (a hard cap), processes.
+type Resources struct {
+	CPU         int64 `json:"cpu" cbor:"1,keyasint,omitempty"`          // default 100
+	MemoryBytes int64 `json:"memory_bytes" cbor:"2,keyasint,omitempty"` // default 64 MiB
+	Pids        int64 `json:"pids,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// PortSpec asks for a TCP port of the node: a dynamic one, or Static.
+type PortSpec struct {
+	Name   string `json:"name" cbor:"1,keyasint"`
+	Static int    `json:"static,omitempty" cbor:"2,keyasint,omitempty"`
+}
+
+// VolumeKind says how many copies of a volume's data there are.
+type VolumeKind string
+
+// The kinds of volumes. VolumeReplicated is not supported yet.
+const (
+	VolumeLocal      VolumeKind = "local"
+	VolumeReplicated VolumeKind = "replicated"
+)
+
+// VolumeSpec is per-instance data on a node; a local one pins its instance to its home node.
+type VolumeSpec struct {
+	Name string     `json:"name" cbor:"1,keyasint"`
+	Kind VolumeKind `json:"kind" cbor:"2,keyasint"`
+	Path string     `json:"path" cbor:"3,keyasint"`
+}
+
+// ServiceSpec publishes a port under a name; with Expose every agent forwards that port to ready instances.
+type ServiceSpec struct {
+	Name   string `json:"name" cbor:"1,keyasint"`
+	Port   string `json:"port" cbor:"2,keyasint"`
+	Expose int    `json:"expose,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// CheckKind is how a check asks.
+type CheckKind string
+
+// The kinds of checks.
+const (
+	CheckHTTP CheckKind = "http"
+	CheckTCP  CheckKind = "tcp"
+	CheckExec CheckKind = "exec"
+)
+
+// CheckSpec decides readiness. Defaults: interval 10 s, timeout 2 s, start grace 10 s, 1 success, 3 failures.
+type CheckSpec struct {
+	Name      string    `json:"name" cbor:"1,keyasint"`
+	Kind      CheckKind `json:"type" cbor:"2,keyasint"`
+	Port      string    `json:"port,omitempty" cbor:"3,keyasint,omitempty"`
+	Path      string    `json:"path,omitempty" cbor:"4,keyasint,omitempty"`
+	Command   []string  `json:"exec,omitempty" cbor:"5,keyasint,omitempty"`
+	Interval  Duration  `json:"interval" cbor:"6,keyasint,omitempty"`
+	Timeout   Duration  `json:"timeout" cbor:"7,keyasint,omitempty"`
+	Grace     Duration  `json:"grace" cbor:"8,keyasint,omitempty"`
+	Successes int       `json:"successes" cbor:"9,keyasint,omitempty"`
+	Failures  int       `json:"failures" cbor:"10,keyasint,omitempty"`
+}
+
+// StopSpec is how an instance ends: readiness is withdrawn, DrainDelay passes (default 1 s), Signal is sent (default SIGTERM), and after Grace
+// (default 10 s, P13) what is left is killed.
+type StopSpec struct {
+	Signal     string   `json:"signal" cbor:"1,keyasint,omitempty"`
+	Grace      Duration `json:"grace" cbor:"2,keyasint,omitempty"`
+	DrainDelay Duration `json:"drain_delay" cbor:"3,keyasint,omitempty"`
+}
+
+// RestartSpec is the restart on the same node, by the agent: at most Attempts within Interval, Delay apart and growing.
+// Defaults: 3 in 10 min, 5 s.
+type RestartSpec struct {
+	Attempts int      `json:"attempts" cbor:"1,keyasint,omitempty"`
+	Interval Duration `json:"interval" cbor:"2,keyasint,omitempty"`
+	Delay    Duration `json:"delay" cbor:"3,keyasint,omitempty"`
+}
+
+// RetrySpec is the replacement elsewhere after failure. Default 3 in 10 min per group and version (P26).
+type RetrySpec struct {
+	Attempts int      `json:"attempts" cbor:"1,keyasint,omitempty"`
+	Interval Duration `json:"interval" cbor:"2,keyasint,omitempty"`
+}
+
+// UpdateSpec is how a new version rolls out. Defaults: surge 1, unavailable 0, min healthy time 0 s, deadline 10 min.
+type UpdateSpec struct {
+	MaxSurge       int      `json:"max_surge" cbor:"1,keyasint,omitempty"`
+	MaxUnavailable int      `json:"max_unavailable" cbor:"2,keyasint,omitempty"`
+	MinHealthy     Duration `json:"min_healthy" cbor:"3,keyasint,omitempty"` // how long a new instance must stay ready
+	Deadline       Duration `json:"deadline" cbor:"4,keyasint,omitempty"`    // without progress for this long the deployment fails
+	AutoRevert     bool     `json:"auto_revert,omitempty" cbor:"5,keyasint,omitempty"`
+	Canary         int      `json:"canary,omitempty" cbor:"6,keyasint,omitempty"`
+	Order          Order    `json:"order,omitempty" cbor:"7,keyasint,omitempty"` // default: that of the eviction block
+}
+
+// Constraint is a hard placement rule over node attributes: node.id, node.name, node.label.X, node.attr.X.
+type Constraint struct {
+	Attribute string `json:"attribute" cbor:"1,keyasint"`
+	Operator  string `json:"operator" cbor:"2,keyasint"` // = != < <= > >= regexp in not_in is_set is_not_set
+	Value     string `json:"value,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// Affinity is a soft placement rule; Weight is -100..100.
+type Affinity struct {
+	Constraint `cbor:"1,keyasint"`
+	Weight     int `json:"weight" cbor:"2,keyasint"`
+}
+
+// Spread asks for instances to be spread evenly over the values of an attribute.
+type Spread struct {
+	Attribute string `json:"attribute" cbor:"1,keyasint"`
+}

@@ -1,0 +1,23 @@
+package fsm
+
+// Gossip is what memberlist thinks of a node. It makes a node degraded at most; it never evicts.
+type Gossip string
+
+// The gossip states.
+const (
+	GossipUnknown Gossip = "unknown"
+	GossipAlive   Gossip = "alive"
+	GossipSuspect Gossip = "suspect"
+	GossipDead    Gossip = "dead"
+)
+
+// Liveness is the leader's evidence about one node. It stays outside the log.
+type Liveness struct {
+	Age    Duration // since the leader last heard its heartbeat, or since it began to listen
+	Gossip Gossip
+	// Silent says that every condition of the offline rule holds but the mass guard: the leader is fit to judge, a majority of voters agree, nobody
+	// vetoes, and gossip does not see the node (model section 6).
+	Silent bool
+	// SeenBy names a server that heard the node recently although the leader did not.
+	SeenBy ServerID
+}

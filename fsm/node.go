@@ -1,0 +1,173 @@
+package fsm
+
+// Intent is what the operator wants of a node; Health is what the detector found. Neither overwrites the other, so a drain
+// survives an outage of the node.
+type Intent string
+
+// The intents.
+const (
+	IntentActive   Intent = "active"
+	IntentCordoned Intent = "cordoned"
+	IntentDraining Intent = "draining"
+	IntentDisabled Intent = "disabled"
+)
+
+// Health is the detector's axis of a node.
+type Health string
+
+// The states of health.
+const (
+	HealthOnline   Health = "online"
+	HealthDegraded Health = "degraded"
+	HealthOffline  Health = "offline"
+)
+
+// Node is a worker machine, known by its agent.
+type Node struct {
+	ID     NodeID `cbor:"1,keyasint"`
+	Name   string `cbor:"2,keyasint"` // unique in the cluster
+	Intent Intent `cbor:"3,keyasint"`
+	Health Health `cbor:"4,keyasint"`
+
+	Agent  AgentInfo    `cbor:"5,keyasint"`
+	Shape  NodeShape    `cbor:"6,keyasint"`
+	Placed Usage        `cbor:"7,keyasint"` // sums over every instance here that is not confirmed stopped
+	Return NodeReturn   `cbor:"8,keyasint"`
+	Drain  DrainID      `cbor:"9,keyasint,omitempty"`  // the last drain that named this node; it may have ended
+	Acked  []InstanceID `cbor:"10,keyasint,omitempty"` // blockers that the operator acknowledged
+	// Version grows with intent, health, epoch, capacity and labels, never with what is placed here.
+	Version uint64 `cbor:"11,keyasint"`
+	// Assigned is the index of the last change to what the agent must run; the agent's long poll waits on it.
+	Assigned uint64 `cbor:"12,keyasint"`
+}
+
+// AgentInfo is what an agent said at its last registration.
+type AgentInfo struct {
+	Epoch       uint64   `cbor:"1,keyasint"` // +1 at each registration
+	BootID      string   `cbor:"2,keyasint"` // of the kernel
+	Incarnation string   `cbor:"3,keyasint"` // of the agent process
+	Address     string   `cbor:"4,keyasint"` // where the agent's services and API listen: an IP address
+	APIAddress  string   `cbor:"5,keyasint,omitempty"`
+	Version     string   `cbor:"6,keyasint,omitempty"`
+	Key         []byte   `cbor:"7,keyasint"`           // authenticates heartbeats
+	Warnings    []string `cbor:"8,keyasint,omitempty"` // such as "memory caps not enforced: no cgroup access"
+}
+
+// NodeShape is what a node offers.
+type NodeShape struct {
+	Capacity   Resources         `cbor:"1,keyasint"`
+	Reserved   Resources         `cbor:"2,keyasint"`
+	Labels     map[string]string `cbor:"3,keyasint,omitempty"`
+	Attributes map[string]string `cbor:"4,keyasint,omitempty"`
+	PortMin    int               `cbor:"5,keyasint"`
+	PortMax    int               `cbor:"6,keyasint"`
+}
+
+// Usage is what is placed on a node, the overhead of each instance included.
+type Usage struct {
+	CPU         int64 `cbor:"1,keyasint"`
+	MemoryBytes int64 `cbor:"2,keyasint"`
+	Instances   int   `cbor:"3,keyasint"`
+}
+
+// NodeReturn is what is kept of a node's outages.
+type NodeReturn struct {
+	Recovering    bool     `cbor:"1,keyasint,omitempty"` // registered, its full inventory isn't in yet
+	OfflineSince  Time     `cbor:"2,keyasint,omitempty"` // of the last outage, also after it ended
+	HeldUntil     Time     `cbor:"3,keyasint,omitempty"` // no new placements before, after flapping
+	Hold          Duration `cbor:"4,keyasint,omitempty"` // length of the last hold, doubled at each flap
+	ConfirmedDead bool     `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
+}
+
+// NodeState is the one state that people see.
+type NodeState string
+
+// The shown states: the five of P2, plus cordoned.
+const (
+	NodeDisabled NodeState = "disabled"
+	NodeOffline  NodeState = "offline"
+	NodeDraining NodeState = "draining"
+	NodeCordoned NodeState = "cordoned"
+	NodeDegraded NodeState = "degraded"
+	NodeActive   NodeState = "active"
+)
+
+// State derives the shown state: the first that applies of disabled, offline, draining, cordoned, degraded, active.
+func (n *Node) State() NodeState {
+	switch {
+	case n.Intent == IntentDisabled:
+		return NodeDisabled
+	case n.Health == HealthOffline:
+		return NodeOffline
+	case n.Intent == IntentDraining:
+		return NodeDraining
+	case n.Intent == IntentCordoned:
+		return NodeCordoned
+	case n.Health == HealthDegraded:
+		return NodeDegraded
+	}
+	return NodeActive
+}
+
+// Allocatable is what instances can use: capacity less what is reserved for the machine itself.
+func (n *Node) Allocatable() Resources {
+	return Resources{CPU: n.Shape.Capacity.CPU - n.Shape.Reserved.CPU, MemoryBytes: n.Shape.Capacity.MemoryBytes - n.Shape.Reserved.MemoryBytes}
+}
+
+// NodeRegister makes a node known, or known again: it raises the epoch. A node that is offline comes back and is
+// recovering until its inventory is in. Codes: name_taken, invalid.
+type NodeRegister struct {
+	ID    NodeID    `cbor:"1,keyasint"`
+	Name  string    `cbor:"2,keyasint"`
+	Agent AgentInfo `cbor:"3,keyasint"` // Epoch is ignored
+	Shape NodeShape `cbor:"4,keyasint"`
+}
+
+// NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if boot id, epoch or
+// version moved. It covers online <-> degraded and * -> offline; offline ends only by NodeRegister.
+type NodeHealth struct {
+	ID      NodeID `cbor:"1,keyasint"`
+	Health  Health `cbor:"2,keyasint"`
+	BootID  string `cbor:"3,keyasint"`
+	Version uint64 `cbor:"4,keyasint"`
+	Reason  string `cbor:"5,keyasint,omitempty"`
+}
+
+// NodeReport is a batch of what an agent observed. Full says that it is the whole inventory: what the state believes there and the
+// inventory lacks is gone. Idempotent by (epoch, each instance's generation). Code: stale for an older epoch.
+type NodeReport struct {
+	ID        NodeID           `cbor:"1,keyasint"`
+	Epoch     uint64           `cbor:"2,keyasint"`
+	Full      bool             `cbor:"3,keyasint,omitempty"`
+	Instances []InstanceStatus `cbor:"4,keyasint,omitempty"`
+}
+
+// NodeIntent cordons, uncordons, disables or enables. Uncordon cancels a running drain of the node.
+// Codes: not_found, conflict (an edge that the model does not have).
+type NodeIntent struct {
+	ID     NodeID `cbor:"1,keyasint"`
+	Intent Intent `cbor:"2,keyasint"`
+	Reason string `cbor:"3,keyasint,omitempty"`
+}
+
+// NodeLabel sets (or with an empty value removes) labels.
+type NodeLabel struct {
+	ID     NodeID            `cbor:"1,keyasint"`
+	Labels map[string]string `cbor:"2,keyasint"`
+}
+
+// NodeAck acknowledges instances that stay running on a draining node, so that its drain can end. Empty Instances = all that block now.
+type NodeAck struct {
+	ID        NodeID       `cbor:"1,keyasint"`
+	Instances []InstanceID `cbor:"2,keyasint,omitempty"`
+}
+
+// NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped.
+type NodeConfirmDead struct {
+	ID NodeID `cbor:"1,keyasint"`
+}
+
+// NodeForget removes an offline or disabled node on which nothing is left. Codes: not_found, conflict.
+type NodeForget struct {
+	ID NodeID `cbor:"1,keyasint"`
+}

@@ -1,0 +1,61 @@
+package fsm
+
+// Role is a named preset for who may be evicted, when, and what replaces it (model section 4).
+type Role string
+
+// The roles that are supported. The stateful ones are refused with not_supported.
+const (
+	RoleService Role = "service"
+	RoleLocal   Role = "local"
+	RoleSystem  Role = "system"
+)
+
+// Mode says whether something is done.
+type Mode string
+
+// The modes of eviction and replacement.
+const (
+	ModeAlways  Mode = "always"
+	ModeNever   Mode = "never"
+	ModeRestart Mode = "restart" // replacement only: on the same node
+	ModeLast    Mode = "last"    // eviction only: after all others of the node
+)
+
+// Order says what comes first when an instance is replaced.
+type Order string
+
+// The orders.
+const (
+	OrderSurge     Order = "surge"      // create, wait, then drain the old one (P6)
+	OrderStopFirst Order = "stop_first" // drain the old one, then create
+)
+
+// SurgeWait says what a surge waits for before the old instance is drained (P5).
+type SurgeWait string
+
+// What a surge can wait for.
+const (
+	WaitReady   SurgeWait = "ready"
+	WaitStarted SurgeWait = "started"
+)
+
+// EvictionSpec says when an instance may leave its node for a cause from outside its job.
+type EvictionSpec struct {
+	Mode      Mode      `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
+	Order     Order     `json:"order,omitempty" cbor:"2,keyasint,omitempty"`
+	SurgeWait SurgeWait `json:"surge_wait,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// ReplacementSpec says whether another instance takes over.
+type ReplacementSpec struct {
+	Mode     Mode   `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
+	Identity string `json:"identity,omitempty" cbor:"2,keyasint,omitempty"` // new | same
+	Data     string `json:"data,omitempty" cbor:"3,keyasint,omitempty"`     // empty | keep
+}
+
+// TolerationSpec is extra time before an instance is replaced: after its node went offline, and after it stopped being ready. A nil
+// field means the role's.
+type TolerationSpec struct {
+	Unreachable *Duration `json:"unreachable,omitempty" cbor:"1,keyasint,omitempty"`
+	NotReady    *Duration `json:"not_ready,omitempty" cbor:"2,keyasint,omitempty"`
+}

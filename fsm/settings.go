@@ -1,0 +1,63 @@
+package fsm
+
+// Settings are the replicated policy of the cluster. A server's file seeds them once; later changes are log entries.
+type Settings struct {
+	OfflineAfter       Duration `json:"offline_after" cbor:"1,keyasint"`                            // default 60s: silence before a node is offline (P23)
+	DrainDeadline      Duration `json:"drain_deadline" cbor:"2,keyasint"`                           // default 1h, per node
+	NodeDrainPolicy    string   `json:"node_drain_policy" cbor:"3,keyasint"`                        // default block-if-contains-last-replica
+	Rescheduler        string   `json:"rescheduler" cbor:"4,keyasint"`                              // default off
+	FailureDomainLabel string   `json:"failure_domain_label,omitempty" cbor:"5,keyasint,omitempty"` // such as "rack"
+	PlaceOnDegraded    bool     `json:"place_on_degraded" cbor:"6,keyasint,omitempty"`              // default false
+	Algorithm          string   `json:"placement_algorithm" cbor:"7,keyasint"`                      // spread (default) | binpack
+	CPUOvercommit      int64    `json:"cpu_overcommit_percent" cbor:"8,keyasint"`                   // default 400
+	InstanceOverhead   int64    `json:"instance_overhead_bytes" cbor:"9,keyasint"`                  // default 64 MiB
+	StartTimeout       Duration `json:"start_timeout" cbor:"10,keyasint"`                           // default 2m: a booting instance that isn't ready by then failed
+	Paused             bool     `json:"actuation_paused" cbor:"11,keyasint,omitempty"`              // decisions are computed and shown, none is proposed
+	EventLimit         int      `json:"event_limit" cbor:"12,keyasint"`                             // default 100000
+}
+
+// DefaultSettings are those of a new cluster.
+func DefaultSettings() Settings {
+	return Settings{
+		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica", Rescheduler: "off",
+		Algorithm: "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000,
+	}
+}
+
+// Hold is the brake against mass eviction: while it is active no involuntary rescheduling happens.
+type Hold struct {
+	Active    bool   `cbor:"1,keyasint,omitempty"`
+	Since     Time   `cbor:"2,keyasint,omitempty"`
+	SinceWall int64  `cbor:"3,keyasint,omitempty"`
+	Reason    string `cbor:"4,keyasint,omitempty"`
+}
+
+// SettingsSet replaces the settings. IfIndex other than 0 must be the index of their last change (conflict). Code: invalid.
+type SettingsSet struct {
+	Settings Settings `cbor:"1,keyasint"`
+	IfIndex  uint64   `cbor:"2,keyasint,omitempty"`
+}
+
+// HoldSet begins or ends the hold.
+type HoldSet struct {
+	Active bool   `cbor:"1,keyasint"`
+	Reason string `cbor:"2,keyasint,omitempty"`
+}
+
+// ClusterInit is the first entry of a cluster: it names it and seeds the settings. Later ones change nothing.
+type ClusterInit struct {
+	ID       string   `cbor:"1,keyasint"`
+	Name     string   `cbor:"2,keyasint"`
+	Settings Settings `cbor:"3,keyasint"`
+}
+
+// FormatRaise raises the format once every server supports it.
+type FormatRaise struct {
+	Format uint16 `cbor:"1,keyasint"`
+}
+
+// RestoreMark is written after a snapshot was restored by an operator: it raises the state's incarnation, so that agents stop nothing that they
+// don't know until the operator confirms (Confirm).
+type RestoreMark struct {
+	Confirm bool `cbor:"1,keyasint,omitempty"`
+}

@@ -1,0 +1,197 @@
+package fsm
+
+import (
+	"fmt"
+	"iter"
+)
+
+// CurrentFormat is the newest format this program writes and reads. A state of a newer one stops the server.
+const CurrentFormat uint16 = 1
+
+// State is the whole replicated truth, as a value. Assigning a State is a read-only view of that moment, safe for many goroutines; only
+// a fork can be written. Its tables are its only large parts, so it has more fields than other structs.
+type State struct {
+	Index       uint64 // of the last applied entry
+	LogTerm     uint64 // of that entry
+	Now         Time   // cluster time; never goes back
+	Wall        int64  // Unix ms of the latest entry, for people
+	Format      uint16
+	Incarnation uint64 // raised when a snapshot is restored by an operator
+	Unconfirmed bool   // restored, and the operator has not confirmed yet
+	Cluster     ClusterID
+
+	Settings      Settings
+	SettingsIndex uint64
+	Hold          Hold
+	Classes       []ClassName
+
+	Nodes       Table[NodeID, *Node]
+	Jobs        Table[JobName, *Job]
+	Versions    Table[string, *JobVersion] // versionKey
+	Groups      Table[GroupID, *Group]
+	Instances   Table[InstanceID, *Instance]
+	Drains      Table[DrainID, *Drain]
+	Deployments Table[DeploymentID, *Deployment]
+	Services    Table[ServiceName, *Service]
+	Events      Table[EventKey, *Event]
+	Requests    Table[RequestID, *Request]
+
+	// Indexes, derived from the rows above; they are not in snapshots.
+	nodeNames  Table[string, NodeID]
+	onNode     Table[string, InstanceID] // node/instance
+	inGroup    Table[string, InstanceID] // group/slot/instance
+	portOwners Table[string, InstanceID] // node/port
+	requestLog Table[uint64, RequestID]
+
+	entry entryContext // of the entry being applied; zero in a published State
+}
+
+// ClusterID names a cluster for ever and for people.
+type ClusterID struct {
+	ID   string `cbor:"1,keyasint"`
+	Name string `cbor:"2,keyasint"`
+}
+
+// entryContext is what commands need to know of the entry that they are in.
+type entryContext struct {
+	actor   Actor
+	request RequestID
+	events  int
+	touched map[Topic]struct{}
+}
+
+// Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", or a whole table: "nodes",
+// "jobs", "instances", "drains", "events", "settings", "deployments".
+type Topic string
+
+// NewState is the state before the first entry.
+func NewState() State {
+	s := State{Format: CurrentFormat, Settings: DefaultSettings(), Classes: BuiltinClasses()}
+	return *s.fork()
+}
+
+// fork returns a State that can be written while s stays as it is. It costs about a microsecond.
+func (s State) fork() *State {
+	s.Nodes, s.Jobs, s.Versions = s.Nodes.fork(), s.Jobs.fork(), s.Versions.fork()
+	s.Groups, s.Instances, s.Drains = s.Groups.fork(), s.Instances.fork(), s.Drains.fork()
+	s.Deployments, s.Services = s.Deployments.fork(), s.Services.fork()
+	s.Events, s.Requests, s.requestLog = s.Events.fork(), s.Requests.fork(), s.requestLog.fork()
+	s.nodeNames, s.onNode, s.inGroup, s.portOwners = s.nodeNames.fork(), s.onNode.fork(), s.inGroup.fork(), s.portOwners.fork()
+	return &s
+}
+
+// InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
+func (s *State) InstancesOn(node NodeID) iter.Seq[*Instance] {
+	return s.withPrefix(s.onNode, string(node)+"/")
+}
+
+// InstancesOf iterates over every instance of a group that the state still has a row of, in order of slot and id.
+func (s *State) InstancesOf(group GroupID) iter.Seq[*Instance] {
+	return s.withPrefix(s.inGroup, string(group)+"/")
+}
+
+// InstancesInSlot iterates over the instances of one slot.
+func (s *State) InstancesInSlot(group GroupID, slot int) iter.Seq[*Instance] {
+	return s.withPrefix(s.inGroup, fmt.Sprintf("%s/%08d/", group, slot))
+}
+
+func (s *State) withPrefix(index Table[string, InstanceID], prefix string) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for key, id := range index.From(prefix) {
+			if len(key) < len(prefix) || key[:len(prefix)] != prefix {
+				return
+			}
+			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
+// PortOwner returns the instance that holds a port of a node.
+func (s *State) PortOwner(node NodeID, port int) (InstanceID, bool) {
+	return s.portOwners.Get(portKey(node, port))
+}
+
+// FindNode finds a node by id, name, or unique id prefix. Codes: not_found, ambiguous.
+func (s *State) FindNode(nameOrID string) (*Node, *Error) {
+	if n, ok := s.Nodes.Get(NodeID(nameOrID)); ok {
+		return n, nil
+	}
+	if id, ok := s.nodeNames.Get(nameOrID); ok {
+		n, _ := s.Nodes.Get(id)
+		return n, nil
+	}
+	return findPrefix(s.Nodes, NodeID(nameOrID), "node")
+}
+
+// Spec returns the spec that an instance runs, or the current one of a group for its version.
+func (s *State) Spec(group GroupID, version uint64) (*GroupSpec, bool) {
+	job, name := group.Split()
+	v, ok := s.Versions.Get(versionKey(job, version))
+	if !ok {
+		return nil, false
+	}
+	for i := range v.Spec.Groups {
+		if v.Spec.Groups[i].Name == name {
+			return &v.Spec.Groups[i], true
+		}
+	}
+	return nil, false
+}
+
+func versionKey(job JobName, version uint64) string { return fmt.Sprintf("%s/%010d", job, version) }
+
+func portKey(node NodeID, port int) string { return fmt.Sprintf("%s/%05d", node, port) }
+
+func onNodeKey(i *Instance) string { return string(i.Node) + "/" + string(i.ID) }
+
+func inGroupKey(i *Instance) string { return fmt.Sprintf("%s/%08d/%s", i.Group, i.Slot, i.ID) }
+
+// findPrefix returns the one row whose key begins with prefix.
+func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *Error) {
+	found := 0
+	if prefix != "" {
+		for key, v := range t.From(prefix) {
+			if len(key) < len(prefix) || key[:len(prefix)] != prefix {
+				break
+			}
+			if found++; found > 1 {
+				var none V
+				return none, Refuse(CodeAmbiguous, "more than one %s begins with %q", noun, prefix).WithHint("give more characters of the id")
+			}
+			row = v
+		}
+	}
+	if found == 0 {
+		return row, Refuse(CodeNotFound, "there is no %s %q", noun, prefix).WithHint("list them with: outspan %s ls", noun)
+	}
+	return row, nil
+}
+
+// FindInstance finds an instance by id or unique id prefix.
+func (s *State) FindInstance(prefix string) (*Instance, *Error) {
+	return findExactOrPrefix(s.Instances, InstanceID(prefix), "instance")
+}
+
+// FindDrain finds a drain by id or unique id prefix.
+func (s *State) FindDrain(prefix string) (*Drain, *Error) {
+	return findExactOrPrefix(s.Drains, DrainID(prefix), "drain")
+}
+
+// FindJob finds a job by name or unique prefix.
+func (s *State) FindJob(prefix string) (*Job, *Error) {
+	return findExactOrPrefix(s.Jobs, JobName(prefix), "job")
+}
+
+// FindDeployment finds a deployment by id or unique id prefix.
+func (s *State) FindDeployment(prefix string) (*Deployment, *Error) {
+	return findExactOrPrefix(s.Deployments, DeploymentID(prefix), "deployment")
+}
+
+func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, *Error) {
+	if row, ok := t.Get(key); ok {
+		return row, nil
+	}
+	return findPrefix(t, key, noun)
+}

@@ -1,0 +1,122 @@
+package fsm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Time is cluster time in milliseconds. It only grows, it is carried by entries, and it stands still while no
+// server runs. It has no relation to the wall clock, so clock jumps can't fire a deadline.
+type Time int64
+
+// Never is later than every time; as a wake-up it means that only a change can alter the answer.
+const Never Time = 1<<63 - 1
+
+// Add returns t + d; Never stays Never.
+func (t Time) Add(d Duration) Time {
+	if t == Never || d == Forever {
+		return Never
+	}
+	return t + Time(d)
+}
+
+// Sub returns t - u.
+func (t Time) Sub(u Time) Duration { return Duration(t - u) }
+
+// Duration is a length of cluster time in milliseconds. In JSON and job files it is a string with units: "30s".
+type Duration int64
+
+// Units of Duration. Forever is written "forever" (or "none" for a deadline).
+const (
+	Millisecond Duration = 1
+	Second               = 1000 * Millisecond
+	Minute               = 60 * Second
+	Hour                 = 60 * Minute
+	Forever     Duration = 1<<63 - 1
+)
+
+// String writes d as the job file would: "1h30m", "500ms", "0s", "forever".
+func (d Duration) String() string {
+	switch {
+	case d == Forever:
+		return "forever"
+	case d == 0:
+		return "0s"
+	case d < 0:
+		return "-" + (-d).String()
+	}
+	var b strings.Builder
+	for _, u := range [...]struct {
+		unit Duration
+		name string
+	}{{Hour, "h"}, {Minute, "m"}, {Second, "s"}, {Millisecond, "ms"}} {
+		if n := d / u.unit; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, u.name)
+			d -= n * u.unit
+		}
+	}
+	return b.String()
+}
+
+// ParseDuration reads what String writes, and decimal amounts such as "1.5s". Units are ms, s, m, h and d.
+// A number without a unit is refused.
+func ParseDuration(text string) (Duration, error) {
+	if text == "forever" || text == "none" {
+		return Forever, nil
+	}
+	rest, total := text, 0.0
+	for rest != "" {
+		i := strings.IndexFunc(rest, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+		if i <= 0 {
+			return 0, fmt.Errorf("%q is not a duration; write a number with a unit, such as \"30s\" or \"5m\"", text)
+		}
+		n, err := strconv.ParseFloat(rest[:i], 64)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not a duration; write a number with a unit, such as \"30s\" or \"5m\"", text)
+		}
+		rest = rest[i:]
+		j := strings.IndexFunc(rest, func(r rune) bool { return r >= '0' && r <= '9' || r == '.' })
+		if j < 0 {
+			j = len(rest)
+		}
+		unit, ok := durationUnit(rest[:j])
+		if !ok {
+			return 0, fmt.Errorf("%q has the unknown unit %q; the units are ms, s, m, h and d", text, rest[:j])
+		}
+		total += n * float64(unit)
+		rest = rest[j:]
+	}
+	if text == "" || total > float64(100*365*24*Hour) {
+		return 0, fmt.Errorf("%q is not a duration between 0s and 100 years", text)
+	}
+	return Duration(total), nil
+}
+
+func durationUnit(name string) (Duration, bool) {
+	switch name {
+	case "ms":
+		return Millisecond, true
+	case "s":
+		return Second, true
+	case "m":
+		return Minute, true
+	case "h":
+		return Hour, true
+	case "d":
+		return 24 * Hour, true
+	}
+	return 0, false
+}
+
+// MarshalText implements encoding.TextMarshaler, for JSON.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler, for JSON.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := ParseDuration(string(text))
+	if err == nil {
+		*d = v
+	}
+	return err
+}

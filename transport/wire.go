@@ -1,0 +1,110 @@
+package transport
+
+import "github.com/outspan/outspan/fsm"
+
+// The agent's protocol: CBOR over HTTP/2 POST on the API port, under /v1/agent/. Every request is authorised by the agent's certificate: its
+// name must be the node's name. All of it is idempotent.
+//
+//	POST /v1/agent/register     RegisterRequest    -> RegisterReply     (forwarded to the leader, committed)
+//	POST /v1/agent/report       ReportRequest      -> ReportReply       (forwarded to the leader, committed)
+//	POST /v1/agent/assignments  AssignmentsRequest -> Assignments       (long poll on any caught-up server)
+//	POST /v1/agent/services     ServicesRequest    -> Services          (long poll on any caught-up server)
+
+// Paths of the agent's protocol.
+const (
+	PathAgentRegister    = "/v1/agent/register"
+	PathAgentReport      = "/v1/agent/report"
+	PathAgentAssignments = "/v1/agent/assignments"
+	PathAgentServices    = "/v1/agent/services"
+	ContentTypeCBOR      = "application/cbor"
+)
+
+// RegisterRequest makes a node known; see fsm.NodeRegister. Agent.Key is ignored: the server hands one out.
+type RegisterRequest struct {
+	Node  fsm.NodeID    `cbor:"1,keyasint"`
+	Name  string        `cbor:"2,keyasint"`
+	Agent fsm.AgentInfo `cbor:"3,keyasint"`
+	Shape fsm.NodeShape `cbor:"4,keyasint"`
+}
+
+// RegisterReply tells the agent what it needs to begin.
+type RegisterReply struct {
+	Epoch     uint64       `cbor:"1,keyasint"`
+	Key       []byte       `cbor:"2,keyasint"` // authenticates heartbeats
+	Heartbeat fsm.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
+	Servers   []ServerInfo `cbor:"4,keyasint"`
+	Cluster   string       `cbor:"5,keyasint"` // the cluster's id; an agent never follows another one
+}
+
+// ServerInfo is where a server can be reached.
+type ServerInfo struct {
+	ID         fsm.ServerID `cbor:"1,keyasint"`
+	Name       string       `cbor:"2,keyasint"`
+	APIAddress string       `cbor:"3,keyasint"` // host:port
+}
+
+// ReportRequest is a batch of observations; see fsm.NodeReport.
+type ReportRequest struct {
+	Node      fsm.NodeID           `cbor:"1,keyasint"`
+	Epoch     uint64               `cbor:"2,keyasint"`
+	Full      bool                 `cbor:"3,keyasint,omitempty"`
+	Instances []fsm.InstanceStatus `cbor:"4,keyasint,omitempty"`
+}
+
+// ReportReply says at which index the report is in the state.
+type ReportReply struct {
+	Index uint64 `cbor:"1,keyasint"`
+}
+
+// AssignmentsRequest waits at most Wait for assignments newer than Index.
+type AssignmentsRequest struct {
+	Node  fsm.NodeID   `cbor:"1,keyasint"`
+	Epoch uint64       `cbor:"2,keyasint"`
+	Index uint64       `cbor:"3,keyasint"` // of the last answer; 0 for the first
+	Wait  fsm.Duration `cbor:"4,keyasint"` // at most 60 s
+}
+
+// Assignments is everything that an agent must run now: a full snapshot, latest wins. An instance of the node that is absent must be stopped, unless
+// Unconfirmed. The agent ignores an answer whose (Incarnation, Index) is lower than one it has seen.
+type Assignments struct {
+	Incarnation uint64       `cbor:"1,keyasint"`
+	Index       uint64       `cbor:"2,keyasint"`
+	Unconfirmed bool         `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
+	Register    bool         `cbor:"4,keyasint,omitempty"` // the state does not know this epoch, or holds the node for offline: register again
+	Instances   []Assignment `cbor:"5,keyasint,omitempty"`
+}
+
+// Assignment is one instance to run or to stop.
+type Assignment struct {
+	ID         fsm.InstanceID `cbor:"1,keyasint"`
+	Group      fsm.GroupID    `cbor:"2,keyasint"`
+	Slot       int            `cbor:"3,keyasint"`
+	Desired    fsm.Desired    `cbor:"4,keyasint"`
+	Spec       *fsm.GroupSpec `cbor:"5,keyasint,omitempty"`
+	Ports      map[string]int `cbor:"6,keyasint,omitempty"`
+	RestartSeq uint64         `cbor:"7,keyasint,omitempty"`
+	Grace      *fsm.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's for this stop
+	Memory     int64          `cbor:"9,keyasint"`           // the hard cap in bytes, without overhead
+	Job        fsm.JobName    `cbor:"10,keyasint"`
+}
+
+// ServicesRequest waits at most Wait for services newer than Index.
+type ServicesRequest struct {
+	Node  fsm.NodeID   `cbor:"1,keyasint"`
+	Index uint64       `cbor:"2,keyasint"`
+	Wait  fsm.Duration `cbor:"3,keyasint"`
+}
+
+// Services is every service with its backends.
+type Services struct {
+	Index    uint64            `cbor:"1,keyasint"`
+	Services []ServiceBackends `cbor:"2,keyasint,omitempty"`
+}
+
+// ServiceBackends is one service and who serves it now.
+type ServiceBackends struct {
+	Name       fsm.ServiceName `cbor:"1,keyasint" json:"name"`
+	Expose     int             `cbor:"2,keyasint,omitempty" json:"expose,omitempty"`
+	Generation uint64          `cbor:"3,keyasint" json:"generation"`
+	Backends   []fsm.Backend   `cbor:"4,keyasint" json:"backends"`
+}
