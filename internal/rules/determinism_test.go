@@ -1,0 +1,175 @@
+package rules
+
+import (
+	"fmt"
+	"go/ast"
+	"go/types"
+	"strings"
+	"testing"
+)
+
+// clocks are the functions of package time that look at a clock or wait for one.
+var clocks = map[string]bool{
+	"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "AfterFunc": true,
+	"Tick": true, "NewTimer": true, "NewTicker": true,
+}
+
+// deterministic reports whether the same input must give the same result in this file: everywhere in fsm, and in reconcile
+// everywhere but in the loop, which waits for changes and time and then asks the deterministic rest.
+func deterministic(s source, n ast.Node) bool {
+	switch s.room() {
+	case "fsm":
+		return true
+	case "reconcile":
+		return !strings.HasPrefix(s.file(n), "loop")
+	}
+	return false
+}
+
+// determinismFindings lists what could make two servers that apply the same entry, or two leaders that decide on the same
+// state, disagree: the order of a map, goroutines, choosing among channels, a clock.
+func determinismFindings(s source) []string {
+	var found []string
+	sorted := map[ast.Expr]bool{} // arguments of slices.Sorted...: their order does not matter
+	s.walk(func(n ast.Node) {
+		if !deterministic(s, n) {
+			return
+		}
+		if what := disorder(s, n, sorted); what != "" {
+			found = append(found, fmt.Sprintf("%s: %s", s.at(n), what))
+		}
+	})
+	return found
+}
+
+// disorder says what is wrong with the node, or "". Parents come before children, so that an argument is known as sorted
+// before it is looked at.
+func disorder(s source, n ast.Node, sorted map[ast.Expr]bool) string {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return "starts a goroutine"
+	case *ast.SelectStmt:
+		if len(n.Body.List) > 1 && !hasDefault(n) {
+			return "chooses among channels"
+		}
+	case *ast.RangeStmt:
+		if t := s.info.TypeOf(n.X); t != nil && isMap(t) {
+			return "ranges over a map; take the keys by slices.Sorted(maps.Keys(m)), or use a Table"
+		}
+	case *ast.CallExpr:
+		pkg, name := callee(s, n)
+		switch {
+		case pkg == "slices" && strings.HasPrefix(name, "Sorted"):
+			sorted[n.Args[0]] = true
+		case pkg == "maps" && (name == "Keys" || name == "Values" || name == "All") && !sorted[n]:
+			return "iterates over a map in its own order; only slices.Sorted may take that"
+		case pkg == "time" && clocks[name]:
+			return "looks at a clock; time is a number in the input"
+		}
+	}
+	return ""
+}
+
+func isMap(t types.Type) bool {
+	_, ok := t.Underlying().(*types.Map)
+	return ok
+}
+
+func hasDefault(n *ast.SelectStmt) bool {
+	for _, c := range n.Body.List {
+		if clause, ok := c.(*ast.CommClause); ok && clause.Comm == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// callee is the package path and name of the function that a call names, or two empty strings.
+func callee(s source, call *ast.CallExpr) (pkg, name string) {
+	fun := ast.Unparen(call.Fun)
+	if index, ok := fun.(*ast.IndexExpr); ok { // explicit type argument
+		fun = index.X
+	}
+	sel, ok := fun.(*ast.SelectorExpr)
+	if !ok {
+		return "", ""
+	}
+	f, ok := s.info.Uses[sel.Sel].(*types.Func)
+	if !ok || f.Pkg() == nil || f.Signature().Recv() != nil {
+		return "", ""
+	}
+	return f.Pkg().Path(), f.Name()
+}
+
+// cloned lists row types that the tree library would clone by itself: it looks for methods of these names.
+func clonedFindings(s source) []string {
+	var found []string
+	s.walk(func(n ast.Node) {
+		f, ok := n.(*ast.FuncDecl)
+		if ok && s.room() == "fsm" && f.Recv != nil && (f.Name.Name == "Copy" || f.Name.Name == "IsoCopy") {
+			found = append(found, fmt.Sprintf("%s: a method named %s makes the tree library clone rows", s.at(f), f.Name.Name))
+		}
+	})
+	return found
+}
+
+func TestDeterminism(t *testing.T) {
+	for _, s := range tree(t) {
+		none(t, determinismFindings(s))
+		none(t, clonedFindings(s))
+	}
+}
+
+const disorderly = `package x
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+type set map[string]int
+
+func (s set) Copy() set { return s }
+
+func f(m map[string]int, s set, c, d chan int) (n int) {
+	for range m {
+	}
+	for k := range s {
+		n += s[k]
+	}
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		n += m[k]
+	}
+	for k := range maps.Keys(m) {
+		n += m[k]
+	}
+	for i, v := range []int{1} {
+		n += i + v
+	}
+	go f(m, s, c, d)
+	select {
+	case <-c:
+	case <-d:
+	}
+	select {
+	case <-c:
+	default:
+	}
+	if time.Now().IsZero() || time.Duration(n) > time.Second {
+		return 1
+	}
+	return n
+}
+`
+
+func TestDeterminismFindings(t *testing.T) {
+	all := []string{
+		"fixture.go:14: ranges over a map", "fixture.go:16: ranges over a map", "fixture.go:22: iterates over a map",
+		"fixture.go:28: starts a goroutine", "fixture.go:29: chooses among channels", "fixture.go:37: looks at a clock",
+	}
+	want(t, determinismFindings(fixture(t, module+"/fsm", disorderly)), all...)
+	want(t, determinismFindings(fixture(t, module+"/reconcile", disorderly)), all...)
+	want(t, determinismFindings(fixture(t, module+"/agent", disorderly)))
+	want(t, clonedFindings(fixture(t, module+"/fsm", disorderly)), "fixture.go:11: a method named Copy")
+}

@@ -1,0 +1,130 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// arrows is the table of imports between rooms. An arrow may be left out; one that is added makes two rooms into one.
+// A room may always import itself. A test in an external _test package is no part of its room.
+var arrows = map[string][]string{
+	"fsm":       {},
+	"reconcile": {"fsm"},
+	"transport": {"fsm"},
+	"cluster":   {"fsm", "transport"},
+	"agent":     {"fsm", "transport"},
+	"config":    {"fsm", "agent", "cluster", "transport"}, // whose Config structs it fills
+	"cmd":       {"fsm", "agent", "cluster", "config", "reconcile", "transport"},
+	"e2e":       {"fsm", "agent", "cluster", "config", "reconcile", "transport"},
+	"examples":  {"fsm", "config"},
+	"internal":  {},
+}
+
+// homes names the one room of a library that would otherwise spread: its types must not cross the room's door.
+var homes = map[string]string{
+	"github.com/hashicorp/raft":        "cluster",
+	"github.com/hashicorp/raft-boltdb": "cluster",
+	"go.etcd.io/bbolt":                 "cluster",
+	"github.com/hashicorp/memberlist":  "cluster",
+	"github.com/tidwall/btree":         "fsm",
+	"github.com/hashicorp/hcl":         "config",
+	"github.com/zclconf/go-cty":        "config",
+	"github.com/danielgtaylor/huma":    "transport",
+	"github.com/spf13/cobra":           "cmd",
+}
+
+// barred names what a room must do without: clocks, chance, and the world outside the process. A name bars the packages
+// below it too.
+var barred = map[string][]string{
+	"fsm":       {"time", "math/rand", "crypto/rand", "net", "os", "log", "syscall", "runtime", "unsafe", "context", "io/fs"},
+	"reconcile": {"math/rand", "crypto/rand", "net", "os", "log", "syscall", "unsafe", "io/fs"},
+}
+
+// fsmLibraries is all that the replicated truth needs beside the standard library.
+var fsmLibraries = []string{"github.com/fxamacker/cbor", "github.com/tidwall/btree"}
+
+func importFindings(s source) []string {
+	var found []string
+	for _, f := range s.files {
+		for _, spec := range f.Imports {
+			if why := barredImport(s.room(), strings.Trim(spec.Path.Value, `"`)); why != "" {
+				found = append(found, fmt.Sprintf("%s: %s", s.at(spec), why))
+			}
+		}
+	}
+	return found
+}
+
+// barredImport says why room must not import path, or "".
+func barredImport(room, path string) string {
+	to, known := arrows[room]
+	if !known {
+		return fmt.Sprintf("room %q stands in no table of imports; a new room needs its arrows there", room)
+	}
+	if other := roomOf(path); other != "" && other != room && !slices.Contains(to, other) {
+		return fmt.Sprintf("%s must not import %s", room, other)
+	}
+	for library, home := range homes {
+		if within(path, library) && home != room {
+			return fmt.Sprintf("%s is used in %s only", library, home)
+		}
+	}
+	if slices.ContainsFunc(barred[room], func(b string) bool { return within(path, b) }) {
+		return fmt.Sprintf("%s must not import %s", room, path)
+	}
+	library := strings.Contains(path, ".") && roomOf(path) == ""
+	if room == "fsm" && library && !slices.ContainsFunc(fsmLibraries, func(l string) bool { return within(path, l) }) {
+		return fmt.Sprintf("fsm must not import the library %s", path)
+	}
+	return ""
+}
+
+// within reports whether path is root or below it.
+func within(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
+
+func TestImports(t *testing.T) {
+	for _, s := range tree(t) {
+		none(t, importFindings(s))
+	}
+}
+
+func TestBarredImport(t *testing.T) {
+	tests := []struct {
+		room, path string
+		barred     bool
+	}{
+		{"fsm", "fmt", false},
+		{"fsm", "time", true},
+		{"fsm", "math/rand/v2", true},
+		{"fsm", "math/bits", false},
+		{"fsm", "net/http", true},
+		{"fsm", module + "/transport", true},
+		{"fsm", "github.com/tidwall/btree", false},
+		{"fsm", "github.com/hashicorp/go-hclog", true},
+		{"reconcile", "time", false}, // the loop has a timer; see clock calls
+		{"reconcile", "github.com/hashicorp/raft", true},
+		{"reconcile", module + "/fsm", false},
+		{"reconcile", module + "/cluster", true},
+		{"transport", module + "/transport/api", false},
+		{"transport", module + "/cluster", true},
+		{"agent", module + "/cluster", true},
+		{"agent", "github.com/hashicorp/memberlist", true},
+		{"cluster", "github.com/hashicorp/raft-boltdb/v2", false},
+		{"cluster", module + "/reconcile", true},
+		{"config", module + "/reconcile", true},
+		{"cmd", "github.com/spf13/cobra", false},
+		{"shared", "fmt", true},
+	}
+	for _, tt := range tests {
+		if why := barredImport(tt.room, tt.path); (why != "") != tt.barred {
+			t.Errorf("%s importing %s: %q, want barred = %v", tt.room, tt.path, why, tt.barred)
+		}
+	}
+}
+
+func TestImportFindingsReadSource(t *testing.T) {
+	s := fixture(t, module+"/fsm", "package fsm\nimport (\n\t\"fmt\"\n\t\"time\"\n)\nvar _ = fmt.Sprint(time.Now())\n")
+	want(t, importFindings(s), "fixture.go:4: fsm must not import time")
+}
