@@ -32,7 +32,7 @@ demo: build ## build, then show a cluster at work on this machine (about 90 s, c
 
 test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (< 8 min)
 	$(REPORT) -label unit -- -timeout 6m $(UNITS)
-	$(REPORT) -label clusters -- -timeout 8m -p 1 $(CLUSTERS)
+	$(REPORT) -label clusters -- -count=1 -timeout 8m -p 1 $(CLUSTERS)
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
 race: ## run the tests under the race detector (needs a C compiler)
