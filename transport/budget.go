@@ -1,0 +1,209 @@
+package transport
+
+import (
+	"container/list"
+	"net"
+	"sync"
+)
+
+// gate is a raw connection that leaves the account it stands in when it is closed, whoever closes it: http.Server,
+// raft, a limit. It lies below TLS, because net/http wants to see a *tls.Conn itself.
+type gate struct {
+	net.Conn
+	source string // address without the port
+
+	mu     sync.Mutex
+	closed bool
+	leave  func(*gate)
+}
+
+func newGate(c net.Conn) *gate {
+	g := &gate{Conn: c}
+	if a := c.RemoteAddr(); a != nil {
+		g.source = a.String()
+		if host, _, err := net.SplitHostPort(g.source); err == nil {
+			g.source = host
+		}
+	}
+	return g
+}
+
+// Close closes the connection and leaves its account. Safe to call many times.
+func (g *gate) Close() error {
+	g.mu.Lock()
+	leave, first := g.leave, !g.closed
+	g.closed = true
+	g.mu.Unlock()
+	err := g.Conn.Close()
+	if first && leave != nil {
+		leave(g)
+	}
+	return err
+}
+
+// enter puts the gate into an account, unless it is closed already or the account refuses it.
+func (g *gate) enter(account *budget, peer string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed || !account.add(g, peer) {
+		return false
+	}
+	g.leave = account.remove
+	return true
+}
+
+// budget counts open connections of one kind, in all and per peer. Over the limit a new one is refused: those that
+// are open proved who they are and do work.
+type budget struct {
+	mu      sync.Mutex
+	max     int
+	perPeer int
+	closed  bool
+	open    map[*gate]string
+	peers   map[string]int
+}
+
+func newBudget(limit, perPeer int) *budget {
+	return &budget{max: limit, perPeer: perPeer, open: map[*gate]string{}, peers: map[string]int{}}
+}
+
+func (b *budget) setMax(limit, perPeer int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.max, b.perPeer = limit, perPeer
+}
+
+func (b *budget) add(g *gate, peer string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || len(b.open) >= b.max || b.peers[peer] >= b.perPeer {
+		return false
+	}
+	b.open[g] = peer
+	b.peers[peer]++
+	return true
+}
+
+func (b *budget) remove(g *gate) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	peer, ok := b.open[g]
+	if !ok {
+		return
+	}
+	delete(b.open, g)
+	if b.peers[peer]--; b.peers[peer] == 0 {
+		delete(b.peers, peer)
+	}
+}
+
+func (b *budget) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.open)
+}
+
+// closeAll refuses newcomers from now on and closes what is open.
+func (b *budget) closeAll() {
+	b.mu.Lock()
+	b.closed = true
+	all := make([]*gate, 0, len(b.open))
+	for g := range b.open {
+		all = append(all, g)
+	}
+	b.mu.Unlock() // a gate's Close comes back to remove
+	for _, g := range all {
+		_ = g.Close()
+	}
+}
+
+// waiting holds the connections that have not yet proved who they are. When it is full a newcomer is let in and the
+// oldest of the source with the most connections has to go: idle strangers push each other out, and a handshake
+// that makes progress is over long before its turn comes.
+type waiting struct {
+	mu      sync.Mutex
+	max     int
+	order   *list.List // of *gate, oldest first
+	places  map[*gate]*list.Element
+	sources map[string]int
+}
+
+func newWaiting(limit int) *waiting {
+	return &waiting{max: limit, order: list.New(), places: map[*gate]*list.Element{}, sources: map[string]int{}}
+}
+
+func (w *waiting) setMax(limit int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.max = limit
+}
+
+// add lets g in and returns who has to go for it, or nil. The caller closes that one.
+func (w *waiting) add(g *gate) *gate {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.places[g] = w.order.PushBack(g)
+	w.sources[g.source]++
+	if w.order.Len() <= w.max {
+		return nil
+	}
+	victim := w.oldestOf(w.busiest())
+	w.drop(victim)
+	return victim
+}
+
+func (w *waiting) busiest() string {
+	most, who := 0, ""
+	for source, n := range w.sources {
+		if n > most || n == most && source < who {
+			most, who = n, source
+		}
+	}
+	return who
+}
+
+func (w *waiting) oldestOf(source string) *gate {
+	for e := w.order.Front(); ; e = e.Next() {
+		if g := e.Value.(*gate); g.source == source {
+			return g
+		}
+	}
+}
+
+// remove takes g out; false means that it had to go already.
+func (w *waiting) remove(g *gate) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.drop(g)
+}
+
+func (w *waiting) drop(g *gate) bool {
+	e, ok := w.places[g]
+	if !ok {
+		return false
+	}
+	w.order.Remove(e)
+	delete(w.places, g)
+	if w.sources[g.source]--; w.sources[g.source] == 0 {
+		delete(w.sources, g.source)
+	}
+	return true
+}
+
+func (w *waiting) len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.order.Len()
+}
+
+func (w *waiting) closeAll() {
+	w.mu.Lock()
+	all := make([]*gate, 0, w.order.Len())
+	for g := range w.places {
+		all = append(all, g)
+	}
+	w.mu.Unlock()
+	for _, g := range all {
+		_ = g.Close()
+	}
+}

@@ -1,0 +1,260 @@
+package transport
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Lifetimes, and how far a certificate's start lies back, so that a machine whose clock is a little behind takes it.
+const (
+	DefaultCATTL   = 10 * 365 * 24 * time.Hour
+	DefaultCertTTL = 365 * 24 * time.Hour
+	backdate       = 5 * time.Minute
+)
+
+// Authority is a certificate authority of one cluster, with its key. Safe for many goroutines.
+type Authority struct {
+	cluster string
+	cert    *x509.Certificate
+	key     crypto.Signer
+}
+
+// CertRequest describes a certificate to issue.
+type CertRequest struct {
+	Role Role
+	// Name is the name of the server, node or person: at most 128 letters, digits and "-_.@".
+	Name string
+	// Hosts are further DNS names and IP addresses a server or agent is reached by. Diallers of outspan need none;
+	// browsers and curl do. localhost and the loopback addresses are always there.
+	Hosts []string
+	// TTL is the lifetime; default DefaultCertTTL, or what is left of the CA's if that is less. One that would
+	// outlive the CA is refused.
+	TTL time.Duration
+}
+
+// NewAuthority makes a CA in memory. ttl 0 means DefaultCATTL. Errors: invalid.
+func NewAuthority(cluster string, ttl time.Duration) (*Authority, error) {
+	if !validCluster(cluster) {
+		return nil, fsm.Refuse(fsm.CodeInvalid, "cluster name %q is not usable", clip(cluster)).
+			WithHint("use at most 63 letters, digits, '-' and '_', starting with a letter or digit")
+	}
+	if ttl < 0 {
+		return nil, fsm.Refuse(fsm.CodeInvalid, "lifetime %s is negative", ttl)
+	}
+	if ttl == 0 {
+		ttl = DefaultCATTL
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "can't make a CA key: %v", err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber:          serial(),
+		Subject:               pkix.Name{CommonName: "outspan CA of " + cluster},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(ttl),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		URIs:                  []*url.URL{{Scheme: "outspan", Host: cluster}},
+	}
+	cert, err := sign(template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	return &Authority{cluster: cluster, cert: cert, key: key}, nil
+}
+
+// parseAuthority reads a CA back from PEM.
+func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	cluster, ok := authorityCluster(pair.Leaf)
+	if !ok {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "it is not a CA made by outspan")
+	}
+	signer, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "its key can't sign")
+	}
+	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "it expired at %s", stamp(pair.Leaf.NotAfter))
+	}
+	return &Authority{cluster: cluster, cert: pair.Leaf, key: signer}, nil
+}
+
+func authorityCluster(cert *x509.Certificate) (string, bool) {
+	if !cert.IsCA || len(cert.URIs) != 1 {
+		return "", false
+	}
+	cluster, ok := strings.CutPrefix(cert.URIs[0].String(), uriScheme)
+	return cluster, ok && validCluster(cluster)
+}
+
+// Cluster is the name of the cluster whose certificates this CA issues.
+func (a *Authority) Cluster() string { return a.cluster }
+
+// NotAfter is when the CA, and all it issued, ends.
+func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
+
+// PEM is the CA's certificate, without its key.
+func (a *Authority) PEM() []byte { return encodeCert(a.cert) }
+
+// Issue makes a key and a certificate, both as PEM. Errors: invalid.
+func (a *Authority) Issue(r CertRequest) (certPEM, keyPEM []byte, err error) {
+	template, err := a.template(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fsm.Refuse(CodeCertificateInvalid, "can't make a key for %s %s: %v", r.Role, r.Name, err)
+	}
+	cert, err := sign(template, a.cert, key.Public(), a.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyPEM, err = encodeKey(key)
+	return encodeCert(cert), keyPEM, err
+}
+
+func (a *Authority) template(r CertRequest) (*x509.Certificate, error) {
+	if !r.Role.Valid() {
+		return nil, fsm.Refuse(fsm.CodeInvalid, "role %q is unknown", clip(string(r.Role))).WithHint("use server, agent or cli")
+	}
+	if !validName(r.Name) {
+		return nil, fsm.Refuse(fsm.CodeInvalid, "%s name %q is not usable", r.Role, clip(r.Name)).
+			WithHint("use at most 128 letters, digits and \"-_.@\", starting with a letter or digit")
+	}
+	now := time.Now()
+	end, err := a.end(now, r)
+	if err != nil {
+		return nil, err
+	}
+	id := Identity{Cluster: a.cluster, Role: r.Role, Name: r.Name}
+	t := &x509.Certificate{
+		SerialNumber: serial(),
+		Subject:      pkix.Name{CommonName: id.String()},
+		NotBefore:    now.Add(-backdate),
+		NotAfter:     end,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		URIs:         []*url.URL{{Scheme: "outspan", Host: id.Cluster, Path: "/" + string(id.Role) + "/" + id.Name}},
+	}
+	return t, addHosts(t, r)
+}
+
+func (a *Authority) end(now time.Time, r CertRequest) (time.Time, error) {
+	switch {
+	case r.TTL < 0:
+		return time.Time{}, fsm.Refuse(fsm.CodeInvalid, "lifetime %s is negative", r.TTL)
+	case r.TTL == 0:
+		end := now.Add(DefaultCertTTL)
+		if end.After(a.cert.NotAfter) {
+			end = a.cert.NotAfter
+		}
+		return end, nil
+	case now.Add(r.TTL).After(a.cert.NotAfter):
+		return time.Time{}, fsm.Refuse(fsm.CodeInvalid, "a certificate for %s would outlive its CA, which ends at %s", r.TTL, stamp(a.cert.NotAfter)).
+			WithHint("give a shorter --ttl, or make a new CA")
+	}
+	return now.Add(r.TTL), nil
+}
+
+// addHosts makes the certificate fit to answer connections. A cli's never does: it couldn't be used to pose as a
+// server even if the role in it were overlooked.
+func addHosts(t *x509.Certificate, r CertRequest) error {
+	if !r.Role.listens() {
+		if len(r.Hosts) > 0 {
+			return fsm.Refuse(fsm.CodeInvalid, "a cli certificate has no hosts: nobody connects to it").
+				WithHint("leave --host out")
+		}
+		return nil
+	}
+	t.ExtKeyUsage = append(t.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	t.DNSNames = []string{r.Role.serverName(), "localhost"}
+	t.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, h := range r.Hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			t.IPAddresses = append(t.IPAddresses, ip)
+			continue
+		}
+		if !validHost(h) {
+			return fsm.Refuse(fsm.CodeInvalid, "host %q is neither an IP address nor a DNS name", clip(h)).
+				WithHint("give names without scheme or port: --host s1.lan,10.0.0.1")
+		}
+		if strings.HasSuffix(h, ".outspan") {
+			return fsm.Refuse(fsm.CodeInvalid, "host %q is reserved: names under .outspan stand for roles", h).
+				WithHint("leave it out; the name of the role is added by itself")
+		}
+		t.DNSNames = append(t.DNSNames, h)
+	}
+	return nil
+}
+
+// validHost allows a DNS name whose first label may be the wildcard.
+func validHost(s string) bool {
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	for i, label := range strings.Split(s, ".") {
+		if i == 0 && label == "*" {
+			continue
+		}
+		if !wellFormed(label, 63, "-_") || strings.HasSuffix(label, "-") {
+			return false
+		}
+	}
+	return true
+}
+
+func sign(template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
+	if err != nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "can't sign the certificate of %s: %v", template.Subject.CommonName, err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "can't read back the certificate of %s: %v", template.Subject.CommonName, err)
+	}
+	return cert, nil
+}
+
+// serial is 127 random bits: positive, and never the same twice.
+func serial() *big.Int {
+	var b [16]byte
+	rand.Read(b[:]) // never fails: the runtime ends the process if there is no randomness
+	b[0] &= 0x7f
+	return new(big.Int).SetBytes(b[:])
+}
+
+func encodeCert(c *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+}
+
+func encodeKey(key crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "can't encode a private key: %v", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,95 @@
+package transport
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// OpenDir opens the directory of a cluster that lives on one machine (tls { dir = "..." }): a CA whose key every
+// process may use to issue itself a certificate, and the gossip key. What is missing is created, 0700 and 0600;
+// any number of processes may do so at once and all get the same. The caller must then bind loopback only.
+//
+// Errors: certificate_invalid (a CA of another cluster, or damaged), gossip_key_invalid, file_error.
+func OpenDir(dir, cluster string) (*Authority, GossipKey, error) {
+	if cluster == "" {
+		cluster = DefaultCluster
+	}
+	if err := makeDir(dir); err != nil {
+		return nil, nil, err
+	}
+	var ca *Authority
+	var key GossipKey
+	err := locked(dir, func() (err error) {
+		if ca, err = openDirAuthority(dir, cluster); err != nil {
+			return err
+		}
+		key, err = openDirGossipKey(dir)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return ca, key, nil
+}
+
+func openDirAuthority(dir, cluster string) (*Authority, error) {
+	if err := checkDir(dir); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, caFile)); errors.Is(err, fs.ErrNotExist) {
+		ca, err := NewAuthority(cluster, 0)
+		if err != nil {
+			return nil, err
+		}
+		return ca, writeAuthority(dir, ca)
+	}
+	ca, err := readAuthority(dir)
+	if err != nil {
+		return nil, err
+	}
+	if ca.cluster != cluster {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "the CA in %s is of cluster %q, not %q", dir, ca.cluster, cluster).
+			WithHint("set cluster = %q, or choose another tls.dir", ca.cluster)
+	}
+	return ca, nil
+}
+
+// checkDir refuses a directory where other users could swap the CA. An empty one that was made beforehand is taken
+// over and closed to others.
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fileError("look at", dir, err)
+	}
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return fileError("read", dir, err)
+	}
+	if len(names) == 0 {
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return fileError("close to other users", dir, err)
+		}
+		return nil
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fsm.Refuse(CodeFile, "%s may be written by other users (mode %04o): they could replace the CA", dir, info.Mode().Perm()).
+			WithHint("choose a directory of its own, or: chmod 700 %s", dir)
+	}
+	return nil
+}
+
+func openDirGossipKey(dir string) (GossipKey, error) {
+	path := filepath.Join(dir, gossipFile)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		key := NewGossipKey()
+		return key, writeFile(path, key.encode(), 0o600)
+	}
+	return LoadGossipKey(path)
+}

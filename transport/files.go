@@ -1,0 +1,255 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Names of the files in a certificate directory.
+const (
+	caFile     = "ca.pem"
+	caKeyFile  = "ca-key.pem"
+	gossipFile = "gossip.key"
+)
+
+// lockWait bounds how long a process waits for another that is making the files of a directory.
+const lockWait = 10 * time.Second
+
+// maxFile is far above any PEM bundle: a wrong path (a disk image, a device) must not fill the memory.
+const maxFile = 1 << 20
+
+// CertFiles names the files that were written.
+type CertFiles struct{ Cert, Key string }
+
+// CAOptions describes a CA to create.
+type CAOptions struct {
+	// Cluster is the name the certificates will carry; default "outspan".
+	Cluster string
+	// TTL is the CA's lifetime; default DefaultCATTL.
+	TTL time.Duration
+	// Force replaces a CA that is there: every certificate it issued is refused from then on.
+	Force bool
+}
+
+// DefaultCluster is the cluster name when none is configured.
+const DefaultCluster = "outspan"
+
+// CreateCA writes ca.pem and ca-key.pem (0600) into dir, which is made (0700) if missing. Errors: file_exists,
+// file_error, invalid.
+func CreateCA(dir string, o CAOptions) (CertFiles, error) {
+	if o.Cluster == "" {
+		o.Cluster = DefaultCluster
+	}
+	files := CertFiles{Cert: filepath.Join(dir, caFile), Key: filepath.Join(dir, caKeyFile)}
+	ca, err := NewAuthority(o.Cluster, o.TTL)
+	if err != nil {
+		return CertFiles{}, err
+	}
+	if err := makeDir(dir); err != nil {
+		return CertFiles{}, err
+	}
+	err = locked(dir, func() error {
+		if err := refuseExisting(o.Force, files); err != nil {
+			return err
+		}
+		return writeAuthority(dir, ca)
+	})
+	if err != nil {
+		return CertFiles{}, err
+	}
+	return files, nil
+}
+
+// IssueCert reads the CA in dir and writes <role>-<name>.pem and <role>-<name>-key.pem (0600) beside it. An
+// existing file is replaced only with force. Errors: certificate_invalid (no usable CA), file_exists, file_error,
+// invalid.
+func IssueCert(dir string, r CertRequest, force bool) (CertFiles, error) {
+	base := filepath.Join(dir, string(r.Role)+"-"+r.Name)
+	files := CertFiles{Cert: base + ".pem", Key: base + "-key.pem"}
+	if strings.HasSuffix(r.Name, "-key") {
+		return CertFiles{}, fsm.Refuse(fsm.CodeInvalid, "name %q ends in \"-key\": its certificate would take the name of another's key file", clip(r.Name)).
+			WithHint("choose another name")
+	}
+	ca, err := readAuthority(dir)
+	if err != nil {
+		return CertFiles{}, err
+	}
+	cert, key, err := ca.Issue(r)
+	if err != nil {
+		return CertFiles{}, err
+	}
+	err = locked(dir, func() error {
+		if err := refuseExisting(force, files); err != nil {
+			return err
+		}
+		if err := writeFile(files.Key, key, 0o600); err != nil {
+			return err
+		}
+		return writeFile(files.Cert, cert, 0o644)
+	})
+	if err != nil {
+		return CertFiles{}, err
+	}
+	return files, nil
+}
+
+func refuseExisting(force bool, files CertFiles) error {
+	if force {
+		return nil
+	}
+	for _, path := range []string{files.Cert, files.Key} {
+		if _, err := os.Lstat(path); err == nil {
+			return fsm.Refuse(CodeFileExists, "%s exists already", path).
+				WithHint("replace it with --force, or choose another directory or name")
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return fileError("look at", path, err)
+		}
+	}
+	return nil
+}
+
+// writeAuthority writes the key first: a CA is there when its certificate is.
+func writeAuthority(dir string, ca *Authority) error {
+	key, err := encodeKey(ca.key)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(filepath.Join(dir, caKeyFile), key, 0o600); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, caFile), ca.PEM(), 0o644)
+}
+
+func readAuthority(dir string) (*Authority, error) {
+	var pems [2][]byte
+	for i, name := range []string{caFile, caKeyFile} {
+		b, err := readFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fsm.Refuse(CodeCertificateInvalid, "%s does not exist", filepath.Join(dir, name)).
+				WithHint("create the CA first: outspan tls ca create --dir %s", dir)
+		}
+		if err != nil {
+			return nil, fileError("read", filepath.Join(dir, name), err)
+		}
+		pems[i] = b
+	}
+	ca, err := parseAuthority(pems[0], pems[1])
+	if err != nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "the CA in %s can't be used: %s", dir, reason(err)).
+			WithHint("restore %s and %s from a backup, or make a new CA: outspan tls ca create --dir %s --force", caFile, caKeyFile, dir)
+	}
+	return ca, nil
+}
+
+// makeDir makes dir 0700 if it is missing.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fileError("make", dir, err)
+	}
+	return nil
+}
+
+// locked runs f while this process alone holds the lock on dir. It waits at most lockWait. The lock is on the
+// directory itself: no lock file is left behind, and the kernel drops it with the process.
+func locked(dir string, f func() error) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fileError("open", dir, err)
+	}
+	defer d.Close()
+	wait, cancel := context.WithTimeout(context.Background(), lockWait)
+	defer cancel()
+	for {
+		err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return f()
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return fileError("lock", dir, err)
+		}
+		if wait.Err() != nil {
+			return fsm.Refuse(CodeFile, "another process has held the lock on %s for %s", dir, lockWait).
+				WithHint("find it with: fuser %s", dir)
+		}
+		sleep(wait, 10*time.Millisecond)
+	}
+}
+
+// writeFile replaces path in one step: a reader sees the old file or the whole new one, also after a crash.
+func writeFile(path string, data []byte, mode fs.FileMode) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return fileError("write", path, err)
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }() // gone already when all went well
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fileError("write", path, err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// readFile reads a small regular file. Its errors are those of os, so that callers can tell a missing one.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	if info.Size() > maxFile {
+		return nil, errors.New("it is larger than 1 MiB")
+	}
+	return os.ReadFile(path)
+}
+
+func fileError(verb, path string, err error) *fsm.Error {
+	e := fsm.Refuse(CodeFile, "can't %s %s: %s", verb, path, bareError(err))
+	if errors.Is(err, fs.ErrPermission) {
+		return e.WithHint("check its owner and mode, or run as the user that owns it")
+	}
+	return e
+}
+
+// bareError drops what os puts before the cause: the message names the file already.
+func bareError(err error) string {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err.Error()
+	}
+	if l, ok := errors.AsType[*os.LinkError](err); ok {
+		return l.Err.Error()
+	}
+	return err.Error()
+}
+
+// reason is the message of an error without code and hint, to stand inside another message.
+func reason(err error) string {
+	if e, ok := errors.AsType[*fsm.Error](err); ok {
+		return e.Message
+	}
+	return err.Error()
+}

@@ -1,0 +1,204 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// DefaultMaxBody is the most a request may carry, in bytes, unless its operation streams.
+const DefaultMaxBody = 1 << 20
+
+// HTTPConfig bounds what one API connection may cost.
+type HTTPConfig struct {
+	// ReadHeaderTimeout is for a request's header, the first one's wait included; default 10 s. HTTP/2 has its own
+	// 10 s for the preface.
+	ReadHeaderTimeout time.Duration
+	// IdleTimeout closes a connection without a request; default 3 min. Less makes clients dial anew more often.
+	IdleTimeout time.Duration
+	// MaxHeaderBytes; default 64 KiB.
+	MaxHeaderBytes int
+	// MaxStreams is how many requests one HTTP/2 connection may have open; default 512. A server that forwards many
+	// long polls opens more connections beyond it.
+	MaxStreams int
+	// ShutdownTimeout is how long running requests get at the end; default 5 s. After it they are cut off.
+	ShutdownTimeout time.Duration
+	// Logger; default: none.
+	Logger hclog.Logger
+}
+
+func (c HTTPConfig) withDefaults() HTTPConfig {
+	dur := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	dur(&c.ReadHeaderTimeout, 10*time.Second)
+	dur(&c.IdleTimeout, 3*time.Minute)
+	dur(&c.ShutdownTimeout, 5*time.Second)
+	if c.MaxHeaderBytes <= 0 {
+		c.MaxHeaderBytes = 64 << 10
+	}
+	if c.MaxStreams <= 0 {
+		c.MaxStreams = 512
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return c
+}
+
+// HTTPServer serves a handler on the API side of a Listener and on unix sockets. Its requests' contexts answer
+// IdentityFrom and Stopping.
+type HTTPServer struct {
+	srv      *http.Server
+	limit    time.Duration
+	stopping chan struct{}
+	cut      context.CancelFunc
+	running  running
+}
+
+// NewHTTPServer prepares a server; Run starts it. There is no limit on how long an answer takes, because watches and
+// log streams are endless; a peer that takes nothing for 30 s (HTTP/2) or is dead is cut off.
+func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
+	cfg = cfg.withDefaults()
+	s := &HTTPServer{limit: cfg.ShutdownTimeout, stopping: make(chan struct{})}
+	base, cut := context.WithCancel(context.WithValue(context.Background(), stoppingKey{}, (<-chan struct{})(s.stopping)))
+	s.cut = cut
+	s.srv = &http.Server{
+		Handler:           s.running.count(handler),
+		ReadHeaderTimeout: cfg.ReadHeaderTimeout,
+		IdleTimeout:       cfg.IdleTimeout,
+		MaxHeaderBytes:    cfg.MaxHeaderBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: cfg.MaxStreams,
+			SendPingTimeout:      15 * time.Second,
+			PingTimeout:          10 * time.Second,
+			WriteByteTimeout:     30 * time.Second,
+		},
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnContext: ConnContext,
+		// What peers can provoke stays at debug.
+		ErrorLog: cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+	}
+	return s
+}
+
+// Run serves the listeners until ctx ends, then stops: Stopping tells long polls to answer now, running requests get
+// ShutdownTimeout, what is left is cut off. It returns nil when all ended by itself. Errors: shutdown_timeout when
+// requests had to be cut off, listen_failed when a listener failed before ctx ended. Call it once.
+func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
+	ended := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { ended <- s.srv.Serve(l) }()
+	}
+	var failed error
+	left := len(listeners)
+	select {
+	case <-ctx.Done():
+	case err := <-ended:
+		left--
+		if ctx.Err() == nil {
+			failed = fsm.Refuse(CodeListen, "the API stopped serving: %v", err)
+		}
+	}
+	err := s.stop()
+	for ; left > 0; left-- {
+		<-ended
+	}
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+func (s *HTTPServer) stop() error {
+	close(s.stopping)
+	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
+	defer cancel()
+	err := s.srv.Shutdown(ctx)
+	s.cut()
+	if err != nil {
+		_ = s.srv.Close() // its listeners are closed already
+	}
+	// Shutdown and Close know connections; a handler may outlive its own.
+	last, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if n := s.running.wait(last); n > 0 {
+		return fsm.Refuse(CodeShutdownTimeout, "%d requests did not end when they were cut off", n)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fsm.Refuse(CodeShutdownTimeout, "requests were cut off after %s", s.limit)
+	}
+	return nil
+}
+
+type stoppingKey struct{}
+
+// Stopping is closed when the server of a request has begun to stop: long polls and streams then end by themselves.
+// Outside of a server it is nil, which is never ready.
+func Stopping(ctx context.Context) <-chan struct{} {
+	c, _ := ctx.Value(stoppingKey{}).(<-chan struct{})
+	return c
+}
+
+// MaxBody limits request bodies to n bytes (DefaultMaxBody if 0). Reading past it fails with *http.MaxBytesError,
+// which the handler answers with 413.
+func MaxBody(next http.Handler, n int64) http.Handler {
+	if n <= 0 {
+		n = DefaultMaxBody
+	}
+	return http.MaxBytesHandler(next, n)
+}
+
+// running counts the handlers at work.
+type running struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // made by wait, closed by the last handler
+}
+
+func (r *running) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.add(1)
+		defer r.add(-1)
+		next.ServeHTTP(w, req)
+	})
+}
+
+func (r *running) add(d int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.n += d
+	if r.n == 0 && r.idle != nil {
+		close(r.idle)
+		r.idle = nil
+	}
+}
+
+// wait returns how many handlers are left when none is, or ctx ends. One caller at a time.
+func (r *running) wait(ctx context.Context) int {
+	r.mu.Lock()
+	if r.n == 0 {
+		r.mu.Unlock()
+		return 0
+	}
+	idle := make(chan struct{})
+	r.idle = idle
+	r.mu.Unlock()
+	select {
+	case <-idle:
+		return 0
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.n
+}

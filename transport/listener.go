@@ -1,0 +1,343 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Limits bounds the connections of a Listener, each kind apart, so that none can take another's place. A process
+// needs one file descriptor for each: raise RLIMIT_NOFILE along with them.
+type Limits struct {
+	// MaxPending is how many connections may be in their handshake; default 256. Beyond it the oldest of the busiest
+	// source address is closed.
+	MaxPending int
+	// MaxRaft is how many raft connections may be open; default 128. A server uses about four per peer.
+	MaxRaft int
+	// MaxAPI is how many API connections may be open; default 16,384. An agent uses one or two.
+	MaxAPI int
+	// MaxAPIPerPeer is how many of them one certificate's identity may hold; default 512.
+	MaxAPIPerPeer int
+}
+
+func (l Limits) withDefaults() Limits {
+	set := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	set(&l.MaxPending, 256)
+	set(&l.MaxRaft, 128)
+	set(&l.MaxAPI, 16384)
+	set(&l.MaxAPIPerPeer, 512)
+	return l
+}
+
+// ListenerConfig configures a Listener.
+type ListenerConfig struct {
+	// Credentials is required.
+	Credentials *Credentials
+	// Logger; default: none.
+	Logger hclog.Logger
+	// HandshakeTimeout is from accept to the end of the handshake, and again for the hand-over to who serves the
+	// connection; default 2 s. Less refuses slow peers, more lets strangers stay longer.
+	HandshakeTimeout time.Duration
+	// Limits bounds the connections.
+	Limits Limits
+}
+
+// Listener shares one port between raft and the API. Make it with NewListener, then Run it; API and Raft may be
+// used before Run. Safe for many goroutines.
+type Listener struct {
+	raw     net.Listener
+	cfg     ListenerConfig
+	tls     *tls.Config
+	pending *waiting
+	raft    *budget
+	api     *budget
+	raftQ   *queue
+	apiQ    *queue
+	wg      sync.WaitGroup
+	noise   throttle
+	count   counters
+}
+
+type counters struct{ accepted, failed, evicted, refusedRaft, refusedAPI atomic.Uint64 }
+
+// ListenerStats are counts since the start, and what is open now.
+type ListenerStats struct {
+	Accepted, HandshakeFailed, PendingEvicted, RaftRefused, APIRefused uint64
+	Pending, Raft, API                                                 int
+}
+
+// NewListener takes over raw: a TCP listener, or one that hands out ends of net.Pipe. Errors: certificate_invalid
+// without credentials.
+func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
+	if cfg.Credentials == nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "a listener needs a certificate").WithHint("set the tls block")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	if cfg.HandshakeTimeout <= 0 {
+		cfg.HandshakeTimeout = 2 * time.Second
+	}
+	lim := cfg.Limits.withDefaults()
+	return &Listener{
+		raw:     raw,
+		cfg:     cfg,
+		tls:     cfg.Credentials.ServerConfig(protoRaft, protoHTTP2, protoHTTP1),
+		pending: newWaiting(lim.MaxPending),
+		raft:    newBudget(lim.MaxRaft, lim.MaxRaft),
+		api:     newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
+		raftQ:   newQueue(raw.Addr()),
+		apiQ:    newQueue(raw.Addr()),
+	}, nil
+}
+
+// API is the listener to give to an HTTPServer. Its connections are *tls.Conn with the handshake done.
+func (l *Listener) API() net.Listener { return l.apiQ }
+
+// Addr is the address listened on.
+func (l *Listener) Addr() net.Addr { return l.raw.Addr() }
+
+// SetLimits changes the limits for connections to come; those open stay.
+func (l *Listener) SetLimits(lim Limits) {
+	lim = lim.withDefaults()
+	l.pending.setMax(lim.MaxPending)
+	l.raft.setMax(lim.MaxRaft, lim.MaxRaft)
+	l.api.setMax(lim.MaxAPI, lim.MaxAPIPerPeer)
+}
+
+// Stats may be called at any time.
+func (l *Listener) Stats() ListenerStats {
+	return ListenerStats{
+		Accepted:        l.count.accepted.Load(),
+		HandshakeFailed: l.count.failed.Load(),
+		PendingEvicted:  l.count.evicted.Load(),
+		RaftRefused:     l.count.refusedRaft.Load(),
+		APIRefused:      l.count.refusedAPI.Load(),
+		Pending:         l.pending.len(),
+		Raft:            l.raft.len(),
+		API:             l.api.len(),
+	}
+}
+
+// Run accepts connections until ctx ends (it then returns nil) or the listener below fails for good. When it
+// returns, the port is closed, no handshake is going on and no accepted raft connection is open; API connections
+// are their server's to end. Errors: listen_failed. Call it once.
+func (l *Listener) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(ctx, func() { l.raw.Close() })
+	err := l.acceptAll(ctx)
+	cancel()
+	stop()
+	l.raw.Close()
+	l.pending.closeAll()
+	l.apiQ.close()
+	l.raftQ.close()
+	l.wg.Wait()
+	l.raft.closeAll()
+	return err
+}
+
+func (l *Listener) acceptAll(ctx context.Context) error {
+	var delay time.Duration
+	for {
+		raw, err := l.raw.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				raw.Close()
+			}
+			return nil
+		case err == nil:
+			delay = 0
+			l.admit(ctx, raw)
+		case errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF):
+			return fsm.Refuse(CodeListen, "the listener on %s was closed", l.raw.Addr())
+		default: // out of file descriptors, or the peer gave up: the next one may work
+			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+			l.warn("can't accept a connection", "error", err, "retry_in", delay)
+			sleep(ctx, delay)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (l *Listener) admit(ctx context.Context, raw net.Conn) {
+	l.count.accepted.Add(1)
+	g := newGate(raw)
+	g.leave = func(g *gate) { l.pending.remove(g) }
+	if victim := l.pending.add(g); victim != nil {
+		l.count.evicted.Add(1)
+		_ = victim.Close()
+	}
+	l.wg.Go(func() { l.handshake(ctx, g) })
+}
+
+func (l *Listener) handshake(ctx context.Context, g *gate) {
+	limit, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTimeout)
+	defer cancel()
+	conn := tls.Server(g, l.tls)
+	if err := conn.HandshakeContext(limit); err != nil {
+		l.reject(limit, g, err)
+		return
+	}
+	if !l.pending.remove(g) {
+		return // pushed out; whoever did so closed it
+	}
+	state := conn.ConnectionState()
+	peer, err := PeerIdentity(state)
+	if err != nil {
+		l.reject(limit, g, err)
+		return
+	}
+	l.deliver(ctx, g, conn, peer, state.NegotiatedProtocol)
+}
+
+// deliver moves a connection that proved itself from the strangers' account to its own and hands it over.
+func (l *Listener) deliver(ctx context.Context, g *gate, conn *tls.Conn, peer Identity, proto string) {
+	account, q, refused := l.api, l.apiQ, &l.count.refusedAPI
+	if proto == protoRaft {
+		account, q, refused = l.raft, l.raftQ, &l.count.refusedRaft
+	}
+	if !g.enter(account, peer.String()) {
+		refused.Add(1)
+		l.warn("connection over the limit", "peer", peer, "remote", g.source, "protocol", proto)
+		_ = g.Close()
+		return
+	}
+	if !q.push(ctx, conn, l.cfg.HandshakeTimeout) {
+		refused.Add(1)
+		_ = g.Close()
+	}
+}
+
+// reject ends a failed handshake. A peer that showed a wrong certificate still has bytes under way; closing at once
+// would reset the connection and lose the alert that tells it why.
+func (l *Listener) reject(ctx context.Context, g *gate, err error) {
+	defer func() { _ = g.Close() }()
+	l.count.failed.Add(1)
+	if refused(err) {
+		l.warn("certificate refused", "remote", g.source, "error", reason(Explain(g.source, err)))
+	} else {
+		l.cfg.Logger.Debug("handshake failed", "remote", g.source, "error", err)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if head, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		if !looksLikeHTTP(head.RecordHeader[:]) {
+			return
+		}
+		_ = g.SetWriteDeadline(time.Now().Add(lingerFor))
+		_, _ = io.WriteString(g, "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nThis port speaks TLS only: use https.\n")
+	}
+	linger(g)
+}
+
+const lingerFor = 250 * time.Millisecond
+
+// linger lets what was written arrive. It reads at most 64 KiB, for at most 250 ms, and the connection still
+// counts as a stranger's meanwhile.
+func linger(g *gate) {
+	half, ok := g.Conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = g.SetReadDeadline(time.Now().Add(lingerFor))
+	_, _ = io.CopyN(io.Discard, g, 64<<10)
+}
+
+func refused(err error) bool {
+	if errors.Is(err, &fsm.Error{Code: CodeCertificateRefused}) {
+		return true
+	}
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
+}
+
+func looksLikeHTTP(head []byte) bool {
+	switch string(head) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO", "PRI *":
+		return true
+	}
+	return false
+}
+
+// warn logs at most once in ten seconds: strangers must not fill the disk.
+func (l *Listener) warn(msg string, kv ...any) {
+	if dropped, ok := l.noise.allow(time.Now()); ok {
+		l.cfg.Logger.Warn(msg, append(kv, "not_logged", dropped)...)
+		return
+	}
+	l.cfg.Logger.Debug(msg, kv...)
+}
+
+type throttle struct {
+	mu      sync.Mutex
+	next    time.Time
+	dropped int
+}
+
+func (t *throttle) allow(now time.Time) (dropped int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Before(t.next) {
+		t.dropped++
+		return 0, false
+	}
+	dropped, t.dropped, t.next = t.dropped, 0, now.Add(10*time.Second)
+	return dropped, true
+}
+
+// ListenTCP opens a TCP port. addr is host:port; port 0 takes a free one. Errors: address_in_use, listen_failed.
+func ListenTCP(ctx context.Context, addr string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err == nil {
+		return l, nil
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fsm.Refuse(CodeAddressInUse, "another process listens on %s", addr).
+			WithHint("stop it, or set another listen.port")
+	}
+	return nil, fsm.Refuse(CodeListen, "can't listen on %s: %v", addr, err).
+		WithHint("check listen.address and listen.port")
+}
+
+// IsLoopback reports whether addr, a host or host:port, can only be reached from this machine. A name other than
+// localhost is not trusted to be; neither is an empty host, which means every interface.
+func IsLoopback(addr string) bool {
+	host := addr
+	if h, port, err := net.SplitHostPort(addr); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "" {
+			return false
+		}
+		host = h
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,55 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// queue is a net.Listener fed by the accept loop: one for the API, one for raft.
+type queue struct {
+	addr net.Addr
+	ch   chan net.Conn // unbuffered: a connection is either taken or still the accept loop's to close
+	done chan struct{}
+	once sync.Once
+}
+
+func newQueue(addr net.Addr) *queue {
+	return &queue{addr: addr, ch: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// Accept implements net.Listener; after Close it returns net.ErrClosed.
+func (q *queue) Accept() (net.Conn, error) {
+	select {
+	case c := <-q.ch:
+		return c, nil
+	case <-q.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener. It does not touch connections that were taken.
+func (q *queue) Close() error {
+	q.close()
+	return nil
+}
+
+func (q *queue) close() { q.once.Do(func() { close(q.done) }) }
+
+// Addr implements net.Listener.
+func (q *queue) Addr() net.Addr { return q.addr }
+
+// push hands c over; false when nobody took it in time.
+func (q *queue) push(ctx context.Context, c net.Conn, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case q.ch <- c:
+		return true
+	case <-q.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}

@@ -1,0 +1,78 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// RaftStream is the raft side of a Listener: all that hashicorp/raft's StreamLayer wants, except that Dial has
+// another name there and takes raft's own address type. Closing it closes every raft connection of both
+// directions, so nothing of raft stays on the wire.
+type RaftStream struct {
+	l         *Listener
+	dial      Dialer
+	advertise net.Addr
+	dialled   *budget
+}
+
+// maxDialled bounds the raft connections this server opens: far above peers x pool, so that only a leak meets it.
+const maxDialled = 1024
+
+// Raft gives the raft side; call it once. advertise (host:port) is the address that peers dial; default the one
+// listened on.
+func (l *Listener) Raft(d Dialer, advertise string) *RaftStream {
+	s := &RaftStream{l: l, dial: d, advertise: l.raw.Addr(), dialled: newBudget(maxDialled, maxDialled)}
+	if advertise != "" {
+		s.advertise = namedAddr(advertise)
+	}
+	return s
+}
+
+// namedAddr is an address as it was configured: a DNS name in it is resolved by those who dial.
+type namedAddr string
+
+func (namedAddr) Network() string  { return "tcp" }
+func (a namedAddr) String() string { return string(a) }
+
+// Accept waits for the next connection of a server. After Close it returns net.ErrClosed.
+func (s *RaftStream) Accept() (net.Conn, error) { return s.l.raftQ.Accept() }
+
+// Addr is the advertised address.
+func (s *RaftStream) Addr() net.Addr { return s.advertise }
+
+// Close refuses new raft connections and closes those open. It does not wait for their readers to notice.
+func (s *RaftStream) Close() error {
+	s.l.raftQ.close()
+	s.l.raft.closeAll()
+	s.dialled.closeAll()
+	return nil
+}
+
+// DialRaft connects to another server. It blocks at most timeout, or 5 s if that is less or timeout is 0. Errors:
+// as Dialer.DialRaft; net.ErrClosed after Close.
+func (s *RaftStream) DialRaft(addr string, timeout time.Duration) (net.Conn, error) {
+	if timeout <= 0 || timeout > dialTimeout {
+		timeout = dialTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	d := s.dial
+	below := d.Dial
+	if below == nil {
+		below = (&net.Dialer{}).DialContext
+	}
+	d.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		raw, err := below(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		g := newGate(raw)
+		if !g.enter(s.dialled, addr) {
+			_ = g.Close()
+			return nil, net.ErrClosed
+		}
+		return g, nil
+	}
+	return d.DialRaft(ctx, addr)
+}

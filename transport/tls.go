@@ -1,0 +1,322 @@
+package transport
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// The application protocols on the one TLS port. A peer that names none gets HTTP/1.1.
+const (
+	protoRaft  = "outspan-raft/1"
+	protoHTTP2 = "h2"
+	protoHTTP1 = "http/1.1"
+)
+
+// CredentialsConfig says where a process finds its certificate: three files, or Dir.
+type CredentialsConfig struct {
+	CAFile, CertFile, KeyFile string
+	// Dir is the directory of a cluster on one machine. It replaces the three files; Role and Name are then
+	// required. The caller must bind loopback only.
+	Dir string
+	// Cluster, Role and Name are what the certificate must say; an empty one is taken from the certificate (with
+	// Dir, an empty Cluster is DefaultCluster).
+	Cluster string
+	Role    Role
+	Name    string
+}
+
+// Credentials is a process's certificate, its key, and the CAs it trusts. Safe for many goroutines; Reload replaces
+// all three at once for the connections that begin afterwards.
+type Credentials struct {
+	load func() (*material, error)
+	cur  atomic.Pointer[material]
+}
+
+// material is one loaded generation; it never changes.
+type material struct {
+	cert  tls.Certificate
+	roots *x509.CertPool
+	id    Identity
+}
+
+// LoadCredentials reads and checks the files, or opens the directory. Errors: certificate_invalid, and those of
+// OpenDir.
+func LoadCredentials(cfg CredentialsConfig) (*Credentials, error) {
+	if cfg.Dir == "" {
+		return newCredentials(func() (*material, error) { return loadFiles(cfg) })
+	}
+	if cfg.CAFile != "" || cfg.CertFile != "" || cfg.KeyFile != "" {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "tls.dir and certificate files are both set").
+			WithHint("use dir on a single machine, or ca_file, cert_file and key_file")
+	}
+	return newCredentials(func() (*material, error) {
+		ca, _, err := OpenDir(cfg.Dir, cfg.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		return ca.mint(cfg.Role, cfg.Name)
+	})
+}
+
+// Credentials issues a process a certificate that exists in memory only and lasts as long as the CA. Errors:
+// invalid.
+func (a *Authority) Credentials(role Role, name string) (*Credentials, error) {
+	return newCredentials(func() (*material, error) { return a.mint(role, name) })
+}
+
+func newCredentials(load func() (*material, error)) (*Credentials, error) {
+	m, err := load()
+	if err != nil {
+		return nil, err
+	}
+	c := &Credentials{load: load}
+	c.cur.Store(m)
+	return c, nil
+}
+
+func (a *Authority) mint(role Role, name string) (*material, error) {
+	certPEM, keyPEM, err := a.Issue(CertRequest{Role: role, Name: name, TTL: time.Until(a.cert.NotAfter) - time.Second})
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "can't use the certificate just made for %s %s: %v", role, name, err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	return &material{cert: pair, roots: roots, id: Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
+}
+
+// Reload reads everything anew (SIGHUP). If that fails, or the new certificate is for another identity, the old one
+// stays in use and the error says why. Errors: certificate_invalid.
+func (c *Credentials) Reload() error {
+	m, err := c.load()
+	if err != nil {
+		return err
+	}
+	if old := c.cur.Load(); m.id != old.id {
+		return fsm.Refuse(CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
+			WithHint("restart the process to change its identity")
+	}
+	c.cur.Store(m)
+	return nil
+}
+
+// Identity is what this process's certificate says.
+func (c *Credentials) Identity() Identity { return c.cur.Load().id }
+
+// NotAfter is when the certificate in use ends.
+func (c *Credentials) NotAfter() time.Time { return c.cur.Load().cert.Leaf.NotAfter }
+
+// ServerConfig accepts TLS 1.3 connections of peers with a certificate of the same CA and cluster, in any role. For
+// raft only the role server passes, at both ends. It follows Reload. protos are offered by ALPN.
+func (c *Credentials) ServerConfig(protos ...string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: protos,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return c.cur.Load().serverConfig(protos), nil
+		},
+	}
+}
+
+func (m *material) serverConfig(protos []string) *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		NextProtos:   protos,
+		Certificates: []tls.Certificate{m.cert},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    m.roots,
+		// A ticket would let a peer return after a reload took its CA away.
+		SessionTicketsDisabled: true,
+		VerifyConnection:       m.verifyClient,
+	}
+}
+
+func (m *material) verifyClient(state tls.ConnectionState) error {
+	peer, err := m.verifyCluster(state)
+	if err != nil {
+		return err
+	}
+	if state.NegotiatedProtocol == protoRaft && (peer.Role != RoleServer || m.id.Role != RoleServer) {
+		return fsm.Refuse(CodeCertificateRefused, "raft is for servers only: %s called %s", peer, m.id)
+	}
+	return nil
+}
+
+// ClientConfig is for one connection to a peer of role want. It is a snapshot: make one per connection, as Dialer
+// does, and Reload is followed.
+func (c *Credentials) ClientConfig(want Role, protos ...string) *tls.Config {
+	m := c.cur.Load()
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS13,
+		NextProtos:   protos,
+		Certificates: []tls.Certificate{m.cert},
+		RootCAs:      m.roots,
+		ServerName:   want.serverName(),
+		VerifyConnection: func(state tls.ConnectionState) error {
+			peer, err := m.verifyCluster(state)
+			if err != nil {
+				return err
+			}
+			if peer.Role != want {
+				return fsm.Refuse(CodeCertificateRefused, "the peer is %s, not a %s", peer, want).
+					WithHint("check the address: it belongs to another process")
+			}
+			return nil
+		},
+	}
+}
+
+func (m *material) verifyCluster(state tls.ConnectionState) (Identity, error) {
+	peer, err := PeerIdentity(state)
+	if err != nil {
+		return Identity{}, err
+	}
+	if peer.Cluster != m.id.Cluster {
+		return Identity{}, fsm.Refuse(CodeCertificateRefused, "%s is of cluster %q, this is cluster %q", peer, peer.Cluster, m.id.Cluster).
+			WithHint("use a certificate of cluster %q", m.id.Cluster)
+	}
+	return peer, nil
+}
+
+func loadFiles(cfg CredentialsConfig) (*material, error) {
+	ca, err := readPEM("ca_file", cfg.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := parseRoots(cfg.CAFile, ca)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := loadPair(cfg)
+	if err != nil {
+		return nil, err
+	}
+	id, err := certIdentity(pair.Leaf)
+	if err != nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "certificate %s: %s", cfg.CertFile, reason(err)).WithHint("%s", issueHint(cfg))
+	}
+	m := &material{cert: pair, roots: roots, id: id}
+	return m, checkLeaf(cfg, m)
+}
+
+func loadPair(cfg CredentialsConfig) (tls.Certificate, error) {
+	cert, err := readPEM("cert_file", cfg.CertFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readPEM("key_file", cfg.KeyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return tls.Certificate{}, fsm.Refuse(CodeCertificateInvalid, "certificate %s and key %s don't fit: %v", cfg.CertFile, cfg.KeyFile, err).
+			WithHint("both come from one call of: outspan tls cert create")
+	}
+	return pair, nil
+}
+
+func readPEM(key, path string) ([]byte, error) {
+	if path == "" {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "tls.%s is not set", key).
+			WithHint("set ca_file, cert_file and key_file, or dir on a single machine")
+	}
+	b, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "tls.%s %s does not exist", key, path).
+			WithHint("make one with: outspan tls ca create, then: outspan tls cert create")
+	}
+	if err != nil {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "can't read tls.%s %s: %s", key, path, bareError(err)).
+			WithHint("check its owner and mode")
+	}
+	return b, nil
+}
+
+// parseRoots takes a bundle, so that two CAs can be trusted while one replaces the other.
+func parseRoots(path string, data []byte) (*x509.CertPool, error) {
+	roots, n := x509.NewCertPool(), 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fsm.Refuse(CodeCertificateInvalid, "CA file %s: certificate %d is damaged: %v", path, n+1, err)
+		}
+		if !cert.IsCA {
+			return nil, fsm.Refuse(CodeCertificateInvalid, "CA file %s: %q is not a CA", path, clip(cert.Subject.CommonName)).
+				WithHint("give the ca.pem that outspan tls ca create made")
+		}
+		roots.AddCert(cert)
+		n++
+	}
+	if n == 0 {
+		return nil, fsm.Refuse(CodeCertificateInvalid, "CA file %s holds no certificate", path).
+			WithHint("give the ca.pem that outspan tls ca create made")
+	}
+	return roots, nil
+}
+
+// checkLeaf finds at start what would otherwise show as refused connections later.
+func checkLeaf(cfg CredentialsConfig, m *material) error {
+	leaf, now := m.cert.Leaf, time.Now()
+	wrong := ""
+	switch {
+	case now.After(leaf.NotAfter):
+		wrong = "expired at " + stamp(leaf.NotAfter)
+	case now.Before(leaf.NotBefore):
+		wrong = "is not valid before " + stamp(leaf.NotBefore) + "; the clock says " + stamp(now)
+	case cfg.Cluster != "" && cfg.Cluster != m.id.Cluster:
+		wrong = fmt.Sprintf("is of cluster %q, not %q", m.id.Cluster, cfg.Cluster)
+	case cfg.Role != "" && cfg.Role != m.id.Role:
+		wrong = fmt.Sprintf("has the role %s, not %s", m.id.Role, cfg.Role)
+	case cfg.Name != "" && cfg.Name != m.id.Name:
+		wrong = fmt.Sprintf("is for the name %q, not %q", m.id.Name, cfg.Name)
+	case m.id.Role.listens() && !slices.Contains(leaf.DNSNames, m.id.Role.serverName()):
+		wrong = "lacks the DNS name " + m.id.Role.serverName()
+	default:
+		return checkChain(cfg, m)
+	}
+	return fsm.Refuse(CodeCertificateInvalid, "certificate %s %s", cfg.CertFile, wrong).WithHint("%s", issueHint(cfg))
+}
+
+func checkChain(cfg CredentialsConfig, m *material) error {
+	between := x509.NewCertPool()
+	for _, der := range m.cert.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	_, err := m.cert.Leaf.Verify(x509.VerifyOptions{
+		Roots: m.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return fsm.Refuse(CodeCertificateInvalid, "certificate %s is not good under CA file %s: %v", cfg.CertFile, cfg.CAFile, err).
+			WithHint("use the certificate and the ca.pem of one CA")
+	}
+	return nil
+}
+
+func issueHint(cfg CredentialsConfig) string {
+	role, name := cfg.Role, cfg.Name
+	if !role.Valid() {
+		role = RoleCLI
+	}
+	if name == "" {
+		name = "NAME"
+	}
+	return "issue a new one with: outspan tls cert create --" + string(role) + " " + name
+}

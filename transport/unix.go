@@ -1,0 +1,174 @@
+package transport
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// maxSocketPath is what the kernel takes, without the final zero byte.
+const maxSocketPath = 107
+
+// PeerCred is what the kernel says of the process at the other end of a unix socket, as of its connect.
+type PeerCred struct {
+	UID, GID uint32
+	PID      int32
+}
+
+// UnixListener accepts connections of the own user and of root only.
+type UnixListener struct {
+	raw     *net.UnixListener
+	path    string
+	made    fs.FileInfo
+	cluster string
+	names   map[uint32]string // only Accept's goroutine uses it
+	once    sync.Once
+	err     error
+}
+
+// UnixConn is a connection whose peer the kernel named.
+type UnixConn struct {
+	*net.UnixConn
+	id   Identity
+	cred PeerCred
+}
+
+// Identity is the actor: role cli, name "uid:0(root)".
+func (c *UnixConn) Identity() Identity { return c.id }
+
+// PeerCred is what the kernel said.
+func (c *UnixConn) PeerCred() PeerCred { return c.cred }
+
+// ListenUnix opens the socket at path with mode 0600; a missing parent directory is made (0700). A socket file that
+// is there is replaced if nobody answers on it. cluster goes into the identities. Errors: address_in_use,
+// listen_failed, file_error.
+func ListenUnix(path, cluster string) (*UnixListener, error) {
+	dir := filepath.Dir(path)
+	tmp := filepath.Join(dir, ".s"+randomHex())
+	if len(path) > maxSocketPath || len(tmp) > maxSocketPath {
+		return nil, fsm.Refuse(CodeListen, "socket path %s is too long: the system allows %d bytes", path, maxSocketPath).
+			WithHint("set a shorter listen.socket")
+	}
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	if err := checkStale(path); err != nil {
+		return nil, err
+	}
+	return openUnix(path, tmp, cluster)
+}
+
+// openUnix binds under a temporary name and moves the socket into place once it is closed to others.
+func openUnix(path, tmp, cluster string) (*UnixListener, error) {
+	raw, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
+	if err != nil {
+		return nil, fsm.Refuse(CodeListen, "can't open socket %s: %v", path, err).WithHint("check listen.socket and the rights on its directory")
+	}
+	raw.SetUnlinkOnClose(false) // it would look for the temporary name
+	made, err := settle(tmp, path)
+	if err != nil {
+		_ = raw.Close()
+		_ = os.Remove(tmp)
+		return nil, fsm.Refuse(CodeListen, "can't open socket %s: %v", path, err).WithHint("check the rights on its directory")
+	}
+	return &UnixListener{raw: raw, path: path, made: made, cluster: cluster, names: map[uint32]string{}}, nil
+}
+
+func settle(tmp, path string) (fs.FileInfo, error) {
+	if err := os.Chmod(tmp, 0o600); err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(tmp)
+	if err != nil {
+		return nil, err
+	}
+	return info, os.Rename(tmp, path)
+}
+
+func checkStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fileError("look at", path, err)
+	}
+	if info.Mode()&fs.ModeSocket == 0 {
+		return fsm.Refuse(CodeListen, "%s is there already and is not a socket", path).
+			WithHint("set another listen.socket, or move the file away")
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	switch {
+	case err == nil:
+		c.Close()
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return nil // left behind by a process that is gone
+	case errors.Is(err, fs.ErrPermission):
+		return fileError("open", path, err)
+	}
+	return fsm.Refuse(CodeAddressInUse, "another process listens on socket %s", path).
+		WithHint("stop it, or set another listen.socket")
+}
+
+// Accept waits for the next connection whose peer may use the socket. The mode of the file says the same already;
+// asking the kernel holds also where a file system or a passed descriptor gets around it.
+func (l *UnixListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.raw.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		cred, err := peerCred(c)
+		if err != nil || cred.UID != 0 && int(cred.UID) != os.Geteuid() {
+			_ = c.Close()
+			continue
+		}
+		id := Identity{Cluster: l.cluster, Role: RoleCLI, Name: l.name(cred.UID)}
+		return &UnixConn{UnixConn: c, id: id, cred: cred}, nil
+	}
+}
+
+// name asks for a user's name once: the answer may come over the network.
+func (l *UnixListener) name(uid uint32) string {
+	if s, ok := l.names[uid]; ok {
+		return s
+	}
+	s := fmt.Sprintf("uid:%d", uid)
+	if u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10)); err == nil {
+		s += "(" + clip(u.Username) + ")"
+	}
+	l.names[uid] = s
+	return s
+}
+
+// Close stops accepting and removes the socket file, unless another process has put its own there.
+func (l *UnixListener) Close() error {
+	l.once.Do(func() {
+		if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.made) {
+			_ = os.Remove(l.path)
+		}
+		l.err = l.raw.Close()
+	})
+	return l.err
+}
+
+// Addr is the path of the socket.
+func (l *UnixListener) Addr() net.Addr { return &net.UnixAddr{Name: l.path, Net: "unix"} }
+
+func randomHex() string {
+	var b [3]byte
+	rand.Read(b[:]) // never fails: the runtime ends the process if there is no randomness
+	return hex.EncodeToString(b[:])
+}
