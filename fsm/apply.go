@@ -3,11 +3,21 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. It is total: invalid input is a refusal.
 // Only what can't happen in a healthy log (an entry of a newer format, an index that goes back) panics, and that must end the server.
 func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
+	after, results, _ := s.applyTouching(index, logTerm, e)
+	return after, results
+}
+
+// applyTouching is Apply, and says who must look again. A topic may be named more than once.
+func (s State) applyTouching(index, logTerm uint64, e Entry) (State, []Result, []Topic) {
+	if e.Format > CurrentFormat {
+		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index, e.Format, CurrentFormat))
+	}
 	if index <= s.Index {
 		panic(fmt.Sprintf("fsm: entry %d applied on a state at %d", index, s.Index))
 	}
@@ -18,14 +28,15 @@ func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
 		results[i].Index = index
 	}
 	f.collect()
-	return f.publish(), results
+	touched := f.entry.touched
+	return f.publish(), results, touched
 }
 
 func (s *State) begin(index, logTerm uint64, e Entry) {
 	s.Index, s.LogTerm = index, logTerm
 	s.Now = max(s.Now, e.At)
 	s.Wall = max(s.Wall, e.Wall)
-	s.entry = entryContext{actor: e.Actor, request: e.Request, touched: map[Topic]struct{}{}}
+	s.entry = entryContext{actor: e.Actor, request: e.Request}
 }
 
 func (s *State) applyEntry(logTerm uint64, e Entry) []Result {
@@ -61,7 +72,7 @@ func (s *State) applyGroup(group []Command) *Error {
 		return asRefusal(group[0].apply(s))
 	}
 	f := s.fork()
-	f.entry = s.entry.clone()
+	f.entry.touched = slices.Clip(f.entry.touched) // so that appending leaves the original alone
 	for _, c := range group {
 		if refusal := asRefusal(c.apply(f)); refusal != nil {
 			return refusal
@@ -88,20 +99,9 @@ func (s *State) publish() State {
 	return *s
 }
 
-func (c entryContext) clone() entryContext {
-	touched := make(map[Topic]struct{}, len(c.touched))
-	for t := range c.touched { // a set is copied: order does not matter
-		touched[t] = struct{}{}
-	}
-	c.touched = touched
-	return c
-}
-
 // touch notes that readers who wait for these topics must look again.
 func (s *State) touch(topics ...Topic) {
-	for _, t := range topics {
-		s.entry.touched[t] = struct{}{}
-	}
+	s.entry.touched = append(s.entry.touched, topics...)
 }
 
 // Draft is a private fork on which commands can be tried with the very code that the log uses. It belongs to one goroutine.

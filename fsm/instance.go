@@ -79,17 +79,18 @@ type Claims struct {
 
 // Marks are when things happened to an instance: cluster time for decisions, wall time (Unix ms) for people, log indexes for `why`.
 type Marks struct {
-	Created      Time     `cbor:"1,keyasint"`
-	CreatedWall  int64    `cbor:"2,keyasint"`
-	StartedWall  int64    `cbor:"3,keyasint,omitempty"`
-	ReadySince   Time     `cbor:"4,keyasint,omitempty"` // 0 while not ready
-	UnreadySince Time     `cbor:"5,keyasint,omitempty"` // of the current spell of failed, lost or unready; 0 otherwise
-	StopBegan    Time     `cbor:"6,keyasint,omitempty"`
-	StopGrace    Duration `cbor:"7,keyasint,omitempty"` // drain_delay + grace of this stop
-	StopCause    Cause    `cbor:"8,keyasint,omitempty"`
-	StopReason   string   `cbor:"9,keyasint,omitempty"`
-	CreatedIndex uint64   `cbor:"10,keyasint"`
-	ChangedIndex uint64   `cbor:"11,keyasint"`
+	Created       Time      `cbor:"1,keyasint"`
+	CreatedWall   int64     `cbor:"2,keyasint"`
+	StartedWall   int64     `cbor:"3,keyasint,omitempty"`
+	ReadySince    Time      `cbor:"4,keyasint,omitempty"` // 0 while not ready
+	UnreadySince  Time      `cbor:"5,keyasint,omitempty"` // of the current spell of failed, lost or unready; 0 otherwise
+	StopBegan     Time      `cbor:"6,keyasint,omitempty"`
+	StopGrace     Duration  `cbor:"7,keyasint,omitempty"` // drain_delay + grace of this stop
+	StopCause     Cause     `cbor:"8,keyasint,omitempty"`
+	StopReason    string    `cbor:"9,keyasint,omitempty"`
+	CreatedIndex  uint64    `cbor:"10,keyasint"`
+	ChangedIndex  uint64    `cbor:"11,keyasint"`
+	GraceOverride *Duration `cbor:"12,keyasint,omitempty"` // of this stop, instead of the group's grace
 }
 
 // Terminal reports whether nothing more will happen to the instance: it is to be stopped, and is.

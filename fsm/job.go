@@ -6,6 +6,7 @@ type Job struct {
 	Version    uint64       `cbor:"2,keyasint"` // of the spec; scaling keeps it
 	Class      ClassName    `cbor:"3,keyasint"`
 	Stopped    bool         `cbor:"4,keyasint,omitempty"`
+	Purge      bool         `cbor:"8,keyasint,omitempty"` // the job goes once its last instance is confirmed stopped
 	Deployment DeploymentID `cbor:"5,keyasint,omitempty"` // the latest
 	Stable     uint64       `cbor:"6,keyasint,omitempty"` // the last version whose deployment succeeded: where auto_revert goes
 	Index      uint64       `cbor:"7,keyasint"`           // of the last change

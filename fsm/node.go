@@ -76,6 +76,7 @@ type NodeReturn struct {
 	OfflineSince  Time     `cbor:"2,keyasint,omitempty"` // of the last outage, also after it ended
 	HeldUntil     Time     `cbor:"3,keyasint,omitempty"` // no new placements before, after flapping
 	Hold          Duration `cbor:"4,keyasint,omitempty"` // length of the last hold, doubled at each flap
+	LastReturn    Time     `cbor:"6,keyasint,omitempty"` // when it last came back from an outage
 	ConfirmedDead bool     `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
 }
 

@@ -33,6 +33,7 @@ type State struct {
 	Drains      Table[DrainID, *Drain]
 	Deployments Table[DeploymentID, *Deployment]
 	Services    Table[ServiceName, *Service]
+	Volumes     Table[VolumeID, *Volume]
 	Events      Table[EventKey, *Event]
 	Requests    Table[RequestID, *Request]
 
@@ -57,7 +58,7 @@ type entryContext struct {
 	actor   Actor
 	request RequestID
 	events  int
-	touched map[Topic]struct{}
+	touched []Topic
 }
 
 // Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", or a whole table: "nodes",
@@ -74,7 +75,7 @@ func NewState() State {
 func (s State) fork() *State {
 	s.Nodes, s.Jobs, s.Versions = s.Nodes.fork(), s.Jobs.fork(), s.Versions.fork()
 	s.Groups, s.Instances, s.Drains = s.Groups.fork(), s.Instances.fork(), s.Drains.fork()
-	s.Deployments, s.Services = s.Deployments.fork(), s.Services.fork()
+	s.Deployments, s.Services, s.Volumes = s.Deployments.fork(), s.Services.fork(), s.Volumes.fork()
 	s.Events, s.Requests, s.requestLog = s.Events.fork(), s.Requests.fork(), s.requestLog.fork()
 	s.nodeNames, s.onNode, s.inGroup, s.portOwners = s.nodeNames.fork(), s.onNode.fork(), s.inGroup.fork(), s.portOwners.fork()
 	return &s

@@ -1,0 +1,135 @@
+package fsm
+
+import "slices"
+
+// setInstance replaces a row of an instance and keeps everything that is summed or indexed by it: the node's usage, the group's counts, the
+// port owners, the services' generations. before is nil for a new instance, after is nil for one that is collected. Every change of an
+// instance goes through here, so a sum can't be forgotten.
+func (s *State) setInstance(before, after *Instance) {
+	row := after
+	if row == nil {
+		row = before
+	}
+	if after != nil {
+		after.Marks.ChangedIndex = s.Index
+		s.Instances.put(after.ID, after)
+		if before == nil {
+			s.onNode.put(onNodeKey(after), after.ID)
+			s.inGroup.put(inGroupKey(after), after.ID)
+		}
+	} else {
+		s.Instances.del(before.ID)
+		s.onNode.del(onNodeKey(before))
+		s.inGroup.del(inGroupKey(before))
+	}
+	s.accountNode(row, before, after)
+	s.accountGroup(row, before, after)
+	s.touch("instances", Topic("instance/"+row.ID))
+}
+
+// accountNode keeps the node's usage, port owners and the index that the agent waits on.
+func (s *State) accountNode(row, before, after *Instance) {
+	held, holds := before.holdsClaims(), after.holdsClaims()
+	assigned := before == nil || after == nil || before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq
+	node, ok := s.Nodes.Get(row.Node)
+	if !ok || held == holds && !assigned {
+		return
+	}
+	n := *node
+	if held != holds {
+		sign := int64(1)
+		if held {
+			sign = -1
+		}
+		n.Placed.CPU += sign * row.Claims.Resources.CPU
+		n.Placed.MemoryBytes += sign * row.Claims.Resources.MemoryBytes
+		n.Placed.Instances += int(sign)
+		for _, name := range sortedKeys(row.Claims.Ports) {
+			key := portKey(row.Node, row.Claims.Ports[name])
+			if holds {
+				s.portOwners.put(key, row.ID)
+			} else {
+				s.portOwners.del(key)
+			}
+		}
+	}
+	if assigned {
+		n.Assigned = s.Index
+		s.touch(Topic("assigned/" + n.ID))
+	}
+	s.Nodes.put(n.ID, &n)
+}
+
+// accountGroup keeps the group's counts and the generation of its services.
+func (s *State) accountGroup(row, before, after *Instance) {
+	group, ok := s.Groups.Get(row.Group)
+	if !ok {
+		return
+	}
+	g := *group
+	g.Ready += count(after.isReady()) - count(before.isReady())
+	g.Running += count(after != nil && after.Desired == DesiredRunning) - count(before != nil && before.Desired == DesiredRunning)
+	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
+	if g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive {
+		s.Groups.put(g.ID, &g)
+		s.touch("jobs", Topic("job/"+string(jobOf(g.ID))))
+	}
+	if before.isReady() != after.isReady() {
+		s.renewServices(g.ID)
+	}
+	if g.Role == RoleSystem && g.Running != group.Running {
+		s.resolveBudget(g.ID)
+	}
+}
+
+// renewServices raises the generation of a group's services: their set of backends changed.
+func (s *State) renewServices(group GroupID) {
+	spec, ok := s.Policy(group)
+	if !ok {
+		return
+	}
+	for _, svc := range spec.Services {
+		if row, ok := s.Services.Get(ServiceName(svc.Name)); ok && row.Group == group {
+			next := *row
+			next.Generation = s.Index
+			s.Services.put(next.Name, &next)
+			s.touch("services")
+		}
+	}
+}
+
+// holdsClaims reports whether the instance still takes memory and ports of its node: everything not confirmed stopped does.
+func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != ObservedStopped }
+
+func (i *Instance) isReady() bool { return i != nil && i.Ready() }
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func jobOf(g GroupID) JobName {
+	job, _ := g.Split()
+	return job
+}
+
+// sortedKeys returns the keys of a map in order, so that nothing depends on the map's own.
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m { // sorted below
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// emit appends an event of the entry being applied. Kind, actor, time and request are filled in here.
+func (s *State) emit(e Event) {
+	e.Key = NewEventKey(s.Index, s.entry.events)
+	s.entry.events++
+	e.Wall, e.Actor, e.Request = s.Wall, s.entry.actor, s.entry.request
+	s.Events.put(e.Key, &e)
+	s.touch("events")
+}

@@ -1,0 +1,226 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// MaxEntryBytes is the most that one encoded entry may have. Requests are at most 1 MiB and the leader cuts its own entries at
+// 256 KiB, so nothing honest comes near it. Decoding an entry takes at most about a kilobyte of memory for each of its bytes.
+const MaxEntryBytes = 2 << 20
+
+// Limits of what the decoders take, beside the length of the input.
+const (
+	maxNesting  = 24 // an entry needs 12: entry, groups, group, command, body, spec, groups, group, list, element, its constraint
+	maxElements = 1 << 17
+)
+
+// wireEntry is an Entry on disk: a map with integer keys.
+type wireEntry struct {
+	Format  uint16          `cbor:"1,keyasint"`
+	At      Time            `cbor:"2,keyasint"`
+	Wall    int64           `cbor:"3,keyasint"`
+	Term    uint64          `cbor:"4,keyasint,omitempty"`
+	Actor   Actor           `cbor:"5,keyasint,omitempty"`
+	Request RequestID       `cbor:"6,keyasint,omitempty"`
+	Body    string          `cbor:"7,keyasint,omitempty"`
+	Groups  [][]wireCommand `cbor:"8,keyasint"`
+}
+
+// wireCommand is a Command on disk: an array of three. Format is the one that a reader must know to understand the body.
+type wireCommand struct {
+	_      struct{} `cbor:",toarray"`
+	Kind   Kind
+	Format uint16
+	Body   cbor.RawMessage
+}
+
+// wireFormat is all that is read of an entry that the strict decoder refused: it may be of a newer format.
+type wireFormat struct {
+	Format uint16 `cbor:"1,keyasint"`
+}
+
+// codecs are the encoder and the decoders of everything that is replicated. They are immutable and safe for many goroutines.
+type codecs struct {
+	enc   cbor.UserBufferEncMode
+	entry cbor.DecMode // strict
+	row   cbor.DecMode // strict, but takes any bytes as text: Apply may have cut a text between two bytes of a letter
+	peek  cbor.DecMode // ignores unknown fields; used only to explain a failure
+}
+
+var wire = newCodecs()
+
+func newCodecs() codecs {
+	strict := cbor.DecOptions{
+		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
+		IndefLength:       cbor.IndefLengthForbidden,
+		TagsMd:            cbor.TagsForbidden,
+		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
+		MaxNestedLevels:   maxNesting,
+		MaxArrayElements:  maxElements,
+		MaxMapPairs:       maxElements,
+	}
+	rows, peek := strict, strict
+	rows.UTF8 = cbor.UTF8DecodeInvalid
+	peek.ExtraReturnErrors = cbor.ExtraDecErrorNone
+	enc, err := cbor.CoreDetEncOptions().UserBufferEncMode()
+	c := codecs{enc: enc, entry: mode(strict, &err), row: mode(rows, &err), peek: mode(peek, &err)}
+	if err != nil {
+		panic(fmt.Sprintf("fsm: options of the CBOR library: %v", err))
+	}
+	return c
+}
+
+func mode(opts cbor.DecOptions, failure *error) cbor.DecMode {
+	m, err := opts.DecMode()
+	*failure = errors.Join(*failure, err)
+	return m
+}
+
+// EncodeEntry returns the bytes of an entry. They are decoded once more before they are returned: what no server could read must not
+// get into the log, where it would stop all of them. Codes: invalid, needs_format.
+func EncodeEntry(e Entry) ([]byte, error) {
+	if e.Format == 0 {
+		return nil, Refuse(CodeInvalid, "an entry without a format").WithHint("set it to the State's")
+	}
+	w := wireEntry{e.Format, e.At, e.Wall, e.Term, e.Actor, e.Request, e.Body, make([][]wireCommand, len(e.Groups))}
+	for i, group := range e.Groups {
+		w.Groups[i] = make([]wireCommand, len(group))
+		for j, c := range group {
+			var err error
+			if w.Groups[i][j], err = encodeCommand(e.Format, c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var buf bytes.Buffer
+	if err := wire.enc.MarshalToBuffer(w, &buf); err != nil {
+		return nil, Refuse(CodeInvalid, "the entry can't be encoded: %v", err)
+	}
+	if buf.Len() > MaxEntryBytes {
+		return nil, Refuse(CodeInvalid, "the entry has %d bytes, at most %d are allowed", buf.Len(), MaxEntryBytes).
+			WithHint("make the request smaller, or split it")
+	}
+	if _, err := DecodeEntry(buf.Bytes()); err != nil {
+		return nil, Refuse(CodeInvalid, "the entry could not be read again: %v", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func encodeCommand(format uint16, c Command) (wireCommand, error) {
+	if c == nil {
+		return wireCommand{}, Refuse(CodeInvalid, "an entry with a command that is nil")
+	}
+	info, known := kindOf(c.Kind())
+	if !known {
+		return wireCommand{}, Refuse(CodeInvalid, "command kind %d is not in the table of kinds", c.Kind())
+	}
+	if info.format > format {
+		return wireCommand{}, Refuse(CodeNeedsFormat, "%s needs format %d, the cluster is at format %d", info.name, info.format, format).
+			WithHint("upgrade every server first")
+	}
+	body, err := wire.enc.Marshal(c)
+	if err != nil {
+		return wireCommand{}, Refuse(CodeInvalid, "%s can't be encoded: %v", info.name, err)
+	}
+	return wireCommand{Kind: info.kind, Format: info.format, Body: body}, nil
+}
+
+func kindOf(kind Kind) (kindInfo, bool) {
+	for i := range kinds {
+		if kinds[i].kind == kind {
+			return kinds[i], true
+		}
+	}
+	return kindInfo{}, false
+}
+
+// KindName is the name of a command kind, such as "node.register", or "kind N" for one that this program doesn't know.
+func KindName(kind Kind) string {
+	if info, known := kindOf(kind); known {
+		return info.name
+	}
+	return fmt.Sprintf("kind %d", kind)
+}
+
+// DecodeEntry reads what EncodeEntry wrote, and nothing else: duplicate keys, unknown fields, indefinite lengths, tags and
+// trailing bytes are errors. The error is always an *Error. Codes: needs_format for what only a newer program understands, so
+// that the server must stop and never skip it; invalid for damage.
+func DecodeEntry(data []byte) (Entry, error) {
+	if len(data) > MaxEntryBytes {
+		return Entry{}, Refuse(CodeInvalid, "the entry has %d bytes, at most %d are allowed", len(data), MaxEntryBytes)
+	}
+	var w wireEntry
+	if err := wire.entry.Unmarshal(data, &w); err != nil {
+		return Entry{}, explainEntry(data, err)
+	}
+	if w.Format == 0 {
+		return Entry{}, Refuse(CodeInvalid, "the entry is damaged: it has no format")
+	}
+	if w.Format > CurrentFormat {
+		return Entry{}, needsFormat("the entry", w.Format)
+	}
+	e := Entry{w.Format, w.At, w.Wall, w.Term, w.Actor, w.Request, w.Body, make([][]Command, len(w.Groups))}
+	for i, group := range w.Groups {
+		e.Groups[i] = make([]Command, len(group))
+		for j := range group {
+			c, err := decodeCommand(&group[j])
+			if err != nil {
+				return Entry{}, err
+			}
+			e.Groups[i][j] = c
+		}
+	}
+	return e, nil
+}
+
+func decodeCommand(w *wireCommand) (Command, error) {
+	info, known := kindOf(w.Kind)
+	if !known || w.Format > CurrentFormat {
+		return nil, needsFormat(fmt.Sprintf("command kind %d", w.Kind), w.Format)
+	}
+	if w.Format < info.format {
+		return nil, Refuse(CodeInvalid, "the entry is damaged: %s of format %d, older than the command itself", info.name, w.Format)
+	}
+	if len(w.Body) == 0 || w.Body[0]>>5 != cborMap {
+		return nil, Refuse(CodeInvalid, "the entry is damaged: the body of %s is no map", info.name)
+	}
+	c := info.make()
+	if err := wire.entry.Unmarshal(w.Body, c); err != nil {
+		return nil, explain(fmt.Sprintf("command kind %d (%s, format %d)", w.Kind, info.name, w.Format), err)
+	}
+	return c, nil
+}
+
+// cborMap is the major type of a map. A command is one; null would decode to an empty command without a word.
+const cborMap = 5
+
+// explainEntry says why the strict decoder refused an entry: a newer format comes before what it brought along.
+func explainEntry(data []byte, err error) *Error {
+	var w wireFormat
+	if wire.peek.Unmarshal(data, &w) == nil && w.Format > CurrentFormat {
+		return needsFormat("the entry", w.Format)
+	}
+	return explain("the entry", err)
+}
+
+// explain turns an error of the decoder into ours. An unknown field is one that a newer program wrote.
+func explain(what string, err error) *Error {
+	var unknown *cbor.UnknownFieldError
+	if errors.As(err, &unknown) {
+		return Refuse(CodeNeedsFormat, "%s holds a field that format %d does not have (%v)", what, CurrentFormat, err).
+			WithHint("run the newer outspan on this server; its data is untouched")
+	}
+	return Refuse(CodeInvalid, "%s is damaged: %v", what, err)
+}
+
+func needsFormat(what string, format uint16) *Error {
+	if format <= CurrentFormat { // a kind that this program lacks, although it claims to be old
+		format = CurrentFormat + 1
+	}
+	return Refuse(CodeNeedsFormat, "%s needs format %d; this program reads formats up to %d", what, format, CurrentFormat).
+		WithHint("run the newer outspan on this server; its data is untouched")
+}

@@ -1,0 +1,94 @@
+package fsm
+
+import (
+	"slices"
+)
+
+const (
+	keptPerSlot   = 2                    // terminal instances that stay visible in a slot
+	eventMaxAge   = int64(7 * 24 * Hour) // of wall time, in ms
+	eventsAnEntry = 2000                 // at most this many old events go with one entry
+)
+
+// collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up (model section 15).
+func (s *State) collect() {
+	for range eventsAnEntry {
+		key, e, ok := s.Events.Min()
+		if !ok || s.Events.Len() <= s.Settings.EventLimit && e.Wall >= s.Wall-eventMaxAge {
+			return
+		}
+		s.Events.del(key)
+	}
+}
+
+// forgetOld drops the oldest terminal instances of a slot when one more became terminal.
+func (s *State) forgetOld(inst *Instance) {
+	if !inst.Terminal() {
+		return
+	}
+	var ended []*Instance
+	for other := range s.InstancesInSlot(inst.Group, inst.Slot) {
+		if other.Terminal() {
+			ended = append(ended, other)
+		}
+	}
+	slices.SortFunc(ended, func(a, b *Instance) int { return int(a.Marks.CreatedIndex) - int(b.Marks.CreatedIndex) })
+	for i := 0; i < len(ended)-keptPerSlot; i++ {
+		s.setInstance(ended[i], nil)
+	}
+}
+
+// forgetVersions drops versions of a job that nothing runs, beyond the last ten.
+func (s *State) forgetVersions(name JobName) {
+	job, ok := s.Jobs.Get(name)
+	if !ok {
+		return
+	}
+	used := map[uint64]bool{job.Version: true, job.Stable: true}
+	for id, g := range s.groupsOf(name) {
+		used[g.Version] = true
+		for inst := range s.InstancesOf(id) {
+			used[inst.Version] = true
+		}
+	}
+	var keys []string
+	for key, v := range s.Versions.From(versionKey(name, 0)) {
+		if v.Job != name || v.Version+keptVersions > job.Version {
+			break
+		}
+		if !used[v.Version] {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		s.Versions.del(key)
+	}
+}
+
+// forgetJob removes a purged job with all that hangs on it.
+func (s *State) forgetJob(name JobName) {
+	var keys []string
+	for key, v := range s.Versions.From(versionKey(name, 0)) {
+		if v.Job != name {
+			break
+		}
+		keys = append(keys, key)
+	}
+	for _, key := range keys {
+		s.Versions.del(key)
+	}
+	var deployments []DeploymentID
+	for id, d := range s.Deployments.All() {
+		if d.Job == name {
+			deployments = append(deployments, id)
+		}
+	}
+	for _, id := range deployments {
+		s.Deployments.del(id)
+	}
+	s.dropVolumes(func(v *Volume) bool { return jobOf(v.Group) == name })
+	s.dropServices(name, func(ServiceName) bool { return true })
+	s.Jobs.del(name)
+	s.touchJob(name)
+	s.emit(Event{Type: EventJob, Subject: "job/" + string(name), Before: "stopped", After: "purged"})
+}

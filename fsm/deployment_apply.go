@@ -1,0 +1,135 @@
+package fsm
+
+import "slices"
+
+// deploy begins the way to the job's new version. A first version has nothing to compare with, so it needs no canaries.
+func (s *State) deploy(job *Job, spec *JobSpec, update bool) {
+	s.supersede(job)
+	d := &Deployment{ID: NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version, Status: DeploymentQueued, Promoted: true, Progress: s.Now, Wall: s.Wall, Index: s.Index}
+	for i := range spec.Groups {
+		if spec.Groups[i].Update.Canary > 0 && update {
+			d.Promoted = false
+		}
+	}
+	s.Deployments.put(d.ID, d)
+	next := *job
+	next.Deployment = d.ID
+	s.Jobs.put(job.Name, &next)
+	s.touch("deployments", Topic("deployment/"+d.ID))
+	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), After: string(d.Status)})
+	s.forgetDeployments(job.Name)
+}
+
+// supersede ends the deployment that a newer wish overtakes.
+func (s *State) supersede(job *Job) {
+	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() {
+		s.stepDeployment(d, DeploymentSuperseded, "a newer version or a stop came first")
+	}
+}
+
+func (s *State) stepDeployment(d *Deployment, status DeploymentStatus, reason string) {
+	next := *d
+	next.Status, next.Reason, next.Index = status, reason, s.Index
+	if status == DeploymentRolling {
+		next.Progress = s.Now
+	}
+	s.Deployments.put(d.ID, &next)
+	s.touch("deployments", Topic("deployment/"+d.ID))
+	s.touchJob(d.Job)
+	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(status), Data: map[string]string{"reason": reason}})
+}
+
+func (c *DeploymentStep) apply(s *State) error {
+	d, ok := s.Deployments.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no deployment %s", c.ID)
+	}
+	if !deploymentEdge(d.Status, c.Status) {
+		return Refuse(CodeConflict, "deployment %s is %s and can't become %s", c.ID, d.Status, c.Status)
+	}
+	if c.Status == DeploymentFailed && c.Reason == "" {
+		return Refuse(CodeInvalid, "a deployment does not fail without a reason")
+	}
+	s.stepDeployment(d, c.Status, c.Reason)
+	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == DeploymentSucceeded && job.Deployment == d.ID {
+		next := *job
+		next.Stable = d.Version
+		s.Jobs.put(next.Name, &next)
+	}
+	return nil
+}
+
+func deploymentEdge(from, to DeploymentStatus) bool {
+	switch to {
+	case DeploymentRolling:
+		return from == DeploymentQueued
+	case DeploymentSucceeded, DeploymentFailed:
+		return from == DeploymentQueued || from == DeploymentRolling
+	}
+	return false
+}
+
+func (c *DeploymentPromote) apply(s *State) error {
+	d, ok := s.Deployments.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no deployment %s", c.ID)
+	case d.Status.Ended():
+		return Refuse(CodeConflict, "deployment %s is already %s", c.ID, d.Status)
+	case d.Promoted:
+		return nil
+	}
+	next := *d
+	next.Promoted, next.Progress, next.Index = true, s.Now, s.Index
+	s.Deployments.put(d.ID, &next)
+	s.touch("deployments", Topic("deployment/"+d.ID))
+	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(d.Status), Data: map[string]string{"reason": "promoted"}})
+	return nil
+}
+
+// noteProgress restarts the clock of the deployment that an instance belongs to: it became ready.
+func (s *State) noteProgress(inst *Instance) {
+	d, ok := s.Deployments.Get(inst.Links.Deployment)
+	if !ok || d.Status.Ended() {
+		return
+	}
+	next := *d
+	next.Progress = s.Now
+	s.Deployments.put(d.ID, &next)
+	s.touch("deployments", Topic("deployment/"+d.ID))
+}
+
+const keptFailures = 32
+
+// noteFailure remembers where and when an instance failed, for the reschedule limit and so that its group avoids the node.
+func (s *State) noteFailure(inst *Instance) {
+	g, ok := s.Groups.Get(inst.Group)
+	if !ok {
+		return
+	}
+	policy, _ := s.Policy(inst.Group)
+	keep := 30 * Minute
+	if policy != nil {
+		keep = max(keep, policy.Reschedule.Interval)
+	}
+	next := *g
+	next.Failures = slices.DeleteFunc(slices.Clone(g.Failures), func(f Failure) bool { return f.At.Add(keep) <= s.Now })
+	if len(next.Failures) >= keptFailures {
+		next.Failures = next.Failures[1:]
+	}
+	next.Failures = append(next.Failures, Failure{At: s.Now, Node: inst.Node, Version: inst.Version, Reason: inst.Status.Reason})
+	s.Groups.put(g.ID, &next)
+}
+
+func (s *State) forgetDeployments(job JobName) {
+	var ended []*Deployment
+	for _, d := range s.Deployments.All() {
+		if d.Job == job && d.Status.Ended() {
+			ended = append(ended, d)
+		}
+	}
+	slices.SortFunc(ended, func(a, b *Deployment) int { return int(a.Version) - int(b.Version) })
+	for i := 0; i < len(ended)-keptDeployments; i++ {
+		s.Deployments.del(ended[i].ID)
+	}
+}

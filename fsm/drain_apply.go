@@ -1,0 +1,297 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+)
+
+const keptDrains = 200 // ended drains that are remembered
+
+func (c *DrainStart) apply(s *State) error {
+	if old, ok := s.Drains.Get(c.ID); ok {
+		return Refuse(CodeConflict, "there is already a drain %s in phase %s", c.ID, old.Phase())
+	}
+	if c.ID == "" || !ValidName(string(c.ID)) {
+		return Refuse(CodeInvalid, "%q is no drain id: use 1 to 63 letters, digits, '-', '_' or '.'", c.ID)
+	}
+	if len(c.Nodes) == 0 || c.Options.Deadline <= 0 || c.Options.MaxParallelNodes < 0 {
+		return Refuse(CodeInvalid, "a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
+	}
+	d := &Drain{ID: c.ID, Actor: s.entry.actor, Message: c.Message, Options: c.Options, Index: s.Index, Wall: s.Wall}
+	for _, name := range c.Nodes {
+		n, refusal := s.drainable(name)
+		switch {
+		case refusal != nil:
+			d.Rejected = append(d.Rejected, DrainRefusal{Node: name, Code: refusal.Code, Message: refusal.Message})
+		case slices.ContainsFunc(d.Nodes, func(p DrainNode) bool { return p.Node == n.ID }):
+		default:
+			d.Nodes = append(d.Nodes, DrainNode{Node: n.ID, Phase: PhaseDraining})
+		}
+	}
+	if len(d.Nodes) == 0 {
+		first := d.Rejected[0]
+		return Refuse(first.Code, "%s", first.Message)
+	}
+	turns := len(d.Nodes)
+	if c.Options.MaxParallelNodes > 0 {
+		turns = min(turns, c.Options.MaxParallelNodes)
+	}
+	for i := range d.Nodes {
+		if i < turns {
+			s.takeTurn(&d.Nodes[i], d.Options.Deadline)
+		}
+		s.cordonForDrain(d.Nodes[i].Node, d.ID)
+	}
+	s.Drains.put(d.ID, d)
+	s.touch("drains", Topic("drain/"+d.ID))
+	s.emit(Event{Type: EventDrainStarted, Subject: "drain/" + string(d.ID), After: string(PhaseDraining), Data: map[string]string{"nodes": joinNodes(d.Nodes), "message": c.Message}})
+	s.forgetDrains()
+	return nil
+}
+
+// drainable finds a node that a drain can start on. An offline one is accepted.
+func (s *State) drainable(name string) (*Node, *Error) {
+	n, refusal := s.FindNode(name)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if n.Intent == IntentDisabled {
+		return nil, Refuse(CodeDisabled, "node %s is disabled", n.Name).WithHint("enable it first: outspan node enable %s", n.Name)
+	}
+	if d, ok := s.RunningDrain(n); ok {
+		return nil, Refuse(CodeAlreadyDraining, "node %s is already in drain %s", n.Name, d.ID).WithHint("watch it with: outspan drain watch %s", d.ID)
+	}
+	return n, nil
+}
+
+// RunningDrain returns the drain that is going on for the node.
+func (s *State) RunningDrain(n *Node) (*Drain, bool) {
+	d, ok := s.Drains.Get(n.Drain)
+	if !ok || n.Intent != IntentDraining {
+		return nil, false
+	}
+	part, ok := d.Node(n.ID)
+	return d, ok && part.Phase == PhaseDraining
+}
+
+func (s *State) takeTurn(p *DrainNode, deadline Duration) {
+	p.Turn, p.Started, p.StartedWall = true, s.Now, s.Wall
+	p.Deadline = s.Now.Add(deadline)
+	if p.Deadline != Never {
+		p.DeadlineWall = s.Wall + int64(deadline)
+	}
+}
+
+// cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the drain.
+func (s *State) cordonForDrain(id NodeID, drain DrainID) {
+	n, _ := s.Nodes.Get(id)
+	next := *n
+	next.Intent, next.Drain, next.Acked = IntentDraining, drain, nil
+	s.setNode(n, next)
+	var pending []*Instance
+	for inst := range s.InstancesOn(id) {
+		if inst.Desired == DesiredRunning && inst.Status.Observed == ObservedPending {
+			pending = append(pending, inst)
+		}
+	}
+	for _, inst := range pending {
+		s.setDesired(inst, DesiredStopped, CauseNodeDraining, string(drain))
+	}
+}
+
+func joinNodes(parts []DrainNode) string {
+	text := ""
+	for i, p := range parts {
+		if i > 0 {
+			text += " "
+		}
+		text += string(p.Node)
+	}
+	return text
+}
+
+// editDrain replaces one node's part of a drain.
+func (s *State) editDrain(d *Drain, node NodeID, edit func(*DrainNode)) {
+	next := *d
+	next.Nodes = slices.Clone(d.Nodes)
+	for i := range next.Nodes {
+		if next.Nodes[i].Node == node {
+			edit(&next.Nodes[i])
+		}
+	}
+	if next.Phase() != PhaseDraining && next.EndedIndex == 0 {
+		next.EndedIndex = s.Index
+	}
+	s.Drains.put(d.ID, &next)
+	s.touch("drains", Topic("drain/"+d.ID), Topic("node/"+node))
+}
+
+func (s *State) countMoved(id DrainID, node NodeID) {
+	if d, ok := s.Drains.Get(id); ok {
+		s.editDrain(d, node, func(p *DrainNode) { p.Moved++ })
+	}
+}
+
+// findPart returns a drain and the part of one node, which must still be draining.
+func (s *State) findPart(id DrainID, node NodeID) (*Drain, DrainNode, *Error) {
+	d, ok := s.Drains.Get(id)
+	if !ok {
+		return nil, DrainNode{}, Refuse(CodeNotFound, "there is no drain %s", id)
+	}
+	p, ok := d.Node(node)
+	if !ok {
+		return nil, p, Refuse(CodeNotFound, "node %s is not in drain %s", node, id)
+	}
+	if p.Phase != PhaseDraining {
+		return nil, p, Refuse(CodeConflict, "node %s of drain %s is already %s", node, id, p.Phase)
+	}
+	return d, p, nil
+}
+
+func (c *DrainTurn) apply(s *State) error {
+	d, p, refusal := s.findPart(c.ID, c.Node)
+	if refusal != nil {
+		return refusal
+	}
+	if p.Turn {
+		return nil
+	}
+	running := 0
+	for _, other := range d.Nodes {
+		running += count(other.Turn && other.Phase == PhaseDraining)
+	}
+	if limit := d.Options.MaxParallelNodes; limit > 0 && running >= limit {
+		return Refuse(CodeConflict, "drain %s already works on %d nodes", d.ID, running)
+	}
+	s.editDrain(d, c.Node, func(p *DrainNode) { s.takeTurn(p, d.Options.Deadline) })
+	return nil
+}
+
+func (c *DrainEnd) apply(s *State) error {
+	d, p, refusal := s.findPart(c.ID, c.Node)
+	if refusal != nil {
+		return refusal
+	}
+	n, ok := s.Nodes.Get(c.Node)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %s", c.Node)
+	}
+	switch c.Phase {
+	case PhaseDrained:
+		if b := s.DrainLeft(d, n); b != nil {
+			return Refuse(CodeConflict, "node %s is not drained: %s", n.Name, b.Message)
+		}
+	case PhaseFailed:
+		if c.LastError == "" || !p.Turn || s.Now < p.Deadline {
+			return Refuse(CodeConflict, "a node of a drain fails at its deadline, with the blockers as last error")
+		}
+	default:
+		return Refuse(CodeInvalid, "a drain does not end as %q", c.Phase)
+	}
+	s.endDrainOf(n, c.Phase, c.LastError)
+	return nil
+}
+
+// DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed stopped, unless it stays and was
+// acknowledged, or belongs to a system group that the drain ignores.
+func (s *State) DrainLeft(d *Drain, n *Node) *Error {
+	for inst := range s.InstancesOn(n.ID) {
+		switch {
+		case !inst.holdsClaims():
+		case n.Health == HealthOffline:
+			return Refuse(CodeNodeOffline, "node %s is offline: instance %s is not known to have stopped", n.Name, inst.ID).
+				WithHint("bring the machine back, or if it is gone: outspan node confirm-dead %s", n.Name)
+		case inst.Desired != DesiredRunning:
+			return Refuse(CodeStopping, "instance %s is stopping", inst.ID)
+		case d.Options.IgnoreSystem && s.isSystem(inst):
+		case slices.Contains(n.Acked, inst.ID) && s.Movable(inst) != nil:
+		case s.Movable(inst) != nil:
+			return s.Movable(inst)
+		default:
+			return Refuse(CodeReplacementPending, "instance %s still runs", inst.ID)
+		}
+	}
+	return nil
+}
+
+func (s *State) isSystem(inst *Instance) bool {
+	g, ok := s.Groups.Get(inst.Group)
+	return ok && g.Role == RoleSystem
+}
+
+// endDrainOf ends the running drain of a node, if there is one, and cancels what has not begun.
+func (s *State) endDrainOf(n *Node, phase DrainPhase, why string) {
+	d, ok := s.RunningDrain(n)
+	if !ok {
+		return
+	}
+	s.editDrain(d, n.ID, func(p *DrainNode) { p.Phase, p.LastError, p.EndedWall = phase, why, s.Wall })
+	s.emit(Event{Type: EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(PhaseDraining), After: string(phase), Data: map[string]string{"node": string(n.ID), "reason": why}})
+	var marked []*Instance
+	for inst := range s.InstancesOn(n.ID) {
+		if inst.Desired == DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == string(d.ID) {
+			marked = append(marked, inst)
+		}
+	}
+	for _, inst := range marked {
+		s.mark(inst, false, "", "")
+	}
+}
+
+func (c *DrainPause) apply(s *State) error {
+	d, ok := s.Drains.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no drain %s", c.ID)
+	case d.Phase() != PhaseDraining:
+		return Refuse(CodeConflict, "drain %s is already %s", c.ID, d.Phase())
+	case d.Paused == c.Paused:
+		return nil
+	}
+	next := *d
+	next.Paused = c.Paused
+	s.Drains.put(d.ID, &next)
+	s.touch("drains", Topic("drain/"+d.ID))
+	s.emit(Event{Type: EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(PhaseDraining), After: string(PhaseDraining), Data: map[string]string{"paused": fmt.Sprint(c.Paused)}})
+	return nil
+}
+
+func (c *DrainCancel) apply(s *State) error {
+	d, ok := s.Drains.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no drain %s", c.ID)
+	case d.Phase() != PhaseDraining:
+		return Refuse(CodeConflict, "drain %s is already %s", c.ID, d.Phase())
+	}
+	for _, part := range d.Nodes {
+		n, ok := s.Nodes.Get(part.Node)
+		if !ok || part.Phase != PhaseDraining {
+			continue
+		}
+		s.endDrainOf(n, PhaseCanceled, "canceled by "+string(s.entry.actor))
+		if c.Uncordon {
+			current, _ := s.Nodes.Get(n.ID)
+			next := *current
+			next.Intent, next.Acked = IntentActive, nil
+			s.setNode(current, next)
+		}
+	}
+	return nil
+}
+
+// forgetDrains drops the oldest ended drains beyond keptDrains.
+func (s *State) forgetDrains() {
+	if s.Drains.Len() <= keptDrains {
+		return
+	}
+	var oldest *Drain
+	for _, d := range s.Drains.All() {
+		if d.Phase() != PhaseDraining && (oldest == nil || d.Index < oldest.Index) {
+			oldest = d
+		}
+	}
+	if oldest != nil {
+		s.Drains.del(oldest.ID)
+	}
+}

@@ -1,0 +1,420 @@
+package fsm
+
+import "fmt"
+
+// Movable returns nil if the instance may leave its node for a cause from outside its job, or the blocker: volume_local or role_never.
+func (s *State) Movable(inst *Instance) *Error {
+	policy, ok := s.Policy(inst.Group)
+	if !ok || policy.Eviction.Mode != ModeNever {
+		return nil
+	}
+	for _, v := range policy.Volumes {
+		if v.Kind == VolumeLocal {
+			return Refuse(CodeVolumeLocal, "instance %s holds the local volume %s", inst.ID, NewVolumeID(inst.Group, inst.Slot, v.Name)).
+				WithHint("its data is only on this node; let it stay with: outspan node ack-blockers %s", inst.Node)
+		}
+	}
+	return Refuse(CodeRoleNever, "instance %s of %s must not be evicted", inst.ID, inst.Group).
+		WithHint("let it stay with: outspan node ack-blockers %s", inst.Node)
+}
+
+// Successor returns the instance that was placed to replace inst and is still wanted.
+func (s *State) Successor(inst *Instance) (*Instance, bool) {
+	next, ok := s.Instances.Get(inst.Links.ReplacedBy)
+	return next, ok && next.Desired == DesiredRunning
+}
+
+// Room returns nil if the node has memory and ports for the claims now, or no_capacity_memory or no_capacity_ports.
+func (s *State) Room(n *Node, claims Claims) *Error {
+	free := n.Allocatable().MemoryBytes - n.Placed.MemoryBytes
+	if claims.Resources.MemoryBytes > free {
+		return Refuse(CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20, claims.Resources.MemoryBytes>>20)
+	}
+	for _, name := range sortedKeys(claims.Ports) {
+		port := claims.Ports[name]
+		if owner, taken := s.PortOwner(n.ID, port); taken {
+			return Refuse(CodeNoPorts, "port %d of node %s belongs to instance %s", port, n.Name, owner)
+		}
+	}
+	return nil
+}
+
+// ClaimsOf is what an instance of spec takes from a node, the overhead included.
+func (s *State) ClaimsOf(spec *GroupSpec, ports map[string]int) Claims {
+	r := spec.Resources
+	r.MemoryBytes += s.Settings.InstanceOverhead
+	return Claims{Resources: r, Ports: ports}
+}
+
+func (c *InstancePlace) apply(s *State) error {
+	g, ok := s.Groups.Get(c.Group)
+	spec, known := s.Spec(c.Group, c.Version)
+	node, there := s.Nodes.Get(c.Node)
+	switch {
+	case !ok || !known:
+		return Refuse(CodeNotFound, "there is no group %s at version %d", c.Group, c.Version)
+	case !there:
+		return Refuse(CodeNotFound, "there is no node %s", c.Node)
+	case g.Removed || g.Count == 0 || c.Version > g.Version:
+		return Refuse(CodeStale, "group %s changed: count %d, version %d", c.Group, g.Count, g.Version)
+	case c.ID == "" || s.Instances.Has(c.ID):
+		return Refuse(CodeConflict, "the instance id %q is taken", c.ID)
+	}
+	if refusal := s.Eligible(node); refusal != nil {
+		return refusal
+	}
+	claims := s.ClaimsOf(spec, c.Ports)
+	if refusal := portsMatch(spec, c.Ports); refusal != nil {
+		return refusal
+	}
+	if refusal := s.Room(node, claims); refusal != nil {
+		return refusal
+	}
+	old, refusal := s.slotFree(c, g, spec)
+	if refusal != nil {
+		return refusal
+	}
+	s.place(c, g, spec, old, claims)
+	return nil
+}
+
+func portsMatch(spec *GroupSpec, ports map[string]int) *Error {
+	for _, p := range spec.Ports {
+		got := ports[p.Name]
+		if got < 1 || got > 65535 || p.Static != 0 && got != p.Static {
+			return Refuse(CodeInvalid, "port %s must be %d, got %d", p.Name, p.Static, got)
+		}
+	}
+	if len(ports) != len(spec.Ports) {
+		return Refuse(CodeInvalid, "%d ports were given, the group has %d", len(ports), len(spec.Ports))
+	}
+	return nil
+}
+
+// slotFree checks that the slot has room for one more: no holder, or a holder without a successor that the new instance replaces. It returns the replaced
+// instance, if there is one.
+func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance, *Error) {
+	if c.Slot < 0 || g.Role != RoleSystem && c.Slot >= g.Count {
+		return nil, Refuse(CodeStale, "group %s has no slot %d", g.ID, c.Slot)
+	}
+	var old *Instance
+	for inst := range s.InstancesInSlot(c.Group, c.Slot) {
+		if inst.ID == c.Replaces {
+			old = inst
+		}
+		if inst.Desired == DesiredRunning && inst.ID != c.Replaces {
+			return nil, Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s", c.Slot, c.Group, inst.ID)
+		}
+		if len(spec.Volumes) > 0 && inst.holdsClaims() {
+			return nil, Refuse(CodeVolumeInUse, "the volumes of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
+		}
+	}
+	if c.Replaces != "" && old == nil {
+		return nil, Refuse(CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
+	}
+	if home, ok := s.VolumeHome(spec, c.Group, c.Slot); ok && home != c.Node {
+		return nil, Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", c.Slot, c.Group, home)
+	}
+	if g.Role == RoleSystem {
+		for inst := range s.InstancesOn(c.Node) {
+			if inst.Group == c.Group && inst.Desired == DesiredRunning && inst.ID != c.Replaces {
+				return nil, Refuse(CodeSlotTaken, "node %s already runs instance %s of %s", c.Node, inst.ID, c.Group)
+			}
+		}
+	}
+	return old, nil
+}
+
+func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance, claims Claims) {
+	job, _ := s.Jobs.Get(jobOf(c.Group))
+	inst := &Instance{
+		ID: c.ID, Group: c.Group, Slot: c.Slot, Version: c.Version, Node: c.Node, Desired: DesiredRunning,
+		Status: InstanceStatus{ID: c.ID, Observed: ObservedPending}, Cause: c.Cause, Claims: claims,
+		Links: Links{Replaces: c.Replaces, VolumeHome: len(spec.Volumes) > 0},
+		Marks: Marks{Created: s.Now, CreatedWall: s.Wall, CreatedIndex: s.Index, UnreadySince: s.Now},
+	}
+	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && c.Version == g.Version {
+		inst.Links.Deployment = d.ID
+	}
+	next := *g
+	next.Placed++
+	s.Groups.put(next.ID, &next)
+	s.setInstance(nil, inst)
+	s.claimVolumes(spec, inst)
+	if old != nil {
+		replaced := *old
+		replaced.Links.ReplacedBy = c.ID
+		s.setInstance(old, &replaced)
+		if replaced.Desired == DesiredRunning && replaced.Status.Observed == ObservedFailed {
+			s.setDesired(&replaced, DesiredStopped, c.Cause, "replaced by "+string(c.ID))
+		}
+	}
+	s.emit(Event{Type: EventAllocated, Subject: "instance/" + string(c.ID), Cause: c.Cause, After: string(ObservedPending),
+		Data: map[string]string{"node": string(c.Node), "group": string(c.Group), "slot": fmt.Sprint(c.Slot), "replaces": string(c.Replaces)}})
+}
+
+// setDesired moves the wish for an instance forward, and says so in an event.
+func (s *State) setDesired(inst *Instance, desired Desired, cause Cause, reason string) *Instance {
+	next := *inst
+	next.Desired = desired
+	if next.Marks.StopCause == "" {
+		next.Marks.StopCause, next.Marks.StopReason, next.Marks.StopBegan = cause, reason, s.Now
+	}
+	s.setInstance(inst, &next)
+	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(desired),
+		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}})
+	s.forgetOld(&next)
+	return &next
+}
+
+// observe writes a new status, whoever found it, and says so in an event if the state moved.
+func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
+	next := *inst
+	next.Status = status
+	next.Status.ID = inst.ID
+	moved := inst.Status.Observed != status.Observed
+	if moved {
+		s.markTimes(&next, inst)
+	}
+	s.setInstance(inst, &next)
+	if moved {
+		s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(status.Observed),
+			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
+	}
+	if moved && status.Observed == ObservedFailed {
+		s.noteFailure(&next)
+	}
+	if moved && status.Observed == ObservedReady {
+		s.noteProgress(&next)
+	}
+	s.forgetOld(&next)
+	return &next
+}
+
+func (s *State) markTimes(next, before *Instance) {
+	switch next.Status.Observed {
+	case ObservedBooting:
+		if next.Marks.StartedWall == 0 {
+			next.Marks.StartedWall = s.Wall
+		}
+	case ObservedReady:
+		next.Marks.ReadySince, next.Marks.UnreadySince = s.Now, 0
+		return
+	}
+	next.Marks.ReadySince = 0
+	if next.Marks.UnreadySince == 0 || before.Status.Observed == ObservedReady {
+		next.Marks.UnreadySince = s.Now
+	}
+	if next.Status.Observed == ObservedLost || next.Status.Observed == ObservedFailed {
+		next.Marks.UnreadySince = s.Now
+	}
+}
+
+// report takes one status from the agent. Late and repeated ones change nothing; the whole row of a terminal instance stays as it is.
+func (s *State) report(inst *Instance, status InstanceStatus) {
+	known := inst.Status
+	if inst.Terminal() || status.Generation < known.Generation || status.Generation == known.Generation && known.Observed != ObservedLost {
+		return
+	}
+	switch status.Observed {
+	case ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedFailed:
+	default:
+		return // pending and lost are the servers' words
+	}
+	if status.Observed == ObservedFailed && status.Reason == "" {
+		status.Reason = "unknown"
+	}
+	if inst.Desired == DesiredRunning && status.Observed == ObservedStopped {
+		status.Observed, status.Reason = ObservedFailed, "exited"
+	}
+	if inst.Desired != DesiredRunning && status.Observed == ObservedFailed {
+		status.Observed = ObservedStopped
+	}
+	next := s.observe(inst, status)
+	if next.Desired == DesiredDraining && next.Status.Observed == ObservedStopped {
+		s.setDesired(next, DesiredStopped, next.Marks.StopCause, "the agent reports it stopped")
+	}
+	if next.Status.Observed == ObservedStopped {
+		s.maybePurge(next.Group)
+	}
+}
+
+// confirmStopped ends an instance for good on the operator's word.
+func (s *State) confirmStopped(inst *Instance, cause Cause, reason string) {
+	status := inst.Status
+	status.Observed, status.Reason = ObservedStopped, reason
+	next := s.observe(inst, status)
+	if next.Desired != DesiredStopped {
+		s.setDesired(next, DesiredStopped, cause, reason)
+	}
+	s.maybePurge(inst.Group)
+}
+
+func (c *InstanceStop) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	}
+	if inst.Desired != DesiredRunning {
+		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	}
+	if refusal := s.mayStop(inst, c); refusal != nil {
+		return refusal
+	}
+	s.beginStop(inst, c)
+	return nil
+}
+
+// mayStop is the one place that decides whether a stop may begin (B14): role, surge, budget.
+func (s *State) mayStop(inst *Instance, c *InstanceStop) *Error {
+	if !c.Cause.Valid() {
+		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
+	}
+	if c.Bypass || c.Cause == CauseJobStopped {
+		return nil
+	}
+	switch inst.Status.Observed {
+	case ObservedLost, ObservedFailed:
+		return nil // already down: nothing is taken
+	case ObservedPending:
+		return nil // nothing runs yet
+	}
+	switch c.Cause {
+	case CauseNodeDraining:
+		if refusal := s.mayDrain(inst, c.By); refusal != nil {
+			return refusal
+		}
+	case CauseNodeDisabled:
+		node, _ := s.Nodes.Get(inst.Node)
+		if node == nil || node.Intent != IntentDisabled {
+			return Refuse(CodeStale, "node %s is not disabled", inst.Node)
+		}
+		return s.Movable(inst) // skips surge waits and budgets (P21), never a role
+	}
+	refusal, _ := s.CheckBudget(inst, c.Cause)
+	return refusal
+}
+
+// mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement is there.
+func (s *State) mayDrain(inst *Instance, by string) *Error {
+	drain, ok := s.Drains.Get(DrainID(by))
+	if !ok {
+		return Refuse(CodeStale, "there is no drain %q", by)
+	}
+	part, _ := drain.Node(inst.Node)
+	if part.Phase != PhaseDraining || !part.Turn || drain.Paused {
+		return Refuse(CodeStale, "drain %s does not run on node %s now", by, inst.Node)
+	}
+	if refusal := s.Movable(inst); refusal != nil && !drain.Options.Force {
+		return refusal
+	}
+	policy, ok := s.Policy(inst.Group)
+	if !ok || policy.Eviction.Order != OrderSurge || drain.Options.Force || drain.Options.AcceptsDowntime(inst.Group) {
+		return nil
+	}
+	next, ok := s.Successor(inst)
+	if !ok || !next.covers(policy.Eviction.SurgeWait) {
+		return Refuse(CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
+	}
+	return nil
+}
+
+// covers reports whether a replacement has come as far as the surge waits for.
+func (i *Instance) covers(wait SurgeWait) bool {
+	return i.Ready() || wait == WaitStarted && i.Wanted() && i.Status.Observed != ObservedPending
+}
+
+func (s *State) beginStop(inst *Instance, c *InstanceStop) {
+	reason := c.By
+	if c.Bypass {
+		reason = "budget bypassed: " + c.By
+	}
+	s.spendRate(inst, c)
+	desired := DesiredDraining
+	switch inst.Status.Observed {
+	case ObservedPending, ObservedLost, ObservedFailed:
+		desired = DesiredStopped
+	}
+	next := *inst
+	next.Marks.StopGrace = s.graceOf(inst, c.Grace)
+	next.Marks.GraceOverride = c.Grace
+	s.setDesired(&next, desired, c.Cause, reason)
+	if c.Cause == CauseNodeDraining {
+		s.countMoved(DrainID(c.By), inst.Node)
+	}
+}
+
+// graceOf is how long a stop may take: readiness is withdrawn, drain_delay passes, then the grace.
+func (s *State) graceOf(inst *Instance, override *Duration) Duration {
+	spec, ok := s.Spec(inst.Group, inst.Version)
+	if !ok {
+		return 0
+	}
+	if override != nil {
+		return spec.Stop.DrainDelay + *override
+	}
+	return spec.Stop.DrainDelay + spec.Stop.Grace
+}
+
+func (c *InstanceKill) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired == DesiredStopped:
+		return nil
+	case inst.Desired != DesiredDraining:
+		return Refuse(CodeConflict, "instance %s is not draining", c.ID)
+	case !c.Now && s.Now < inst.Marks.StopBegan.Add(inst.Marks.StopGrace):
+		return Refuse(CodeGraceRunning, "instance %s has %s of its grace left", c.ID, inst.Marks.StopBegan.Add(inst.Marks.StopGrace).Sub(s.Now))
+	}
+	s.setDesired(inst, DesiredStopped, CauseDrainTimeout, "its grace is over")
+	return nil
+}
+
+func (c *InstanceMark) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired != DesiredRunning:
+		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	}
+	s.mark(inst, c.Requested, c.Cause, c.By)
+	return nil
+}
+
+// mark flips the eviction wish, with one event at each flip and none in between (L15).
+func (s *State) mark(inst *Instance, requested bool, cause Cause, by string) {
+	if inst.Eviction.Requested == requested {
+		return
+	}
+	next := *inst
+	next.Eviction = Eviction{}
+	reason := "EvictionCanceled"
+	if requested {
+		next.Eviction = Eviction{Requested: true, Cause: cause, By: by, Since: s.Now}
+		reason = "EvictionUserRequested"
+	} else {
+		cause = inst.Eviction.Cause
+	}
+	s.setInstance(inst, &next)
+	s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!requested), After: fmt.Sprint(requested),
+		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": by}})
+}
+
+func (c *InstanceRestart) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired != DesiredRunning:
+		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	}
+	next := *inst
+	next.Links.RestartSeq++
+	s.setInstance(inst, &next)
+	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: CauseUser, Before: string(inst.Desired), After: "restarting",
+		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group)}})
+	return nil
+}

@@ -1,0 +1,409 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+)
+
+const (
+	keptVersions    = 10 // of a job's history, besides those still in use
+	keptDeployments = 5  // ended ones of a job
+)
+
+// Policy is the current spec of a group: counts, budgets, roles and limits come from it, also for instances of older versions.
+func (s *State) Policy(group GroupID) (*GroupSpec, bool) {
+	job, ok := s.Jobs.Get(jobOf(group))
+	if !ok {
+		return nil, false
+	}
+	if spec, ok := s.Spec(group, job.Version); ok {
+		return spec, true
+	}
+	if g, ok := s.Groups.Get(group); ok { // the group was removed from the job: its last spec holds
+		return s.Spec(group, g.Version)
+	}
+	return nil, false
+}
+
+func (c *JobSubmit) apply(s *State) error {
+	spec := c.Spec.Expand()
+	if refusal := spec.Check(); refusal != nil {
+		return refusal
+	}
+	old, exists := s.Jobs.Get(spec.Name)
+	if c.IfIndex != nil {
+		have := uint64(0)
+		if exists {
+			have = old.Index
+		}
+		if have != *c.IfIndex {
+			return Refuse(CodeConflict, "job %s changed: it is at index %d, not %d", spec.Name, have, *c.IfIndex).WithHint("plan again, then run with the new index")
+		}
+	}
+	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
+		return refusal
+	}
+	s.submit(spec, c.Message, false, "")
+	return nil
+}
+
+// checkAgainstCluster refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node has.
+func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
+	if !slices.Contains(s.Classes, spec.Class) {
+		return Refuse(CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %v", s.Classes)
+	}
+	if old, ok := s.Jobs.Get(spec.Name); ok && old.Purge {
+		return Refuse(CodeConflict, "job %s is being purged", spec.Name).WithHint("wait until its instances have stopped, then run it again")
+	}
+	for i := range spec.Groups {
+		g := &spec.Groups[i]
+		id := NewGroupID(spec.Name, g.Name)
+		for _, svc := range g.Services {
+			if row, ok := s.Services.Get(ServiceName(svc.Name)); ok && jobOf(row.Group) != spec.Name {
+				return Refuse(CodeServiceTaken, "the service %s belongs to %s", svc.Name, row.Group).WithHint("choose another name for the service of %s", id)
+			}
+			for _, row := range s.Services.All() {
+				if svc.Expose != 0 && row.Expose == svc.Expose && jobOf(row.Group) != spec.Name {
+					return Refuse(CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name, row.Group).WithHint("expose %s on another port", svc.Name)
+				}
+			}
+		}
+		if refusal := s.fitsSomewhere(id, g); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+// fitsSomewhere refuses a group of which not one instance could run even on an empty node, or whose static port is taken on every node.
+func (s *State) fitsSomewhere(id GroupID, g *GroupSpec) *Error {
+	if s.Nodes.Len() == 0 || g.Count == 0 && g.Role != RoleSystem {
+		return nil
+	}
+	need := g.Resources.MemoryBytes + s.Settings.InstanceOverhead
+	largest := int64(0)
+	for _, n := range s.Nodes.All() {
+		largest = max(largest, n.Allocatable().MemoryBytes)
+	}
+	if need > largest {
+		return Refuse(CodeNoMemory, "%s needs %d MiB an instance (overhead included); the largest node offers %d MiB", id, need>>20, largest>>20).
+			WithHint("lower resources.memory, or add a larger node")
+	}
+	for _, p := range g.Ports {
+		if p.Static != 0 && s.portTakenEverywhere(p.Static, jobOf(id)) {
+			return Refuse(CodeNoPorts, "%s asks for the static port %d, which another job holds on every node", id, p.Static).
+				WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
+		}
+	}
+	return nil
+}
+
+func (s *State) portTakenEverywhere(port int, job JobName) bool {
+	for id := range s.Nodes.All() {
+		owner, taken := s.PortOwner(id, port)
+		if !taken {
+			return false
+		}
+		if inst, ok := s.Instances.Get(owner); ok && jobOf(inst.Group) == job {
+			return false
+		}
+	}
+	return true
+}
+
+// submit makes spec the wanted state. restart names a group to roll although its template is the same ("*" for all).
+func (s *State) submit(spec JobSpec, message string, forced bool, restart string) {
+	old, exists := s.Jobs.Get(spec.Name)
+	job := Job{Name: spec.Name}
+	if exists {
+		job = *old
+		if current, ok := s.Versions.Get(versionKey(job.Name, job.Version)); ok && !forced && !job.Stopped && sameEncoding(current.Spec, spec) {
+			return
+		}
+	}
+	job.Version++
+	job.Class, job.Stopped, job.Index = spec.Class, false, s.Index
+	s.Versions.put(versionKey(job.Name, job.Version), &JobVersion{Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall})
+	s.Jobs.put(job.Name, &job)
+	rolls := false
+	for i := range spec.Groups {
+		forcedGroup := forced && (restart == "*" || restart == spec.Groups[i].Name)
+		rolls = s.submitGroup(&job, &spec.Groups[i], forcedGroup) || rolls
+	}
+	s.removeGroups(&job, &spec)
+	s.publishServices(&job, &spec)
+	if rolls {
+		s.deploy(&job, &spec, exists && !old.Stopped)
+	}
+	s.forgetVersions(job.Name)
+	s.touchJob(job.Name)
+	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Before: fmt.Sprint(job.Version - 1), After: fmt.Sprint(job.Version), Data: map[string]string{"message": message}})
+}
+
+func (s *State) touchJob(name JobName) { s.touch("jobs", Topic("job/"+name)) }
+
+// submitGroup brings a group's row up to the new job version, and reports whether its instances must be replaced.
+func (s *State) submitGroup(job *Job, spec *GroupSpec, forced bool) bool {
+	id := NewGroupID(job.Name, spec.Name)
+	g := Group{ID: id}
+	if old, ok := s.Groups.Get(id); ok {
+		g = *old
+	}
+	before := g.Version
+	if v, ok := s.templateVersion(id, job.Version, spec); ok && !forced {
+		g.Version = v
+	} else {
+		g.Version = job.Version
+	}
+	g.Count, g.Role, g.Removed = spec.Count, spec.Role, false
+	if g.Role == RoleSystem {
+		g.Count = max(g.Count, 1) // it has one per eligible node, whatever the count says
+	}
+	if before != g.Version {
+		g.Failures = nil
+	}
+	s.Groups.put(id, &g)
+	s.resolveBudget(id)
+	return before != g.Version
+}
+
+// templateVersion finds the newest kept version whose template of the group equals spec: its instances need no replacement, and after a revert
+// those that still run the old version are current again.
+func (s *State) templateVersion(id GroupID, below uint64, spec *GroupSpec) (uint64, bool) {
+	g, ok := s.Groups.Get(id)
+	if !ok {
+		return 0, false
+	}
+	want := spec.template()
+	if current, ok := s.Spec(id, g.Version); ok && sameEncoding(current.template(), want) {
+		return g.Version, true
+	}
+	for inst := range s.InstancesOf(id) { // versions that something still runs
+		if old, ok := s.Spec(id, inst.Version); ok && inst.Version < below && inst.Desired == DesiredRunning && sameEncoding(old.template(), want) {
+			return inst.Version, true
+		}
+	}
+	return 0, false
+}
+
+// template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft placement can.
+func (g GroupSpec) template() GroupSpec {
+	g.Count, g.Budget, g.Role = 0, nil, ""
+	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
+	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{}, ReplacementSpec{}, TolerationSpec{}
+	g.Affinities, g.Spreads, g.Services = nil, nil, nil
+	return g
+}
+
+func (s *State) removeGroups(job *Job, spec *JobSpec) {
+	var gone []*Group
+	for id, g := range s.groupsOf(job.Name) {
+		_, name := id.Split()
+		if !slices.ContainsFunc(spec.Groups, func(x GroupSpec) bool { return x.Name == name }) {
+			gone = append(gone, g)
+		}
+	}
+	for _, g := range gone {
+		next := *g
+		next.Removed, next.Count = true, 0
+		s.Groups.put(g.ID, &next)
+		s.resolveBudget(g.ID)
+	}
+}
+
+// groupsOf iterates over a job's groups.
+func (s *State) groupsOf(job JobName) func(func(GroupID, *Group) bool) {
+	return func(yield func(GroupID, *Group) bool) {
+		for id, g := range s.Groups.From(NewGroupID(job, "")) {
+			if jobOf(id) != job || !yield(id, g) {
+				return
+			}
+		}
+	}
+}
+
+// GroupsOf iterates over a job's groups, removed ones included.
+func (s *State) GroupsOf(job JobName) func(func(GroupID, *Group) bool) { return s.groupsOf(job) }
+
+func (s *State) publishServices(job *Job, spec *JobSpec) {
+	want := map[ServiceName]*Service{}
+	for i := range spec.Groups {
+		for _, svc := range spec.Groups[i].Services {
+			want[ServiceName(svc.Name)] = &Service{Name: ServiceName(svc.Name), Group: NewGroupID(job.Name, spec.Groups[i].Name), Port: svc.Port, Expose: svc.Expose, Generation: s.Index}
+		}
+	}
+	s.dropServices(job.Name, func(name ServiceName) bool { return want[name] == nil })
+	for _, name := range sortedKeys(stringKeys(want)) {
+		row := want[ServiceName(name)]
+		if old, ok := s.Services.Get(row.Name); ok && old.Group == row.Group && old.Port == row.Port && old.Expose == row.Expose {
+			continue
+		}
+		s.Services.put(row.Name, row)
+		s.touch("services")
+	}
+}
+
+func stringKeys[K ~string, V any](m map[K]V) map[string]V {
+	out := make(map[string]V, len(m))
+	for k, v := range m { // a map is copied: order does not matter
+		out[string(k)] = v
+	}
+	return out
+}
+
+func (s *State) dropServices(job JobName, gone func(ServiceName) bool) {
+	var names []ServiceName
+	for name, svc := range s.Services.All() {
+		if jobOf(svc.Group) == job && gone(name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		s.Services.del(name)
+		s.touch("services")
+	}
+}
+
+func (c *JobRevert) apply(s *State) error {
+	job, ok := s.Jobs.Get(c.Job)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+	}
+	if c.IfVersion != 0 && c.IfVersion != job.Version {
+		return Refuse(CodeStale, "job %s is at version %d, not %d", c.Job, job.Version, c.IfVersion)
+	}
+	v, ok := s.Versions.Get(versionKey(c.Job, c.Version))
+	if !ok {
+		return Refuse(CodeNotFound, "job %s has no version %d", c.Job, c.Version).WithHint("list them with: outspan job history %s", c.Job)
+	}
+	if c.Version == job.Version {
+		return Refuse(CodeConflict, "job %s is at version %d already", c.Job, c.Version)
+	}
+	spec := v.Spec
+	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
+		return refusal
+	}
+	message := c.Message
+	if message == "" {
+		message = fmt.Sprintf("revert to version %d", c.Version)
+	}
+	s.submit(spec, message, true, "")
+	return nil
+}
+
+func (c *JobScale) apply(s *State) error {
+	job, ok := s.Jobs.Get(c.Job)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+	}
+	row, ok := s.Versions.Get(versionKey(c.Job, job.Version))
+	if !ok || job.Stopped {
+		return Refuse(CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
+	}
+	v := *row
+	v.Spec.Groups = slices.Clone(row.Spec.Groups)
+	i := slices.IndexFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == c.Group })
+	if i < 0 {
+		return Refuse(CodeNotFound, "job %s has no group %s", c.Job, c.Group)
+	}
+	if v.Spec.Groups[i].Role == RoleSystem {
+		return Refuse(CodeInvalid, "group %s runs once on every node: it has no count", NewGroupID(c.Job, c.Group))
+	}
+	before := v.Spec.Groups[i].Count
+	v.Spec.Groups[i].Count = c.Count
+	if refusal := v.Spec.Check(); refusal != nil {
+		return refusal
+	}
+	s.Versions.put(versionKey(c.Job, job.Version), &v)
+	g, _ := s.Groups.Get(NewGroupID(c.Job, c.Group))
+	next := *g
+	next.Count = c.Count
+	s.Groups.put(next.ID, &next)
+	s.resolveBudget(next.ID)
+	changed := *job
+	changed.Index = s.Index
+	s.Jobs.put(job.Name, &changed)
+	s.touchJob(job.Name)
+	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count), Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
+	return nil
+}
+
+func scaleCause(before, after int) Cause {
+	if after < before {
+		return CauseScaleDown
+	}
+	return CauseScaleUp
+}
+
+func (c *JobStop) apply(s *State) error {
+	job, ok := s.Jobs.Get(c.Job)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+	}
+	next := *job
+	next.Stopped, next.Purge, next.Index = true, job.Purge || c.Purge, s.Index
+	s.Jobs.put(job.Name, &next)
+	var groups []*Group
+	for _, g := range s.groupsOf(job.Name) {
+		groups = append(groups, g)
+	}
+	for _, g := range groups {
+		empty := *g
+		empty.Count, empty.Failures = 0, nil
+		s.Groups.put(g.ID, &empty)
+		s.resolveBudget(g.ID)
+	}
+	s.supersede(&next)
+	s.dropServices(job.Name, func(ServiceName) bool { return true })
+	s.touchJob(job.Name)
+	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: CauseJobStopped, Before: "running", After: "stopped"})
+	for _, g := range groups {
+		s.maybePurge(g.ID)
+	}
+	return nil
+}
+
+// maybePurge removes a job that is to be purged once nothing of it is left.
+func (s *State) maybePurge(group GroupID) {
+	job, ok := s.Jobs.Get(jobOf(group))
+	if !ok || !job.Purge {
+		return
+	}
+	var groups []GroupID
+	for id, g := range s.groupsOf(job.Name) {
+		if g.Alive > 0 {
+			return
+		}
+		groups = append(groups, id)
+	}
+	for _, id := range groups {
+		var rows []*Instance
+		for inst := range s.InstancesOf(id) {
+			rows = append(rows, inst)
+		}
+		for _, inst := range rows {
+			s.setInstance(inst, nil)
+		}
+		s.Groups.del(id)
+	}
+	s.forgetJob(job.Name)
+}
+
+func (c *JobRestart) apply(s *State) error {
+	job, ok := s.Jobs.Get(c.Job)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+	}
+	v, ok := s.Versions.Get(versionKey(c.Job, job.Version))
+	if !ok || job.Stopped {
+		return Refuse(CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
+	}
+	group := "*"
+	if c.Group != "" {
+		if group = c.Group; !slices.ContainsFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == group }) {
+			return Refuse(CodeNotFound, "job %s has no group %s", c.Job, group)
+		}
+	}
+	s.submit(v.Spec, "restart", true, group)
+	return nil
+}

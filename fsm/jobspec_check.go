@@ -1,0 +1,247 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Bounds of a job.
+const (
+	maxGroups = 64
+	maxCount  = 100_000
+	minMemory = 1 << 20
+)
+
+// Check returns the first thing in an expanded spec that can't be right by itself, whatever the cluster; the error names the key. Codes: invalid,
+// not_supported.
+func (j *JobSpec) Check() *Error {
+	if !ValidName(string(j.Name)) {
+		return Refuse(CodeInvalid, "job name %q: use 1 to 63 letters, digits, '-', '_' or '.'", j.Name)
+	}
+	if len(j.Groups) == 0 || len(j.Groups) > maxGroups {
+		return Refuse(CodeInvalid, "job %s has %d groups; it needs 1 to %d", j.Name, len(j.Groups), maxGroups)
+	}
+	names, static, services := map[string]bool{}, map[int]string{}, map[string]bool{}
+	for i := range j.Groups {
+		g := &j.Groups[i]
+		if names[g.Name] {
+			return Refuse(CodeInvalid, "job %s has two groups named %s", j.Name, g.Name)
+		}
+		names[g.Name] = true
+		if refusal := g.check(); refusal != nil {
+			refusal.Message = fmt.Sprintf("job %s, group %s: %s", j.Name, g.Name, refusal.Message)
+			return refusal
+		}
+		for _, p := range g.Ports {
+			if other, taken := static[p.Static]; p.Static != 0 && taken {
+				return Refuse(CodeInvalid, "job %s: the static port %d is asked for by both %s and %s/%s", j.Name, p.Static, other, g.Name, p.Name)
+			}
+			static[p.Static] = g.Name + "/" + p.Name
+		}
+		for _, svc := range g.Services {
+			if services[svc.Name] {
+				return Refuse(CodeInvalid, "job %s publishes the service %s twice", j.Name, svc.Name)
+			}
+			services[svc.Name] = true
+		}
+	}
+	return nil
+}
+
+func (g *GroupSpec) check() *Error {
+	for _, test := range []func() *Error{g.checkBasics, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
+		if refusal := test(); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+func (g *GroupSpec) checkBasics() *Error {
+	switch {
+	case !ValidName(g.Name):
+		return Refuse(CodeInvalid, "group name %q: use 1 to 63 letters, digits, '-', '_' or '.'", g.Name)
+	case g.Count < 0 || g.Count > maxCount:
+		return Refuse(CodeInvalid, "count is %d; it must be 0 to %d", g.Count, maxCount)
+	case g.Exec.Command == "":
+		return Refuse(CodeInvalid, "exec has no command")
+	case g.Resources.MemoryBytes < minMemory:
+		return Refuse(CodeInvalid, "resources.memory is %d bytes; it must be at least 1 MiB", g.Resources.MemoryBytes)
+	case g.Resources.CPU < 0 || g.Resources.Pids < 0:
+		return Refuse(CodeInvalid, "resources.cpu and pids must not be negative")
+	}
+	for _, name := range sortedKeys(g.Env) {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00") {
+			return Refuse(CodeInvalid, "env %q is no name of an environment variable", name)
+		}
+	}
+	return nil
+}
+
+func (g *GroupSpec) checkRole() *Error {
+	switch g.Role {
+	case RoleService, RoleLocal, RoleSystem:
+	case "probe", "front", "worker", "sharded-data", "quorum", "singleton", "leader-follower", "replicated":
+		return Refuse(CodeNotSupported, "role %q is not supported yet", g.Role).WithHint("use one of: service, local, system")
+	default:
+		return Refuse(CodeInvalid, "role %q is unknown", g.Role).WithHint("use one of: service, local, system")
+	}
+	e, r := g.Eviction, g.Replacement
+	switch {
+	case e.Mode == "when" || r.Mode == "when":
+		return Refuse(CodeNotSupported, "mode \"when\" is not supported yet")
+	case !slices.Contains([]Mode{ModeAlways, ModeNever, ModeLast}, e.Mode):
+		return Refuse(CodeInvalid, "eviction.mode is %q; it must be always or never", e.Mode)
+	case !slices.Contains([]Order{OrderSurge, OrderStopFirst}, e.Order):
+		return Refuse(CodeInvalid, "eviction.order is %q; it must be surge or stop_first", e.Order)
+	case !slices.Contains([]SurgeWait{WaitReady, WaitStarted}, e.SurgeWait):
+		return Refuse(CodeInvalid, "eviction.surge_wait is %q; it must be ready or started", e.SurgeWait)
+	case !slices.Contains([]Mode{ModeAlways, ModeNever, ModeRestart}, r.Mode):
+		return Refuse(CodeInvalid, "replacement.mode is %q; it must be always, never or restart", r.Mode)
+	case r.Identity != "new" && r.Identity != "same":
+		return Refuse(CodeInvalid, "replacement.identity is %q; it must be new or same", r.Identity)
+	case r.Data != "empty" && r.Data != "keep":
+		return Refuse(CodeInvalid, "replacement.data is %q; it must be empty or keep", r.Data)
+	case !slices.Contains([]Order{OrderSurge, OrderStopFirst}, g.Update.Order):
+		return Refuse(CodeInvalid, "update.order is %q; it must be surge or stop_first", g.Update.Order)
+	}
+	return nil
+}
+
+func (g *GroupSpec) checkPorts() *Error {
+	names := map[string]bool{}
+	for _, p := range g.Ports {
+		if !ValidName(p.Name) || names[p.Name] {
+			return Refuse(CodeInvalid, "port %q is given twice or has a bad name", p.Name)
+		}
+		if p.Static < 0 || p.Static > 65535 {
+			return Refuse(CodeInvalid, "port %s: static is %d; it must be 1 to 65535", p.Name, p.Static)
+		}
+		names[p.Name] = true
+	}
+	for _, svc := range g.Services {
+		switch {
+		case !ValidName(svc.Name):
+			return Refuse(CodeInvalid, "service name %q: use 1 to 63 letters, digits, '-', '_' or '.'", svc.Name)
+		case !names[svc.Port]:
+			return Refuse(CodeInvalid, "service %s: there is no port %q in the group", svc.Name, svc.Port)
+		case svc.Expose < 0 || svc.Expose > 65535:
+			return Refuse(CodeInvalid, "service %s: expose is %d; it must be 1 to 65535", svc.Name, svc.Expose)
+		}
+	}
+	return nil
+}
+
+func (g *GroupSpec) checkVolumes() *Error {
+	names := map[string]bool{}
+	for _, v := range g.Volumes {
+		switch {
+		case v.Kind == VolumeReplicated:
+			return Refuse(CodeNotSupported, "volume %s: kind \"replicated\" is not supported yet", v.Name)
+		case v.Kind != VolumeLocal:
+			return Refuse(CodeInvalid, "volume %s: kind is %q; it must be local", v.Name, v.Kind)
+		case !ValidName(v.Name) || names[v.Name]:
+			return Refuse(CodeInvalid, "volume %q is given twice or has a bad name", v.Name)
+		case !strings.HasPrefix(v.Path, "/") || strings.Contains(v.Path, "\x00"):
+			return Refuse(CodeInvalid, "volume %s: path is %q; it must be absolute", v.Name, v.Path)
+		case g.Role == RoleSystem:
+			return Refuse(CodeInvalid, "volume %s: a system group can't have volumes", v.Name)
+		}
+		names[v.Name] = true
+	}
+	return nil
+}
+
+func (g *GroupSpec) checkChecks() *Error {
+	for _, c := range g.Checks {
+		hasPort := slices.ContainsFunc(g.Ports, func(p PortSpec) bool { return p.Name == c.Port })
+		switch {
+		case !ValidName(c.Name):
+			return Refuse(CodeInvalid, "check name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
+		case c.Kind != CheckHTTP && c.Kind != CheckTCP && c.Kind != CheckExec:
+			return Refuse(CodeInvalid, "check %s: type is %q; it must be http, tcp or exec", c.Name, c.Kind)
+		case c.Kind != CheckExec && !hasPort:
+			return Refuse(CodeInvalid, "check %s: there is no port %q in the group", c.Name, c.Port)
+		case c.Kind == CheckExec && len(c.Command) == 0:
+			return Refuse(CodeInvalid, "check %s has no exec", c.Name)
+		case c.Kind == CheckHTTP && !strings.HasPrefix(c.Path, "/"):
+			return Refuse(CodeInvalid, "check %s: path is %q; it must begin with /", c.Name, c.Path)
+		case c.Interval < 100*Millisecond || c.Timeout < 10*Millisecond || c.Grace < 0 || c.Successes < 1 || c.Failures < 1:
+			return Refuse(CodeInvalid, "check %s: interval must be at least 100ms, timeout 10ms, successes and failures 1", c.Name)
+		}
+	}
+	return nil
+}
+
+func (g *GroupSpec) checkTimes() *Error {
+	u := g.Update
+	switch {
+	case g.Stop.Grace < 0 || g.Stop.Grace > 24*Hour || g.Stop.DrainDelay < 0 || g.Stop.DrainDelay > Hour:
+		return Refuse(CodeInvalid, "stop.grace must be 0s to 24h, drain_delay 0s to 1h")
+	case !validSignal(g.Stop.Signal):
+		return Refuse(CodeInvalid, "stop.signal %q is unknown", g.Stop.Signal).WithHint("use one of: %s", strings.Join(stopSignals(), ", "))
+	case g.Restart.Attempts < 0 || g.Restart.Interval < 0 || g.Restart.Delay < 0 || g.Reschedule.Attempts < 0 || g.Reschedule.Interval < 0:
+		return Refuse(CodeInvalid, "restart and reschedule must not have negative values")
+	case u.MaxSurge < 0 || u.MaxUnavailable < 0 || u.Canary < 0 || u.MinHealthy < 0 || u.Deadline < 0:
+		return Refuse(CodeInvalid, "update must not have negative values")
+	case u.Canary > g.Count:
+		return Refuse(CodeInvalid, "update.canary is %d, more than the count of %d", u.Canary, g.Count)
+	}
+	return nil
+}
+
+func stopSignals() []string {
+	return []string{"SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGKILL"}
+}
+
+func validSignal(name string) bool { return slices.Contains(stopSignals(), name) }
+
+func (g *GroupSpec) checkBudget() *Error {
+	b := g.Budget
+	if b == nil {
+		return nil
+	}
+	switch {
+	case b.MinReady != nil && b.MaxDown != nil:
+		return Refuse(CodeInvalid, "budget has both min_ready and max_down; give one")
+	case b.MinReady != nil && !b.MinReady.valid() || b.MaxDown != nil && !b.MaxDown.valid():
+		return Refuse(CodeInvalid, "budget: an amount must be 0 or more, a percentage 0%% to 100%%")
+	case b.Rate != nil && (b.Rate.Max < 1 || b.Rate.Window < Second):
+		return Refuse(CodeInvalid, "budget.rate: max must be at least 1, window at least 1s")
+	}
+	r := ResolveBudget(b, ClassProduction, g.Count)
+	if g.Count > 0 && r.MaxDown == 0 && g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever && !b.Blocking {
+		return Refuse(CodeInvalid, "budget keeps %d of %d ready and the order is stop_first, so no drain could ever finish", r.MinReady, g.Count).
+			WithHint("allow one to be down, use order = \"surge\", or write blocking = true in the budget")
+	}
+	return nil
+}
+
+func (a Amount) valid() bool { return a.N >= 0 && (!a.Percent || a.N <= 100) }
+
+func (g *GroupSpec) checkPlacement() *Error {
+	for _, c := range g.Constraints {
+		if refusal := c.check("constraint"); refusal != nil {
+			return refusal
+		}
+	}
+	for _, a := range g.Affinities {
+		if refusal := a.Constraint.check("affinity"); refusal != nil {
+			return refusal
+		}
+		if a.Weight < -100 || a.Weight > 100 || a.Weight == 0 {
+			return Refuse(CodeInvalid, "affinity to %s: weight is %d; it must be -100 to 100 and not 0", a.Attribute, a.Weight)
+		}
+	}
+	attributes := slices.Clone(g.Distinct)
+	for _, sp := range g.Spreads {
+		attributes = append(attributes, sp.Attribute)
+	}
+	for _, a := range attributes {
+		if !validAttribute(a) {
+			return unknownAttribute(a)
+		}
+	}
+	return nil
+}

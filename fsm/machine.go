@@ -1,0 +1,186 @@
+package fsm
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// Machine holds the published State of one server. The log is applied here, by one goroutine at a time; reading is safe for many and
+// never blocks. Machine is about when a state is seen, never about what is in it.
+type Machine struct {
+	current atomic.Pointer[publication]
+
+	write  sync.Mutex // one Apply or Restore at a time
+	failed error      // why nothing more may be applied; guarded by write
+
+	wait    sync.Mutex // guards what stands below
+	topics  map[Topic]*waiter
+	indexes Table[uint64, *waiter] // by the index that is waited for
+}
+
+// publication is a State and the channel that is closed when the next one is there.
+type publication struct {
+	state State
+	next  chan struct{}
+}
+
+// waiter is one channel for everybody who waits for the same thing.
+type waiter struct {
+	woken chan struct{}
+	users int
+}
+
+// NewMachine returns a Machine in the state before the first entry.
+func NewMachine() *Machine {
+	m := &Machine{topics: map[Topic]*waiter{}}
+	m.indexes = m.indexes.fork()
+	m.current.Store(&publication{NewState(), make(chan struct{})})
+	return m
+}
+
+// Apply applies one entry of the log and publishes the result. Refusals are in the results; the error is for input that a healthy log can't hold: an entry
+// that can't be decoded (codes needs_format, invalid) or an index that does not grow (internal). The caller must then end the server: an entry that was
+// skipped would make this replica differ from the others. Until a Restore every further Apply gives the same error. A panic is not
+// caught, for the same reason.
+func (m *Machine) Apply(index, term uint64, data []byte) ([]Result, error) {
+	m.write.Lock()
+	defer m.write.Unlock()
+	if m.failed != nil {
+		return nil, m.failed
+	}
+	entry, err := DecodeEntry(data)
+	if err != nil {
+		m.failed = fmt.Errorf("apply entry %d of term %d: %w", index, term, err)
+		return nil, m.failed
+	}
+	before := m.State()
+	if index <= before.Index {
+		m.failed = fmt.Errorf("apply entry %d of term %d: %w", index, term,
+			Refuse(CodeInternal, "the state is at index %d already", before.Index))
+		return nil, m.failed
+	}
+	m.failed = Refuse(CodeInternal, "entry %d of term %d could not be applied", index, term) // unless it returns
+	after, results, touched := before.applyTouching(index, term, entry)
+	m.failed = nil
+	m.publish(after, touched, false)
+	return results, nil
+}
+
+// Restore replaces the whole state by a snapshot's and wakes everybody who waits. On an error, which is that of ReadSnapshot, nothing changed.
+func (m *Machine) Restore(r io.Reader) error {
+	m.write.Lock()
+	defer m.write.Unlock()
+	s, err := ReadSnapshot(r)
+	if err != nil {
+		return err
+	}
+	m.failed = nil
+	m.publish(s, nil, true)
+	return nil
+}
+
+// State returns the published state. It doesn't block.
+func (m *Machine) State() State { return m.current.Load().state }
+
+// Snapshot returns the state to write with WriteSnapshot, which needs no lock and takes as long as it likes.
+func (m *Machine) Snapshot() State { return m.State() }
+
+// Watch returns the published state and a channel that is closed once there is a newer one. It doesn't block.
+func (m *Machine) Watch() (State, <-chan struct{}) {
+	p := m.current.Load()
+	return p.state, p.next
+}
+
+// WatchTopic returns a channel that is closed when the next entry that touches t was published, or a snapshot was restored. Call it BEFORE reading the
+// state that is judged, so that no change falls between. It wakes once; cancel gives it up earlier and must be called in any
+// case. A wake-up says only that it is worth looking again.
+func (m *Machine) WatchTopic(t Topic) (woken <-chan struct{}, cancel func()) {
+	m.wait.Lock()
+	defer m.wait.Unlock()
+	w, ok := m.topics[t]
+	if !ok {
+		w = &waiter{woken: make(chan struct{})}
+		m.topics[t] = w
+	}
+	w.users++
+	return w.woken, sync.OnceFunc(func() {
+		m.wait.Lock()
+		defer m.wait.Unlock()
+		if w.users--; w.users == 0 && m.topics[t] == w {
+			delete(m.topics, t)
+		}
+	})
+}
+
+// WaitIndex blocks until the entry at index, or a later one, is published here, and returns nil; or until ctx ends, and returns its cause.
+func (m *Machine) WaitIndex(ctx context.Context, index uint64) error {
+	w := m.awaitIndex(index)
+	if w == nil {
+		return nil
+	}
+	defer m.leaveIndex(index, w)
+	select {
+	case <-w.woken:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// awaitIndex joins those who wait for index, or returns nil if it is there. The state is read under the lock that publish takes after it stored
+// a newer one: either it is seen here or publish sees the waiter.
+func (m *Machine) awaitIndex(index uint64) *waiter {
+	m.wait.Lock()
+	defer m.wait.Unlock()
+	if m.current.Load().state.Index >= index {
+		return nil
+	}
+	w, ok := m.indexes.Get(index)
+	if !ok {
+		w = &waiter{woken: make(chan struct{})}
+		m.indexes.put(index, w)
+	}
+	w.users++
+	return w
+}
+
+func (m *Machine) leaveIndex(index uint64, w *waiter) {
+	m.wait.Lock()
+	defer m.wait.Unlock()
+	if w.users--; w.users > 0 {
+		return
+	}
+	if current, ok := m.indexes.Get(index); ok && current == w {
+		m.indexes.del(index)
+	}
+}
+
+// publish makes s the state that is seen, then wakes whom it concerns: those who wait for a touched topic, or all.
+func (m *Machine) publish(s State, touched []Topic, all bool) {
+	old := m.current.Swap(&publication{s, make(chan struct{})})
+	m.wait.Lock()
+	if all {
+		touched = slices.Sorted(maps.Keys(m.topics))
+	}
+	for _, t := range touched {
+		if w, ok := m.topics[t]; ok {
+			delete(m.topics, t)
+			close(w.woken)
+		}
+	}
+	for {
+		index, w, ok := m.indexes.Min()
+		if !ok || index > s.Index {
+			break
+		}
+		m.indexes.del(index)
+		close(w.woken)
+	}
+	m.wait.Unlock()
+	close(old.next)
+}

@@ -1,0 +1,312 @@
+package fsm
+
+import "slices"
+
+// The hold before new placements on a node that keeps going offline.
+const (
+	flapWindow = 10 * Minute // outages closer than this are flapping
+	flapHold   = 30 * Second
+	flapMax    = 30 * Minute
+)
+
+// Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set (model section 1).
+func (s *State) Eligible(n *Node) *Error {
+	why := ""
+	switch {
+	case n.Intent != IntentActive:
+		why = "is " + string(n.Intent)
+	case n.Health == HealthOffline:
+		why = "is offline"
+	case n.Health == HealthDegraded && !s.Settings.PlaceOnDegraded:
+		why = "is degraded"
+	case n.Return.Recovering:
+		why = "has not sent its inventory yet"
+	case n.Shape.Capacity.MemoryBytes <= 0:
+		why = "has no known capacity"
+	case s.Now < n.Return.HeldUntil:
+		why = "is held back for " + n.Return.HeldUntil.Sub(s.Now).String() + " after flapping"
+	default:
+		return nil
+	}
+	return Refuse(CodeNodeNotEligible, "node %s %s", n.Name, why)
+}
+
+// setNode replaces a node's row and raises its version.
+func (s *State) setNode(before *Node, after Node) {
+	after.Version++
+	s.Nodes.put(after.ID, &after)
+	s.touch("nodes", Topic("node/"+after.ID), Topic("assigned/"+after.ID))
+	if before != nil && before.State() != after.State() {
+		s.emit(Event{Type: EventNodeState, Subject: "node/" + string(after.ID), Before: string(before.State()), After: string(after.State()), Data: map[string]string{"name": after.Name}})
+	}
+}
+
+func (c *NodeRegister) apply(s *State) error {
+	if !ValidName(c.Name) || c.ID == "" || c.Agent.BootID == "" {
+		return Refuse(CodeInvalid, "a node needs an id, a boot id and a name of 1 to 63 letters, digits, '-', '_' or '.'; got name %q", c.Name)
+	}
+	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
+		return Refuse(CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
+	}
+	old, known := s.Nodes.Get(c.ID)
+	n := Node{ID: c.ID, Intent: IntentActive}
+	if known {
+		n = *old
+		s.nodeNames.del(old.Name)
+	}
+	epoch := n.Agent.Epoch + 1
+	n.Name, n.Agent, n.Health = c.Name, c.Agent, HealthOnline
+	n.Agent.Epoch = epoch
+	labels := n.Shape.Labels
+	n.Shape = c.Shape
+	if known && c.Shape.Labels == nil {
+		n.Shape.Labels = labels
+	}
+	n.Return.Recovering, n.Return.ConfirmedDead = true, false
+	if known && old.Health == HealthOffline {
+		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
+	}
+	n.Assigned = s.Index
+	s.nodeNames.put(n.Name, n.ID)
+	s.setNode(old, n)
+	s.emit(Event{Type: EventNodeRegistered, Subject: "node/" + string(n.ID), Data: map[string]string{"name": n.Name, "address": n.Agent.Address, "boot_id": n.Agent.BootID}})
+	return nil
+}
+
+// flapHold says how long a node that returns now is held back: not at all after a first outage, then 30 s, doubled at each one.
+func (s *State) flapHold(n *Node) (Duration, Time) {
+	if n.Return.LastReturn == 0 || s.Now.Sub(n.Return.LastReturn) > max(flapWindow, 2*n.Return.Hold) {
+		return 0, 0
+	}
+	hold := min(max(2*n.Return.Hold, flapHold), flapMax)
+	return hold, s.Now.Add(hold)
+}
+
+func (c *NodeHealth) apply(s *State) error {
+	n, ok := s.Nodes.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+	case n.Version != c.Version || n.Agent.BootID != c.BootID:
+		return Refuse(CodeStale, "node %s changed since it was judged", n.Name)
+	case n.Health == c.Health:
+		return nil
+	case n.Health == HealthOffline:
+		return Refuse(CodeConflict, "node %s is offline until its agent registers again", n.Name)
+	}
+	next := *n
+	next.Health = c.Health
+	if c.Health == HealthOffline {
+		next.Return.OfflineSince = s.Now
+		next.Return.Recovering = false
+	}
+	s.setNode(n, next)
+	if c.Health == HealthOffline {
+		for inst := range s.InstancesOn(c.ID) {
+			s.markLost(inst)
+		}
+	}
+	return nil
+}
+
+func (s *State) markLost(inst *Instance) {
+	if !inst.holdsClaims() || inst.Status.Observed == ObservedLost {
+		return
+	}
+	status := inst.Status
+	status.Observed, status.Reason = ObservedLost, string(CauseNodeOffline)
+	s.observe(inst, status)
+}
+
+func (c *NodeReport) apply(s *State) error {
+	n, ok := s.Nodes.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no node %s", c.ID).WithHint("the agent must register first")
+	case n.Agent.Epoch != c.Epoch || n.Health == HealthOffline:
+		return Refuse(CodeStale, "node %s is at epoch %d and %s; the report is of epoch %d", n.Name, n.Agent.Epoch, n.Health, c.Epoch).WithHint("the agent must register again")
+	}
+	for _, status := range c.Instances {
+		if inst, ok := s.Instances.Get(status.ID); ok && inst.Node == c.ID {
+			s.report(inst, status)
+		}
+	}
+	if c.Full {
+		s.takeInventory(n.ID, c.Instances)
+	}
+	return nil
+}
+
+// takeInventory ends a node's recovery: what should be there and is not in the full report is gone. What is still pending is left: it was placed after the
+// agent looked.
+func (s *State) takeInventory(id NodeID, reported []InstanceStatus) {
+	var gone []*Instance
+	for inst := range s.InstancesOn(id) {
+		there := slices.ContainsFunc(reported, func(r InstanceStatus) bool { return r.ID == inst.ID })
+		if !there && inst.holdsClaims() && inst.Status.Observed != ObservedPending {
+			gone = append(gone, inst)
+		}
+	}
+	for _, inst := range gone {
+		status := inst.Status
+		status.Observed, status.Reason = ObservedFailed, "gone_from_node"
+		s.observe(inst, status)
+	}
+	n, _ := s.Nodes.Get(id)
+	if n.Return.Recovering {
+		next := *n
+		next.Return.Recovering = false
+		if n.Return.OfflineSince > n.Return.LastReturn {
+			next.Return.LastReturn = s.Now
+		}
+		s.setNode(n, next)
+	}
+}
+
+func (c *NodeIntent) apply(s *State) error {
+	n, ok := s.Nodes.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+	}
+	if n.Intent == c.Intent {
+		return nil
+	}
+	if !intentEdge(n.Intent, c.Intent) {
+		return Refuse(CodeConflict, "node %s is %s and can't become %s", n.Name, n.Intent, c.Intent).WithHint("%s", intentHint(n))
+	}
+	next := *n
+	next.Intent = c.Intent
+	if n.Intent == IntentDraining || n.Intent == IntentDisabled {
+		next.Acked = nil
+		s.endDrainOf(n, PhaseCanceled, "node is "+string(c.Intent)+" now")
+	}
+	s.setNode(n, next)
+	return nil
+}
+
+// intentEdge lists the operator's moves; draining begins only by DrainStart.
+func intentEdge(from, to Intent) bool {
+	switch to {
+	case IntentDisabled:
+		return true
+	case IntentCordoned:
+		return from == IntentActive
+	case IntentActive:
+		return true
+	}
+	return false
+}
+
+func intentHint(n *Node) string {
+	if n.Intent == IntentDisabled {
+		return "enable it first: outspan node enable " + n.Name
+	}
+	return "uncordon it first: outspan node uncordon " + n.Name
+}
+
+func (c *NodeLabel) apply(s *State) error {
+	n, ok := s.Nodes.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+	}
+	labels := map[string]string{}
+	for _, k := range sortedKeys(n.Shape.Labels) {
+		labels[k] = n.Shape.Labels[k]
+	}
+	for _, k := range sortedKeys(c.Labels) {
+		if !ValidName(k) {
+			return Refuse(CodeInvalid, "%q is no label name: use 1 to 63 letters, digits, '-', '_' or '.'", k)
+		}
+		if c.Labels[k] == "" {
+			delete(labels, k)
+		} else {
+			labels[k] = c.Labels[k]
+		}
+	}
+	next := *n
+	next.Shape.Labels = labels
+	s.setNode(n, next)
+	return nil
+}
+
+func (c *NodeAck) apply(s *State) error {
+	n, ok := s.Nodes.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+	}
+	if n.Intent != IntentDraining && n.Intent != IntentDisabled {
+		return Refuse(CodeConflict, "node %s is %s: there is nothing to acknowledge", n.Name, n.Intent).WithHint("drain it first: outspan node drain %s", n.Name)
+	}
+	next := *n
+	next.Acked = slices.Clone(n.Acked)
+	ids := c.Instances
+	if len(ids) == 0 {
+		for inst := range s.InstancesOn(c.ID) {
+			if inst.Desired == DesiredRunning && s.Movable(inst) != nil {
+				ids = append(ids, inst.ID)
+			}
+		}
+	}
+	for _, id := range ids {
+		inst, ok := s.Instances.Get(id)
+		if !ok || inst.Node != c.ID {
+			return Refuse(CodeNotFound, "there is no instance %s on node %s", id, n.Name)
+		}
+		if !slices.Contains(next.Acked, id) {
+			next.Acked = append(next.Acked, id)
+		}
+	}
+	s.setNode(n, next)
+	return nil
+}
+
+func (c *NodeConfirmDead) apply(s *State) error {
+	n, ok := s.Nodes.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+	}
+	if n.Health != HealthOffline {
+		return Refuse(CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
+	}
+	var there []*Instance
+	for inst := range s.InstancesOn(c.ID) {
+		if inst.holdsClaims() {
+			there = append(there, inst)
+		}
+	}
+	for _, inst := range there {
+		s.confirmStopped(inst, CauseNodeOffline, "confirmed dead by the operator")
+	}
+	current, _ := s.Nodes.Get(c.ID)
+	next := *current
+	next.Return.ConfirmedDead = true
+	s.setNode(current, next)
+	return nil
+}
+
+func (c *NodeForget) apply(s *State) error {
+	n, ok := s.Nodes.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+	}
+	if n.Health != HealthOffline {
+		return Refuse(CodeConflict, "node %s is %s: its agent would register again", n.Name, n.State()).WithHint("stop its agent and wait until it is offline")
+	}
+	if n.Placed.Instances > 0 {
+		return Refuse(CodeConflict, "node %s still holds %d instances", n.Name, n.Placed.Instances).WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
+	}
+	var rows []*Instance
+	for inst := range s.InstancesOn(c.ID) {
+		rows = append(rows, inst)
+	}
+	for _, inst := range rows {
+		s.setInstance(inst, nil)
+	}
+	s.endDrainOf(n, PhaseCanceled, "node was forgotten")
+	s.dropVolumes(func(v *Volume) bool { return v.Home == c.ID })
+	s.Nodes.del(c.ID)
+	s.nodeNames.del(n.Name)
+	s.touch("nodes", Topic("node/"+n.ID))
+	s.emit(Event{Type: EventNodeState, Subject: "node/" + string(n.ID), Before: string(n.State()), After: "forgotten", Data: map[string]string{"name": n.Name}})
+	return nil
+}

@@ -1,0 +1,116 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+)
+
+func (c *ClusterInit) apply(s *State) error {
+	if s.Cluster.ID != "" {
+		return nil
+	}
+	if refusal := c.Settings.Check(); refusal != nil {
+		return refusal
+	}
+	s.Cluster = ClusterID{ID: c.ID, Name: c.Name}
+	s.Settings, s.SettingsIndex = c.Settings, s.Index
+	s.touch("settings")
+	return nil
+}
+
+func (c *FormatRaise) apply(s *State) error {
+	if c.Format < s.Format {
+		return Refuse(CodeConflict, "the format is already %d", s.Format)
+	}
+	s.Format = c.Format
+	return nil
+}
+
+func (c *RestoreMark) apply(s *State) error {
+	if c.Confirm {
+		s.Unconfirmed = false
+	} else {
+		s.Incarnation++
+		s.Unconfirmed = true
+	}
+	for id := range s.Nodes.All() {
+		s.touch(Topic("assigned/" + id))
+	}
+	s.emit(Event{Type: EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation), Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
+	return nil
+}
+
+// DrainPolicies are the values of the setting node_drain_policy; the last is an alias.
+func DrainPolicies() []string {
+	return []string{"block-if-contains-last-replica", "block-for-eviction", "block-for-eviction-if-contains-last-replica", "allow-if-replica-is-stopped", "always-allow", "block-for-eviction-if-last-replica"}
+}
+
+// Check returns what is wrong with the settings. Code: invalid.
+func (c *Settings) Check() *Error {
+	switch {
+	case c.OfflineAfter < Second || c.OfflineAfter > 24*Hour:
+		return Refuse(CodeInvalid, "offline_after is %s; it must be 1s to 24h", c.OfflineAfter)
+	case c.DrainDeadline <= 0:
+		return Refuse(CodeInvalid, "drain_deadline is %s; it must be above 0s, or none", c.DrainDeadline)
+	case !slices.Contains(DrainPolicies(), c.NodeDrainPolicy):
+		return Refuse(CodeInvalid, "node_drain_policy %q is unknown", c.NodeDrainPolicy).WithHint("use one of: %v", DrainPolicies())
+	case !slices.Contains([]string{"off", "careful", "balanced", "eager"}, c.Rescheduler):
+		return Refuse(CodeInvalid, "rescheduler %q is unknown", c.Rescheduler).WithHint("use one of: off, careful, balanced, eager")
+	case c.Algorithm != "spread" && c.Algorithm != "binpack":
+		return Refuse(CodeInvalid, "placement_algorithm %q is unknown", c.Algorithm).WithHint("use spread or binpack")
+	case c.CPUOvercommit < 100 || c.InstanceOverhead < 0 || c.EventLimit < 1000 || c.StartTimeout < Second:
+		return Refuse(CodeInvalid, "cpu_overcommit_percent must be at least 100, instance_overhead_bytes 0, event_limit 1000, start_timeout 1s")
+	}
+	return nil
+}
+
+func (c *SettingsSet) apply(s *State) error {
+	if c.IfIndex != 0 && c.IfIndex != s.SettingsIndex {
+		return Refuse(CodeConflict, "the settings changed at index %d", s.SettingsIndex).WithHint("read them again and repeat the change")
+	}
+	if refusal := c.Settings.Check(); refusal != nil {
+		return refusal
+	}
+	if c.Settings == s.Settings {
+		return nil
+	}
+	before := s.Settings
+	s.Settings, s.SettingsIndex = c.Settings, s.Index
+	s.touch("settings")
+	s.emit(Event{Type: EventSettings, Subject: "settings", Data: settingsDiff(before, c.Settings)})
+	return nil
+}
+
+func settingsDiff(a, b Settings) map[string]string {
+	diff := map[string]string{}
+	for _, f := range [...]struct{ name, before, after string }{
+		{"offline_after", a.OfflineAfter.String(), b.OfflineAfter.String()},
+		{"drain_deadline", a.DrainDeadline.String(), b.DrainDeadline.String()},
+		{"node_drain_policy", a.NodeDrainPolicy, b.NodeDrainPolicy},
+		{"rescheduler", a.Rescheduler, b.Rescheduler},
+		{"failure_domain_label", a.FailureDomainLabel, b.FailureDomainLabel},
+		{"place_on_degraded", fmt.Sprint(a.PlaceOnDegraded), fmt.Sprint(b.PlaceOnDegraded)},
+		{"placement_algorithm", a.Algorithm, b.Algorithm},
+		{"cpu_overcommit_percent", fmt.Sprint(a.CPUOvercommit), fmt.Sprint(b.CPUOvercommit)},
+		{"instance_overhead_bytes", fmt.Sprint(a.InstanceOverhead), fmt.Sprint(b.InstanceOverhead)},
+		{"start_timeout", a.StartTimeout.String(), b.StartTimeout.String()},
+		{"actuation_paused", fmt.Sprint(a.Paused), fmt.Sprint(b.Paused)},
+		{"event_limit", fmt.Sprint(a.EventLimit), fmt.Sprint(b.EventLimit)},
+	} {
+		if f.before != f.after {
+			diff[f.name] = f.before + " -> " + f.after
+		}
+	}
+	return diff
+}
+
+func (c *HoldSet) apply(s *State) error {
+	if s.Hold.Active == c.Active {
+		return nil
+	}
+	before := s.Hold.Active
+	s.Hold = Hold{Active: c.Active, Since: s.Now, SinceWall: s.Wall, Reason: c.Reason}
+	s.touch("settings")
+	s.emit(Event{Type: EventHold, Subject: "cluster", Before: fmt.Sprint(before), After: fmt.Sprint(c.Active), Data: map[string]string{"reason": c.Reason}})
+	return nil
+}
