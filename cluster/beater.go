@@ -1,0 +1,240 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// BeaterConfig configures a Beater.
+type BeaterConfig struct {
+	Node        fsm.NodeID
+	BootID      string // of the kernel
+	Incarnation string // of the agent process
+	Pool        *Pool  // the Beater takes what the pool receives
+	Logger      hclog.Logger
+}
+
+// Beater is an agent's end of the heartbeats: it sends one to every server that gossip sees, and knows until when
+// the node's lease holds. It is safe for many goroutines. Before Register it is silent.
+type Beater struct {
+	cfg   BeaterConfig
+	codec codec
+	wake  chan struct{} // capacity 1: registered anew, or a server has to be told its echo
+
+	mu      sync.Mutex
+	reg     registration
+	seq     uint64
+	facts   uint64
+	servers map[fsm.ServerID]link
+	gaveUp  chan struct{} // capacity 1
+}
+
+// registration is what the servers said at the node's last registration.
+type registration struct {
+	key   []byte
+	epoch uint64
+	every time.Duration
+}
+
+// link is what an agent knows of its heartbeats to one server.
+type link struct {
+	echo     uint64
+	sent     [8]sentBeat // ring, by seq
+	answered time.Time   // when the newest answered heartbeat was SENT
+	voter    bool
+	voters   int
+	at       time.Time // of that answer
+}
+
+type sentBeat struct {
+	seq uint64
+	at  time.Time
+}
+
+// NewBeater makes a Beater; Run does the work.
+func NewBeater(cfg BeaterConfig) *Beater {
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	return &Beater{
+		cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), gaveUp: make(chan struct{}, 1), servers: map[fsm.ServerID]link{},
+	}
+}
+
+// Register begins a new epoch with the key that the servers handed out, and beats every interval from now on.
+func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
+	b.mu.Lock()
+	b.reg = registration{key: slices.Clone(key), epoch: epoch, every: interval}
+	b.seq = 0
+	for id, l := range b.servers {
+		l.sent = [8]sentBeat{}
+		b.servers[id] = l
+	}
+	b.mu.Unlock()
+	b.kick()
+}
+
+// SetInterval changes how often heartbeats are sent, after the setting changed.
+func (b *Beater) SetInterval(interval time.Duration) {
+	b.mu.Lock()
+	b.reg.every = interval
+	b.mu.Unlock()
+	b.kick()
+}
+
+// SetFacts names the newest generation of facts; heartbeats carry it.
+func (b *Beater) SetFacts(generation uint64) {
+	b.mu.Lock()
+	b.facts = generation
+	b.mu.Unlock()
+}
+
+// GivenUp carries a token when a server says that it agreed to this epoch being offline: the agent has to register
+// again.
+func (b *Beater) GivenUp() <-chan struct{} { return b.gaveUp }
+
+// Answered books the answer to a request over an authenticated connection, sent at the time given: as good as an
+// answered heartbeat.
+func (b *Beater) Answered(server fsm.ServerID, sent time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.servers[server]
+	if sent.After(l.answered) {
+		l.answered = sent
+		b.servers[server] = l
+	}
+}
+
+// LeaseUntil tells until when a lease of the given length holds: while a majority of the voters have answered
+// heartbeats SENT within it. The zero time means that it never held.
+func (b *Beater) LeaseUntil(length time.Duration) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var sent []time.Time
+	var newest time.Time
+	voters := 0
+	for _, l := range b.servers {
+		if l.at.After(newest) {
+			newest, voters = l.at, l.voters
+		}
+		if l.voter && !l.answered.IsZero() {
+			sent = append(sent, l.answered)
+		}
+	}
+	need := voters/2 + 1
+	if voters == 0 || len(sent) < need {
+		return time.Time{}
+	}
+	slices.SortFunc(sent, func(a, b time.Time) int { return b.Compare(a) })
+	return sent[need-1].Add(length)
+}
+
+// Run sends heartbeats and takes the answers until ctx ends. It blocks.
+func (b *Beater) Run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case msg := <-b.cfg.Pool.Receive():
+			b.receive(msg)
+			continue
+		case <-b.wake:
+		case <-timer.C:
+		}
+		timer.Reset(b.beatAll())
+	}
+}
+
+func (b *Beater) kick() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// beatAll sends a heartbeat to every server that isn't dead, and tells when the next one is due.
+func (b *Beater) beatAll() (next time.Duration) {
+	b.mu.Lock()
+	reg := b.reg
+	b.mu.Unlock()
+	if len(reg.key) == 0 || reg.every <= 0 {
+		return time.Hour
+	}
+	for _, m := range b.cfg.Pool.Members() {
+		if m.Meta.Role == transport.RoleServer && m.State != fsm.GossipDead {
+			b.beat(fsm.ServerID(m.Name))
+		}
+	}
+	return reg.every
+}
+
+func (b *Beater) beat(to fsm.ServerID) {
+	b.mu.Lock()
+	b.seq++
+	l := b.servers[to]
+	l.sent[b.seq%uint64(len(l.sent))] = sentBeat{b.seq, time.Now()}
+	b.servers[to] = l
+	key := b.reg.key
+	body := beat{
+		To: to, Node: b.cfg.Node, Epoch: b.reg.epoch, Seq: b.seq, Echo: l.echo,
+		BootID: b.cfg.BootID, Incarnation: b.cfg.Incarnation, Facts: b.facts,
+	}
+	b.mu.Unlock()
+	msg, err := b.codec.seal(kindBeat, body, key)
+	if err == nil {
+		err = b.cfg.Pool.Send(string(to), msg)
+	}
+	if err != nil {
+		b.cfg.Logger.Debug("can't send a heartbeat", "server", to, "error", err)
+	}
+}
+
+// receive takes an answer. One that isn't signed with this node's key, or answers nothing that was sent, is
+// dropped.
+func (b *Beater) receive(msg []byte) {
+	var a beatAnswer
+	b.mu.Lock()
+	key, epoch := b.reg.key, b.reg.epoch
+	b.mu.Unlock()
+	if err := b.codec.open(msg, kindAnswer, &a, func() ([]byte, bool) { return key, true }); err != nil || a.Node != b.cfg.Node || a.Epoch != epoch {
+		b.cfg.Logger.Trace("dropped an answer", "server", a.From, "error", err)
+		return
+	}
+	switch b.book(a) {
+	case verdictEcho:
+		b.beat(a.From)
+	case verdictGivenUp:
+		select {
+		case b.gaveUp <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// book notes an answer and returns its verdict, or 0 if it answers nothing outstanding.
+func (b *Beater) book(a beatAnswer) verdict {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.servers[a.From]
+	slot := &l.sent[a.Seq%uint64(len(l.sent))]
+	if slot.seq != a.Seq || a.Seq == 0 {
+		return 0
+	}
+	sent := slot.at
+	*slot = sentBeat{}
+	l.echo, l.voter, l.voters, l.at = a.Echo, a.Voter, a.Voters, time.Now()
+	if a.Verdict == verdictHeard && sent.After(l.answered) {
+		l.answered = sent
+	}
+	b.servers[a.From] = l
+	return a.Verdict
+}

@@ -1,0 +1,41 @@
+package cluster
+
+import (
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// clock is cluster time on this server: the highest time it has heard of, be it in an applied entry or from a
+// leader, plus its own monotonic time since then. So a new leader goes on where the old one was within a tick,
+// hours of idling are not lost at a failover, and only time in which no server runs does not count. The wall clock
+// has no part in it.
+type clock struct {
+	mu   sync.Mutex
+	base fsm.Time
+	at   time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Now()} }
+
+// now is cluster time in milliseconds; it never goes back.
+func (c *clock) now() fsm.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read(time.Now())
+}
+
+func (c *clock) read(now time.Time) fsm.Time {
+	return c.base + fsm.Time(now.Sub(c.at).Milliseconds())
+}
+
+// hear takes a time of the state or of a leader; one that is behind changes nothing.
+func (c *clock) hear(t fsm.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if t > c.read(now) {
+		c.base, c.at = t, now
+	}
+}

@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Opinion is one voter's answer to the question for how long it has not heard some nodes.
+type Opinion struct {
+	Server fsm.ServerID
+	Asked  time.Duration // how long ago the question was sent
+	Calm   bool          // the voter was neither paused nor starved lately: its ages can be trusted
+	Ages   map[fsm.NodeID]Age
+}
+
+// Fitness is whether the leader itself may judge.
+type Fitness struct {
+	Uptime time.Duration // of the leader's process
+	Led    time.Duration // since its Barrier of this term was done
+	Calm   time.Duration // since it was last paused or starved
+}
+
+// Evidence is all that is known of who is silent, as values. Weighing it is a function of it alone.
+type Evidence struct {
+	Threshold time.Duration // the setting offline_after
+	Interval  time.Duration // H, of the heartbeats
+	Fitness   Fitness
+	Self      fsm.ServerID
+	Voters    []fsm.ServerID
+	Own       map[fsm.NodeID]Age
+	Opinions  []Opinion // of other servers; at most one each counts
+	Gossip    map[fsm.NodeID]fsm.Gossip
+}
+
+// Fit reports whether the leader may call any node silent: it has listened for as long as the threshold, has led
+// for two heartbeats and at least 1 s, and was not paused or starved within that time.
+func (e Evidence) Fit() bool {
+	settled := max(2*e.Interval, time.Second)
+	return e.Fitness.Uptime >= e.Threshold && e.Fitness.Led >= settled && e.Fitness.Calm >= settled
+}
+
+// Weigh says of one node whether every condition of the offline rule holds, but the mass guard (model section 6):
+// the leader is fit; its own age of the node reaches the threshold; a majority of the voters say the same, in
+// answers no older than one heartbeat, where no answer is no opinion; nobody heard the node recently; and gossip
+// does not see it alive, unless every voter answered and agrees.
+func (e Evidence) Weigh(node fsm.NodeID) fsm.Liveness {
+	own := e.Own[node]
+	gossip := e.Gossip[node]
+	if gossip == "" {
+		gossip = fsm.GossipUnknown
+	}
+	out := fsm.Liveness{Age: fsm.Duration(own.Since.Milliseconds()), Gossip: gossip}
+	if own.Since < e.Threshold {
+		return out
+	}
+	agree, seenBy := e.count(node)
+	out.SeenBy = seenBy
+	all := agree == len(e.Voters)
+	out.Silent = e.Fit() && seenBy == "" && agree > len(e.Voters)/2 && (gossip != fsm.GossipAlive || all)
+	return out
+}
+
+// count is how many voters, the leader among them, have not heard the node for the threshold, and one that has.
+// A server without a vote can't agree, but what it heard is heard.
+func (e Evidence) count(node fsm.NodeID) (agree int, seenBy fsm.ServerID) {
+	counted := map[fsm.ServerID]bool{}
+	for _, v := range e.Voters {
+		if v == e.Self {
+			agree, counted[v] = 1, true
+		}
+	}
+	for _, o := range e.Opinions {
+		age, ok := o.Ages[node]
+		if !ok || o.Asked > e.Interval || o.Server == e.Self || counted[o.Server] {
+			continue
+		}
+		counted[o.Server] = true
+		switch {
+		case age.Heard && age.Since < e.Threshold:
+			return agree, o.Server
+		case age.Since >= e.Threshold && o.Calm && e.votes(o.Server):
+			agree++
+		}
+	}
+	return agree, ""
+}
+
+func (e Evidence) votes(id fsm.ServerID) bool {
+	for _, v := range e.Voters {
+		if v == id {
+			return true
+		}
+	}
+	return false
+}

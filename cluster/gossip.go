@@ -1,0 +1,365 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/memberlist"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Profile is a set of gossip timings.
+type Profile string
+
+// The profiles. Detection of a dead member by gossip alone, for 5 / 100 members: lan 5-7 s / 10-14 s, fast 1 s /
+// 2-3 s; wan is slower and spares the network.
+const (
+	ProfileLAN  Profile = "lan"
+	ProfileWAN  Profile = "wan"
+	ProfileFast Profile = "fast"
+)
+
+// Valid reports whether p is one of the profiles.
+func (p Profile) Valid() bool { return p == ProfileLAN || p == ProfileWAN || p == ProfileFast }
+
+// String returns the name of the profile as it stands in the server file.
+func (p Profile) String() string { return string(p) }
+
+// config is memberlist's own set of timings for the profile.
+func (p Profile) config() *memberlist.Config {
+	switch p {
+	case ProfileWAN:
+		return memberlist.DefaultWANConfig()
+	case ProfileFast:
+		c := memberlist.DefaultLANConfig()
+		c.ProbeInterval, c.ProbeTimeout = 250*time.Millisecond, 200*time.Millisecond
+		c.SuspicionMult, c.SuspicionMaxTimeoutMult = 3, 3
+		c.GossipInterval = 100 * time.Millisecond
+		return c
+	}
+	return memberlist.DefaultLANConfig()
+}
+
+// PoolConfig configures a Pool.
+type PoolConfig struct {
+	Name      string    // immutable id of this member: a ServerID or a NodeID; required
+	Cluster   string    // the configured cluster name; keeps pools apart that share a key; required
+	Key       []byte    // 16, 24 or 32 bytes; required, on loopback too
+	Profile   Profile   // default lan
+	Bind      string    // IP address to listen on; default 0.0.0.0
+	Port      int       // of UDP and TCP; 0 = any free one (tests and demo)
+	Advertise string    // IP address others reach this member at; default: the bound one
+	Join      []string  // "host:port", or "exec:/path" of a program that prints such addresses
+	Meta      Meta      // what this member says of itself at first; SetMeta changes it
+	Transport Transport // default: UDP and TCP sockets on Bind:Port
+	Logger    hclog.Logger
+}
+
+// Transport is how gossip reaches others; a test brings its own.
+type Transport = memberlist.Transport
+
+// Member is one member of the pool, as this one sees it.
+type Member struct {
+	Name    string
+	Address string // host:port of its gossip
+	State   fsm.Gossip
+	Meta    Meta
+
+	since time.Time // of State
+	node  memberlist.Node
+}
+
+// Pool is the gossip of all servers and agents: who there is, who seems alive, and small unreliable messages.
+// It is safe for many goroutines.
+//
+// memberlist calls back under its own lock, so a callback takes only the Pool's lock, and nothing in this package
+// calls memberlist while it holds that one.
+type Pool struct {
+	cfg   PoolConfig
+	log   hclog.Logger
+	codec codec
+	list  *memberlist.Memberlist
+
+	closed  atomic.Bool
+	mu      sync.Mutex
+	members map[string]Member
+	meta    []byte // own, encoded
+	ownMeta Meta
+	wanted  []string // members that rejoin never gives up on
+	change  chan struct{}
+	inbox   chan []byte
+}
+
+// inboxSize is how many messages may wait for Receive before new ones are dropped.
+const inboxSize = 2048
+
+// OpenPool starts to listen and gossip; Run keeps it joined. Close must be called. Errors name the bad setting.
+func OpenPool(cfg PoolConfig) (*Pool, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	if cfg.Profile == "" {
+		cfg.Profile = ProfileLAN
+	}
+	if err := checkPool(cfg); err != nil {
+		return nil, err
+	}
+	p := &Pool{
+		cfg: cfg, log: cfg.Logger, codec: newCodec(), ownMeta: cfg.Meta,
+		members: map[string]Member{}, change: make(chan struct{}), inbox: make(chan []byte, inboxSize),
+	}
+	meta, err := p.codec.encodeMeta(cfg.Meta)
+	if err != nil {
+		return nil, err
+	}
+	p.meta = meta
+	if p.list, err = memberlist.Create(p.memberlistConfig()); err != nil {
+		return nil, fsm.Refuse(transport.CodeListen, "can't open the gossip port %s: %v", joinPort(cfg.Bind, cfg.Port), err).
+			WithHint("another process may use it; set listen.gossip_port")
+	}
+	return p, nil
+}
+
+func checkPool(cfg PoolConfig) error {
+	switch {
+	case cfg.Name == "" || len(cfg.Name) > maxMetaID:
+		return fmt.Errorf("gossip: the name %q is not 1 to %d characters", cfg.Name, maxMetaID)
+	case cfg.Cluster == "" || len(cfg.Cluster) > 63:
+		return fmt.Errorf("gossip: the cluster name %q is not 1 to 63 characters", cfg.Cluster)
+	case len(cfg.Key) == 0:
+		return fsm.Refuse(transport.CodeGossipKeyInvalid, "gossip needs a key").
+			WithHint("make one with: outspan gossip key create, and set gossip.key_file")
+	case !cfg.Profile.Valid():
+		return fsm.Refuse(fsm.CodeInvalid, "gossip: unknown profile %q", cfg.Profile).WithHint("use lan, wan or fast")
+	}
+	if err := memberlist.ValidateKey(cfg.Key); err != nil {
+		return fsm.Refuse(transport.CodeGossipKeyInvalid, "the gossip key has %d bytes, not 16, 24 or 32", len(cfg.Key)).
+			WithHint("make one with: outspan gossip key create")
+	}
+	return nil
+}
+
+func (p *Pool) memberlistConfig() *memberlist.Config {
+	c := p.cfg.Profile.config()
+	c.Name, c.Label, c.SecretKey = p.cfg.Name, p.cfg.Cluster, p.cfg.Key
+	c.BindAddr, c.BindPort, c.AdvertisePort = "0.0.0.0", p.cfg.Port, p.cfg.Port
+	if p.cfg.Bind != "" {
+		c.BindAddr = p.cfg.Bind
+	}
+	c.AdvertiseAddr = p.cfg.Advertise
+	c.EnableCompression = false
+	c.DeadNodeReclaimTime = 10 * time.Second
+	c.Transport = p.cfg.Transport
+	c.Delegate, c.Events, c.Ping = gossipDelegate{p}, gossipEvents{p}, gossipPings{p}
+	c.Logger = newGossipLog(p.log, p.suspected)
+	return c
+}
+
+// Run keeps this member joined and forgets members that are long dead, until ctx ends. It blocks.
+func (p *Pool) Run(ctx context.Context) error {
+	p.rejoin(ctx)
+	return nil
+}
+
+// Close tells the others that this member leaves, waits at most 1 s for that to go out, and stops. A member that
+// leaves is dead for the others at once. Safe to call again, which memberlist's own Leave is not.
+func (p *Pool) Close() error {
+	if p.closed.Swap(true) {
+		return nil
+	}
+	if err := p.list.Leave(time.Second); err != nil {
+		p.log.Debug("leave did not go out", "error", err)
+	}
+	return p.list.Shutdown()
+}
+
+// Abandon stops without a word to the others, as a crash would.
+func (p *Pool) Abandon() error {
+	p.closed.Store(true)
+	return p.list.Shutdown()
+}
+
+// Name is this member's own.
+func (p *Pool) Name() string { return p.cfg.Name }
+
+// Address is the host:port that others reach this member's gossip at.
+func (p *Pool) Address() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.members[p.cfg.Name].Address
+}
+
+// Members lists everyone known, the dead included, in order of name.
+func (p *Pool) Members() []Member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Member, 0, len(p.members))
+	for _, m := range p.members {
+		out = append(out, m)
+	}
+	slices.SortFunc(out, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Servers is Members with the role server only.
+func (p *Pool) Servers() []Member {
+	return slices.DeleteFunc(p.Members(), func(m Member) bool { return m.Meta.Role != transport.RoleServer })
+}
+
+// Member returns one member; ok is false if it was never seen.
+func (p *Pool) Member(name string) (m Member, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, ok = p.members[name]
+	return m, ok
+}
+
+// Liveness is the gossip state of every agent known here. Who is missing is fsm.GossipUnknown.
+func (p *Pool) Liveness() map[fsm.NodeID]fsm.Gossip {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make(map[fsm.NodeID]fsm.Gossip, len(p.members))
+	for name, m := range p.members {
+		if m.Meta.Role == transport.RoleAgent {
+			out[fsm.NodeID(name)] = m.State
+		}
+	}
+	return out
+}
+
+// Changed returns a channel that is closed at the next change of a member.
+func (p *Pool) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.change
+}
+
+// SetMeta changes what this member says of itself and tells the others. It waits at most 1 s for the message to go
+// out; it spreads later in any case.
+func (p *Pool) SetMeta(edit func(*Meta)) error {
+	p.mu.Lock()
+	next := p.ownMeta
+	if next.Server != nil {
+		server := *next.Server
+		next.Server = &server
+	}
+	edit(&next)
+	buf, err := p.codec.encodeMeta(next)
+	if err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	same := string(buf) == string(p.meta)
+	p.meta, p.ownMeta = buf, next
+	p.mu.Unlock()
+	if same {
+		return nil
+	}
+	if err := p.list.UpdateNode(time.Second); err != nil {
+		p.log.Debug("gossip meta not sent yet", "error", err)
+	}
+	return nil
+}
+
+// Send gives a message of at most 1 KiB to a member's Receive, or loses it. It does not block. Code: not_found for
+// a member that isn't known.
+func (p *Pool) Send(name string, msg []byte) error {
+	p.mu.Lock()
+	m, ok := p.members[name]
+	p.mu.Unlock()
+	if !ok {
+		return fsm.Refuse(fsm.CodeNotFound, "no member %q in the gossip pool", name)
+	}
+	return p.list.SendBestEffort(&m.node, msg)
+}
+
+// Receive carries the messages that others sent. The slices are the receiver's to keep.
+func (p *Pool) Receive() <-chan []byte { return p.inbox }
+
+// Join contacts the gossip of other members. It blocks, at most 10 s for each address. It fails only if none
+// answered.
+func (p *Pool) Join(addresses ...string) error {
+	addresses = slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return a == p.Address() })
+	if len(addresses) == 0 {
+		return nil
+	}
+	_, err := p.list.Join(addresses)
+	return err
+}
+
+// Want names the members that rejoin never gives up on: the voters.
+func (p *Pool) Want(names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = slices.Clone(names)
+}
+
+// suspected is told by memberlist's log that a probe failed: there is no event for it.
+func (p *Pool) suspected(name string) {
+	p.update(name, func(m *Member) bool {
+		if m.State != fsm.GossipAlive {
+			return false
+		}
+		m.State = fsm.GossipSuspect
+		return true
+	})
+}
+
+// Heard tells the pool that a member gave a sign of life on another way, which ends a suspicion.
+func (p *Pool) Heard(name string) {
+	p.update(name, func(m *Member) bool {
+		if m.State != fsm.GossipSuspect {
+			return false
+		}
+		m.State = fsm.GossipAlive
+		return true
+	})
+}
+
+// update edits a known member and wakes who waits for changes if edit says so.
+func (p *Pool) update(name string, edit func(*Member) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m, ok := p.members[name]
+	if !ok || !edit(&m) {
+		return
+	}
+	p.put(m)
+}
+
+// put stores a changed member; p.mu is held.
+func (p *Pool) put(m Member) {
+	m.since = time.Now()
+	p.members[m.Name] = m
+	close(p.change)
+	p.change = make(chan struct{})
+}
+
+// seen takes over what memberlist says of a node; it runs in a callback.
+func (p *Pool) seen(n *memberlist.Node, state fsm.Gossip) {
+	node := *n
+	node.Addr, node.Meta = slices.Clone(n.Addr), nil
+	meta, err := p.codec.decodeMeta(n.Meta)
+	if err != nil {
+		p.log.Warn("member with unreadable gossip meta", "member", n.Name, "address", n.Address(), "error", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if state == fsm.GossipDead && err != nil {
+		meta = p.members[n.Name].Meta
+	}
+	p.put(Member{Name: n.Name, Address: n.Address(), State: state, Meta: meta, node: node})
+}
+
+// joinPort is net.JoinHostPort for numbers.
+func joinPort(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }

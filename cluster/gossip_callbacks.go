@@ -1,0 +1,104 @@
+package cluster
+
+import (
+	"bytes"
+	"log"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/memberlist"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// memberlist calls all of these under its own lock: they copy what they get into the Pool, and never call
+// memberlist.
+
+// gossipDelegate is a memberlist.Delegate: meta and user messages.
+type gossipDelegate struct{ p *Pool }
+
+// NodeMeta implements memberlist.Delegate. An own meta that is too long can't be here: SetMeta refused it.
+func (d gossipDelegate) NodeMeta(limit int) []byte {
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	if len(d.p.meta) > limit {
+		return nil
+	}
+	return d.p.meta
+}
+
+// NotifyMsg implements memberlist.Delegate. It must not block, so a full inbox drops.
+func (d gossipDelegate) NotifyMsg(msg []byte) {
+	select {
+	case d.p.inbox <- slices.Clone(msg):
+	default:
+	}
+}
+
+// GetBroadcasts implements memberlist.Delegate; nothing is broadcast.
+func (gossipDelegate) GetBroadcasts(int, int) [][]byte { return nil }
+
+// LocalState implements memberlist.Delegate; nothing is added to a full exchange.
+func (gossipDelegate) LocalState(bool) []byte { return nil }
+
+// MergeRemoteState implements memberlist.Delegate.
+func (gossipDelegate) MergeRemoteState([]byte, bool) {}
+
+// gossipEvents is a memberlist.EventDelegate.
+type gossipEvents struct{ p *Pool }
+
+// NotifyJoin implements memberlist.EventDelegate.
+func (e gossipEvents) NotifyJoin(n *memberlist.Node) { e.p.seen(n, fsm.GossipAlive) }
+
+// NotifyUpdate implements memberlist.EventDelegate.
+func (e gossipEvents) NotifyUpdate(n *memberlist.Node) { e.p.seen(n, fsm.GossipAlive) }
+
+// NotifyLeave implements memberlist.EventDelegate; it means dead as well as left.
+func (e gossipEvents) NotifyLeave(n *memberlist.Node) { e.p.seen(n, fsm.GossipDead) }
+
+// gossipPings is a memberlist.PingDelegate: an answered probe ends a suspicion.
+type gossipPings struct{ p *Pool }
+
+// AckPayload implements memberlist.PingDelegate.
+func (gossipPings) AckPayload() []byte { return nil }
+
+// NotifyPingComplete implements memberlist.PingDelegate.
+func (g gossipPings) NotifyPingComplete(other *memberlist.Node, _ time.Duration, _ []byte) {
+	g.p.Heard(other.Name)
+}
+
+// gossipLog passes memberlist's log on, each line at its level, and finds the one fact for which memberlist has no
+// event: that a member is suspected.
+type gossipLog struct {
+	log     hclog.Logger
+	suspect func(name string)
+}
+
+func newGossipLog(to hclog.Logger, suspect func(string)) *log.Logger {
+	return log.New(gossipLog{to, suspect}, "", 0)
+}
+
+// Write implements io.Writer; log.Logger calls it once for each line.
+func (g gossipLog) Write(line []byte) (int, error) {
+	level, text, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" memberlist: "))
+	if !ok {
+		level, text = nil, level
+	}
+	if rest, ok := strings.CutPrefix(string(text), "Suspect "); ok {
+		if name, _, ok := strings.Cut(rest, " has failed"); ok {
+			g.suspect(name)
+		}
+	}
+	switch string(level) {
+	case "[ERR]":
+		// What memberlist calls an error is a packet or a stream that failed, which a network does every day.
+		g.log.Debug("gossip trouble", "text", string(text))
+	case "[WARN]":
+		g.log.Debug("gossip warning", "text", string(text))
+	default:
+		g.log.Trace("gossip", "text", string(text))
+	}
+	return len(line), nil
+}

@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// HeartbeatInterval is H: how often an agent tells every server that it is there, given after how much silence it
+// is offline. A sixth of that, between 300 ms and 10 s.
+func HeartbeatInterval(offlineAfter fsm.Duration) time.Duration {
+	return min(max(time.Duration(offlineAfter)*time.Millisecond/6, 300*time.Millisecond), 10*time.Second)
+}
+
+// beat is one heartbeat of an agent to one server.
+type beat struct {
+	To          fsm.ServerID `cbor:"1,keyasint"`
+	Node        fsm.NodeID   `cbor:"2,keyasint"`
+	Epoch       uint64       `cbor:"3,keyasint"` // of the registration whose key signs
+	Seq         uint64       `cbor:"4,keyasint"` // grows within an epoch
+	Echo        uint64       `cbor:"5,keyasint"` // the number the server's process drew; a beat without it doesn't count
+	BootID      string       `cbor:"6,keyasint"`
+	Incarnation string       `cbor:"7,keyasint"`
+	Facts       uint64       `cbor:"8,keyasint,omitempty"` // generation of the facts of its instances
+}
+
+// beatAnswer is what the server says to a beat.
+type beatAnswer struct {
+	From    fsm.ServerID `cbor:"1,keyasint"`
+	Node    fsm.NodeID   `cbor:"2,keyasint"`
+	Epoch   uint64       `cbor:"3,keyasint"`
+	Seq     uint64       `cbor:"4,keyasint"` // of the beat
+	Echo    uint64       `cbor:"5,keyasint"` // for the next beats
+	Verdict verdict      `cbor:"6,keyasint"`
+	Voter   bool         `cbor:"7,keyasint,omitempty"` // the server has a vote
+	Voters  int          `cbor:"8,keyasint,omitempty"` // how many have
+}
+
+// verdict says whether a beat was taken.
+type verdict uint8
+
+const (
+	verdictHeard   verdict = 1 // counts, for the node's age and for its lease
+	verdictEcho    verdict = 2 // send again with this echo
+	verdictGivenUp verdict = 3 // this server agreed that the epoch is offline: register again
+)
+
+// The first byte of a message tells its kind; it is signed too, so an answer can't be passed off as a beat.
+const (
+	kindBeat   = 'B'
+	kindAnswer = 'A'
+)
+
+const macSize = sha256.Size
+
+// maxBeat bounds what is decoded at all.
+const maxBeat = 1024
+
+var (
+	errBeatFormat = errors.New("heartbeat: malformed")
+	errBeatKey    = errors.New("heartbeat: wrong key")
+)
+
+// seal encodes a message and signs it.
+func (c codec) seal(kind byte, body any, key []byte) ([]byte, error) {
+	buf, err := c.enc.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	msg := append([]byte{kind}, buf...)
+	return append(msg, sign(key, msg)...), nil
+}
+
+// open decodes body, finds the key for it and checks the signature. Nothing of body may be used before it returned
+// nil, except by the key function.
+func (c codec) open(msg []byte, kind byte, body any, key func() ([]byte, bool)) error {
+	if len(msg) < 1+macSize || len(msg) > maxBeat || msg[0] != kind {
+		return errBeatFormat
+	}
+	signed, mac := msg[:len(msg)-macSize], msg[len(msg)-macSize:]
+	if err := c.dec.Unmarshal(signed[1:], body); err != nil {
+		return errBeatFormat
+	}
+	k, ok := key()
+	if !ok || len(k) == 0 || !hmac.Equal(mac, sign(k, signed)) {
+		return errBeatKey
+	}
+	return nil
+}
+
+func sign(key, msg []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(msg)
+	return h.Sum(nil)
+}

@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Age is for how long a server has not heard a node.
+type Age struct {
+	Since time.Duration // since it heard it last, or since it began to listen
+	Heard bool          // it heard it at all
+}
+
+// HeartsConfig configures Hearts. All of it is required.
+type HeartsConfig struct {
+	Self    fsm.ServerID
+	NodeKey func(fsm.NodeID) (key []byte, epoch uint64, ok bool) // of the node's last registration
+	Send    func(node string, msg []byte) error                  // best effort
+	Voters  func() (voters int, self bool)                       // how many servers vote, and whether this one does
+	Logger  hclog.Logger
+}
+
+// Hearts is a server's end of the heartbeats: it knows when each node was last heard. It is safe for many
+// goroutines and stays outside the log.
+//
+// A beat counts only if it is signed with the node's key, carries the number that this process drew at its start,
+// and is newer than the last one. So neither who holds the gossip key nor who replays old packets, to a server
+// that has just started either, can keep a dead node alive.
+type Hearts struct {
+	cfg   HeartsConfig
+	codec codec
+	echo  uint64
+	began time.Time
+
+	mu    sync.Mutex
+	nodes map[fsm.NodeID]heart
+}
+
+// heart is what is remembered of one node.
+type heart struct {
+	at      time.Time // last heard; zero: never
+	epoch   uint64
+	seq     uint64
+	facts   uint64
+	givenUp uint64 // this epoch is answered no more
+}
+
+// NewHearts begins to listen: from now on silence is counted. It fails only if the system has no random numbers.
+func NewHearts(cfg HeartsConfig) (*Hearts, error) {
+	var seed [8]byte
+	if _, err := rand.Read(seed[:]); err != nil {
+		return nil, fmt.Errorf("draw the number of this process: %w", err)
+	}
+	return &Hearts{
+		cfg: cfg, codec: newCodec(), echo: binary.BigEndian.Uint64(seed[:]) | 1, began: time.Now(), nodes: map[fsm.NodeID]heart{},
+	}, nil
+}
+
+// Receive takes a message that came by gossip, and answers a valid one. It does not block. What isn't a valid beat
+// is dropped: anybody with the gossip key can send anything.
+func (h *Hearts) Receive(msg []byte) {
+	var b beat
+	var key []byte
+	var epoch uint64
+	err := h.codec.open(msg, kindBeat, &b, func() (_ []byte, ok bool) {
+		key, epoch, ok = h.cfg.NodeKey(b.Node)
+		return key, ok
+	})
+	if err != nil || b.To != h.cfg.Self || b.Epoch != epoch {
+		h.cfg.Logger.Trace("dropped a heartbeat", "node", b.Node, "epoch", b.Epoch, "error", err)
+		return
+	}
+	v := h.take(b)
+	if v == 0 {
+		return
+	}
+	h.answer(b, v, key)
+}
+
+// take books a beat whose signature is right; 0 means a replay, which gets no answer.
+func (h *Hearts) take(b beat) verdict {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b.Echo != h.echo {
+		return verdictEcho
+	}
+	n := h.nodes[b.Node]
+	switch {
+	case b.Epoch < n.epoch, b.Epoch == n.epoch && b.Seq <= n.seq:
+		return 0
+	case b.Epoch > n.epoch:
+		n.facts = 0
+	}
+	n.at, n.epoch, n.seq, n.facts = time.Now(), b.Epoch, b.Seq, max(n.facts, b.Facts)
+	h.nodes[b.Node] = n
+	if n.givenUp == b.Epoch {
+		return verdictGivenUp
+	}
+	return verdictHeard
+}
+
+func (h *Hearts) answer(b beat, v verdict, key []byte) {
+	voters, self := h.cfg.Voters()
+	msg, err := h.codec.seal(kindAnswer, beatAnswer{
+		From: h.cfg.Self, Node: b.Node, Epoch: b.Epoch, Seq: b.Seq, Echo: h.echo, Verdict: v, Voter: self, Voters: voters,
+	}, key)
+	if err == nil {
+		err = h.cfg.Send(string(b.Node), msg)
+	}
+	if err != nil {
+		h.cfg.Logger.Trace("can't answer a heartbeat", "node", b.Node, "error", err)
+	}
+}
+
+// Heard books a request that the node's agent made over an authenticated connection: as good as a beat. It reports
+// whether the answer to that request counts for the node's lease: not after this server gave the epoch up.
+func (h *Hearts) Heard(node fsm.NodeID, epoch, facts uint64) (counts bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.nodes[node]
+	switch {
+	case epoch < n.epoch:
+		return false
+	case epoch > n.epoch:
+		n.epoch, n.seq, n.facts = epoch, 0, 0
+	}
+	n.at, n.facts = time.Now(), max(n.facts, facts)
+	h.nodes[node] = n
+	return n.givenUp != epoch || epoch == 0
+}
+
+// Age is for how long this server has not heard the node.
+func (h *Hearts) Age(node fsm.NodeID) Age {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.nodes[node]
+	if n.at.IsZero() {
+		return Age{Since: time.Since(h.began)}
+	}
+	return Age{Since: time.Since(n.at), Heard: true}
+}
+
+// Ages is Age of every node given.
+func (h *Hearts) Ages(nodes []fsm.NodeID) map[fsm.NodeID]Age {
+	out := make(map[fsm.NodeID]Age, len(nodes))
+	for _, id := range nodes {
+		out[id] = h.Age(id)
+	}
+	return out
+}
+
+// Facts is the newest generation of facts that the node's heartbeats named.
+func (h *Hearts) Facts(node fsm.NodeID) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.nodes[node].facts
+}
+
+// GiveUp agrees that an epoch of a node is offline: its beats are heard, but none of its lease is renewed by this
+// server any more. Only a new registration ends that.
+func (h *Hearts) GiveUp(node fsm.NodeID, epoch uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.nodes[node]
+	n.givenUp = max(n.givenUp, epoch)
+	h.nodes[node] = n
+}
+
+// Retain forgets every node for which keep is false.
+func (h *Hearts) Retain(keep func(fsm.NodeID) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id := range h.nodes {
+		if !keep(id) {
+			delete(h.nodes, id)
+		}
+	}
+}
+
+// Uptime is for how long this server has listened.
+func (h *Hearts) Uptime() time.Duration { return time.Since(h.began) }

@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"fmt"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Meta is what a member of the pool says of itself in at most 512 bytes, the most that memberlist carries. Who
+// holds the gossip key can say anything, so nothing here proves anything.
+type Meta struct {
+	Role        transport.Role `cbor:"1,keyasint"`           // server or agent
+	BootID      string         `cbor:"2,keyasint,omitempty"` // of the kernel
+	Incarnation string         `cbor:"3,keyasint,omitempty"` // of the process: a restart faster than detection shows only here
+	API         string         `cbor:"4,keyasint,omitempty"` // host:port of its TLS listener; servers speak raft there too
+	Name        string         `cbor:"5,keyasint,omitempty"` // for people
+	Server      *ServerMeta    `cbor:"6,keyasint,omitempty"` // of servers only
+}
+
+// ServerMeta is what a server adds. It carries what servers must know of each other before there is a leader.
+type ServerMeta struct {
+	ClusterID string         `cbor:"1,keyasint,omitempty"` // minted by the first entry; empty before
+	Fresh     bool           `cbor:"2,keyasint,omitempty"` // it has no raft state at all
+	Expect    int            `cbor:"3,keyasint,omitempty"` // bootstrap_expect
+	Pledge    []fsm.ServerID `cbor:"4,keyasint,omitempty"` // the first servers that it agreed to, for ever
+	Room      Room           `cbor:"5,keyasint,omitempty"` // free space in its data directory
+	Format    uint16         `cbor:"6,keyasint,omitempty"` // the newest format that it can read
+}
+
+// metaLimit is memberlist's limit; it panics on more.
+const metaLimit = 512
+
+// Longest texts in a Meta, so that a full one always fits.
+const (
+	maxMetaID      = 64
+	maxMetaAddress = 96
+	maxPledge      = 7
+)
+
+func metaModes() (cbor.EncMode, cbor.DecMode, error) {
+	enc, err := cbor.CoreDetEncOptions().EncMode()
+	if err != nil {
+		return nil, nil, err
+	}
+	dec, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
+		MaxNestedLevels: 4, MaxArrayElements: 16, MaxMapPairs: 16,
+	}.DecMode()
+	return enc, dec, err
+}
+
+// codec encodes what servers and agents tell each other outside the log.
+type codec struct {
+	enc cbor.EncMode
+	dec cbor.DecMode
+}
+
+// newCodec panics on options that cbor refuses; they are constants.
+func newCodec() codec {
+	enc, dec, err := metaModes()
+	if err != nil {
+		panic(err)
+	}
+	return codec{enc, dec}
+}
+
+// encodeMeta refuses a Meta that would not fit, instead of leaving it to memberlist to panic.
+func (c codec) encodeMeta(m Meta) ([]byte, error) {
+	for _, text := range []string{m.BootID, m.Incarnation, m.Name} {
+		if len(text) > maxMetaID {
+			return nil, fmt.Errorf("gossip meta: %q is longer than %d bytes", text[:maxMetaID], maxMetaID)
+		}
+	}
+	if len(m.API) > maxMetaAddress {
+		return nil, fmt.Errorf("gossip meta: the address %q is longer than %d bytes", m.API, maxMetaAddress)
+	}
+	buf, err := c.enc.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("gossip meta: %w", err)
+	}
+	if len(buf) > metaLimit {
+		return nil, fmt.Errorf("gossip meta: %d bytes, at most %d fit", len(buf), metaLimit)
+	}
+	return buf, nil
+}
+
+// decodeMeta reads what another member sent. Unknown fields are ignored: a newer version may say more.
+func (c codec) decodeMeta(buf []byte) (Meta, error) {
+	var m Meta
+	if len(buf) > metaLimit {
+		return m, fmt.Errorf("gossip meta: %d bytes, at most %d are allowed", len(buf), metaLimit)
+	}
+	if err := c.dec.Unmarshal(buf, &m); err != nil {
+		return Meta{}, fmt.Errorf("gossip meta: %w", err)
+	}
+	if m.Role != transport.RoleServer && m.Role != transport.RoleAgent {
+		return Meta{}, fmt.Errorf("gossip meta: unknown role %q", m.Role)
+	}
+	return m, nil
+}

@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	rejoinEvery  = 30 * time.Second // once this member knows others
+	joinEvery    = time.Second      // while it knows nobody
+	rejoinOthers = 3                // known but missing members tried each time, beside every wanted one
+	resolveLimit = 5 * time.Second  // for one name or one program that prints addresses
+	forgetAfter  = 24 * time.Hour   // a dead member is dropped from the pool's memory
+)
+
+// rejoin contacts the members that should be there and are not. memberlist forgets a dead member after 30 s and
+// never tries it again, so without this a healed partition of some minutes would stay two pools for ever.
+func (p *Pool) rejoin(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		addresses, alone := p.missing(ctx)
+		if err := p.Join(addresses...); err != nil && ctx.Err() == nil {
+			p.log.Debug("can't join", "addresses", addresses, "error", err)
+		}
+		if alone && len(p.cfg.Join) > 0 {
+			timer.Reset(joinEvery)
+		} else {
+			timer.Reset(rejoinEvery)
+		}
+	}
+}
+
+// missing lists the addresses to contact now: each wanted member, some others that were known, and the configured
+// ones while a wanted one or everybody is missing. alone says that this member knows nobody alive.
+func (p *Pool) missing(ctx context.Context) (addresses []string, alone bool) {
+	var dead []string
+	alone = true
+	p.mu.Lock()
+	lost := slices.ContainsFunc(p.wanted, func(name string) bool {
+		return name != p.cfg.Name && p.members[name].State != fsm.GossipAlive
+	})
+	for name, m := range p.members {
+		switch {
+		case name == p.cfg.Name:
+		case m.State != fsm.GossipDead:
+			alone = false
+		case slices.Contains(p.wanted, name):
+			addresses = append(addresses, m.Address)
+		case time.Since(m.since) > forgetAfter:
+			delete(p.members, name)
+		default:
+			dead = append(dead, m.Address)
+		}
+	}
+	p.mu.Unlock()
+	rand.Shuffle(len(dead), func(i, j int) { dead[i], dead[j] = dead[j], dead[i] })
+	addresses = append(addresses, dead[:min(rejoinOthers, len(dead))]...)
+	if alone || lost {
+		addresses = append(addresses, p.configured(ctx)...)
+	}
+	slices.Sort(addresses)
+	return slices.Compact(addresses), alone
+}
+
+// configured resolves the addresses of the configuration. memberlist's own resolver would ask name servers over
+// TCP without a deadline.
+func (p *Pool) configured(ctx context.Context) []string {
+	var out []string
+	for _, entry := range p.cfg.Join {
+		found, err := resolveJoin(ctx, entry)
+		if err != nil {
+			p.log.Warn("can't resolve a join address", "entry", entry, "error", err)
+		}
+		out = append(out, found...)
+	}
+	return out
+}
+
+// resolveJoin turns one entry of retry_join into IP:port addresses. "exec:/path" runs a program whose output is
+// such entries, separated by white space. It blocks for at most 5 s for each name or program.
+func resolveJoin(ctx context.Context, entry string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
+	path, isExec := strings.CutPrefix(entry, "exec:")
+	if !isExec {
+		return resolveHost(ctx, entry)
+	}
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("%q is not an absolute path", path)
+	}
+	cmd := exec.CommandContext(ctx, path)
+	cmd.WaitDelay = time.Second
+	printed, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", path, err)
+	}
+	var out []string
+	for _, address := range strings.Fields(string(printed)) {
+		found, err := resolveHost(ctx, address)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+func resolveHost(ctx context.Context, address string) ([]string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not host:port: %w", address, err)
+	}
+	if net.ParseIP(host) != nil {
+		return []string{address}, nil
+	}
+	ips, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("look up %s: %w", host, err)
+	}
+	for i, ip := range ips {
+		ips[i] = net.JoinHostPort(ip, port)
+	}
+	return ips, nil
+}

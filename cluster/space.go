@@ -1,0 +1,206 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+)
+
+// SpaceFunc tells how many bytes an ordinary process can still write to the file system that holds dir, and how
+// large that file system is.
+type SpaceFunc func(dir string) (free, total int64, err error)
+
+// Statfs is the SpaceFunc of the real disk.
+func Statfs(dir string) (free, total int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
+}
+
+// Room says how much space there is, in steps that each ask for something else.
+type Room int32
+
+const (
+	RoomEnough Room = iota // everything works
+	RoomLow                // ballast released: hand leadership over, no snapshots, no new writes on a majority
+	RoomNone               // nothing is appended any more, so that the log store never sees ENOSPC
+)
+
+// String is the word used in logs.
+func (r Room) String() string {
+	switch r {
+	case RoomEnough:
+		return "enough"
+	case RoomLow:
+		return "low"
+	case RoomNone:
+		return "none"
+	}
+	return fmt.Sprintf("Room(%d)", int32(r))
+}
+
+// ballastBytes is the default size of the ballast file. On a small file system it is an eighth of it.
+const ballastBytes = 64 << 20
+
+// spaceCheck is how often the free space is looked at beside the look before each append.
+const spaceCheck = time.Second
+
+// spaceWatch keeps a ballast file and watches the free space, so that a full disk is noticed while there is still
+// something to give back. A write error would end the process, and two of those end the cluster.
+//
+// Low begins when less than half a ballast is free, and gives the ballast back. None begins when less than an
+// eighth of a ballast is free after that, and ends at a quarter. Enough comes back only when there is room for the
+// ballast and as much again, so that a disk near a line does not flap.
+type spaceWatch struct {
+	dir    string
+	path   string // the ballast file
+	size   int64  // of the ballast
+	space  SpaceFunc
+	log    hclog.Logger
+	state  atomic.Int32
+	change chan struct{} // capacity 1: the room changed
+
+	mu   sync.Mutex // one look at a time
+	held bool       // the ballast file exists
+}
+
+// newSpaceWatch takes the size of the ballast in bytes, 0 for the default, and makes or releases the ballast at
+// once. A file system that can't be asked counts as having enough: the log store's own errors then tell.
+func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logger) *spaceWatch {
+	if space == nil {
+		space = Statfs
+	}
+	if size <= 0 {
+		size = ballastBytes
+	}
+	if _, total, err := space(dir); err == nil && total > 0 {
+		size = min(size, total/8)
+	}
+	s := &spaceWatch{dir: dir, path: path, size: size, space: space, log: log, change: make(chan struct{}, 1)}
+	if st, err := os.Stat(path); err == nil {
+		s.held = st.Size() == size
+	}
+	s.look()
+	return s
+}
+
+// run looks at the free space until ctx ends.
+func (s *spaceWatch) run(ctx context.Context) {
+	tick := time.NewTicker(spaceCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.look()
+		}
+	}
+}
+
+// room is what the last look found. It never blocks.
+func (s *spaceWatch) room() Room { return Room(s.state.Load()) }
+
+// changed carries a token after the room changed.
+func (s *spaceWatch) changed() <-chan struct{} { return s.change }
+
+// look asks the file system and acts on the ballast. It is called before each append too, because a log that is
+// written at full speed can use up the margin between two ticks; a statfs is short against the fsync that follows.
+func (s *spaceWatch) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free, _, err := s.space(s.dir)
+	if err != nil {
+		s.log.Warn("can't read the free space", "dir", s.dir, "error", err)
+		return
+	}
+	was := s.room()
+	now := s.next(was, free)
+	if now == was {
+		return
+	}
+	s.state.Store(int32(now))
+	s.log.Warn("free space changed", "dir", s.dir, "room", now, "was", was, "free_bytes", free)
+	select {
+	case s.change <- struct{}{}:
+	default:
+	}
+}
+
+func (s *spaceWatch) next(was Room, free int64) Room {
+	margin := s.size / 2
+	if s.held && free < margin && s.release() {
+		if again, _, err := s.space(s.dir); err == nil {
+			free = again
+		}
+	}
+	none := s.size / 8
+	if was == RoomNone {
+		none = s.size / 4
+	}
+	switch {
+	case !s.held && free < none:
+		return RoomNone
+	case s.held && free >= margin:
+		return RoomEnough
+	case free < s.size+2*margin:
+		return RoomLow
+	case s.refill():
+		return RoomEnough
+	}
+	return RoomLow
+}
+
+// release deletes the ballast and reports whether that gave its bytes back.
+func (s *spaceWatch) release() bool {
+	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.log.Error("can't release the ballast file", "path", s.path, "error", err)
+		return false
+	}
+	s.held = false
+	s.log.Warn("released the ballast file", "path", s.path, "bytes", s.size)
+	return true
+}
+
+// refill writes the ballast again and reports whether it stands.
+func (s *spaceWatch) refill() bool {
+	if err := allocate(s.path, s.size); err != nil {
+		s.log.Warn("can't make the ballast file", "path", s.path, "bytes", s.size, "error", err)
+		_ = os.Remove(s.path)
+		return false
+	}
+	s.held = true
+	return true
+}
+
+// allocate makes a file whose blocks are really taken: a sparse ballast gives nothing back.
+func allocate(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		_, err = io.CopyN(f, zeros{}, size)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// zeros is an endless source of zero bytes.
+type zeros struct{}
+
+// Read implements io.Reader.
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+)
+
+const mib = 1 << 20
+
+// fakeDisk counts the ballast against a disk of which others use a part.
+type fakeDisk struct {
+	ballast string
+	total   int64
+	others  int64
+}
+
+func (d *fakeDisk) space(string) (free, total int64, err error) {
+	free = d.total - d.others
+	if st, err := os.Stat(d.ballast); err == nil {
+		free -= st.Size()
+	}
+	return max(free, 0), d.total, nil
+}
+
+func TestSpaceStepsAsideBeforeTheDiskIsFull(t *testing.T) {
+	dir := t.TempDir()
+	disk := &fakeDisk{ballast: filepath.Join(dir, "ballast"), total: 1024 * mib}
+	s := newSpaceWatch(dir, disk.ballast, 8*mib, disk.space, hclog.NewNullLogger())
+	for _, step := range []struct {
+		free    int64 // as if there were no ballast
+		want    Room
+		ballast bool
+	}{
+		{1024 * mib, RoomEnough, true},
+		{20 * mib, RoomEnough, true},
+		{11 * mib, RoomLow, false}, // 3 MiB beside the ballast, less than half of it
+		{15 * mib, RoomLow, false}, // more again, but not enough to refill with a margin
+		{1 * mib, RoomLow, false},
+		{mib / 2, RoomNone, false},
+		{mib + mib/2, RoomNone, false},
+		{3 * mib, RoomLow, false},
+		{16 * mib, RoomEnough, true},
+		{10, RoomNone, false}, // all at once
+		{1024 * mib, RoomEnough, true},
+	} {
+		disk.others = disk.total - step.free
+		s.look()
+		_, err := os.Stat(disk.ballast)
+		if s.room() != step.want || (err == nil) != step.ballast {
+			t.Fatalf("with %d free: room %s, ballast %v; want %s, %v", step.free, s.room(), err == nil, step.want, step.ballast)
+		}
+		if err == nil {
+			if blocks(t, disk.ballast) < 8*mib {
+				t.Fatalf("the ballast takes %d bytes of disk; a sparse one gives nothing back", blocks(t, disk.ballast))
+			}
+		}
+	}
+}
+
+func blocks(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
+func TestSpaceOnASmallDisk(t *testing.T) {
+	dir := t.TempDir()
+	disk := &fakeDisk{ballast: filepath.Join(dir, "ballast"), total: 64 * mib}
+	s := newSpaceWatch(dir, disk.ballast, 0, disk.space, hclog.NewNullLogger())
+	if s.room() != RoomEnough || s.size != 8*mib {
+		t.Errorf("64 MiB disk: room %s, ballast %d; want an eighth of the disk", s.room(), s.size)
+	}
+	// It is found again after a restart.
+	s = newSpaceWatch(dir, disk.ballast, 0, disk.space, hclog.NewNullLogger())
+	if !s.held || s.room() != RoomEnough {
+		t.Errorf("after a restart: held %v, room %s", s.held, s.room())
+	}
+}
+
+func TestStatfsOfARealDirectory(t *testing.T) {
+	free, total, err := Statfs(t.TempDir())
+	if err != nil || free <= 0 || total < free {
+		t.Errorf("free %d of %d, %v", free, total, err)
+	}
+	if _, _, err := Statfs("/does/not/exist"); err == nil {
+		t.Error("no error for a missing directory")
+	}
+}

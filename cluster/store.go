@@ -1,0 +1,249 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// LogStore is what raft keeps on disk: the log, and its few stable values (term, vote).
+type LogStore interface {
+	raft.LogStore
+	raft.StableStore
+	Close() error
+}
+
+// lockTimeout bounds the wait for another process's lock on the log file.
+const lockTimeout = 2 * time.Second
+
+// OpenBolt opens the log store of a data directory, and creates it where there is none. It blocks for at most 2 s
+// while another process holds the file. NoFreelistSync and the map freelist make a commit half as long and a
+// reopen of a large file some hundred times shorter.
+func OpenBolt(path string) (LogStore, error) {
+	return raftboltdb.New(raftboltdb.Options{
+		Path: path,
+		BoltOptions: &bbolt.Options{
+			Timeout:        lockTimeout,
+			NoFreelistSync: true,
+			FreelistType:   bbolt.FreelistMapType,
+		},
+	})
+}
+
+// storeHangs is how long a store call may take. A leader whose disk hangs stays leader for ever, because its
+// heartbeats need no disk; so the process has to end for another to take over.
+const storeHangs = 10 * time.Second
+
+var (
+	errStoreClosed = errors.New("the log store is closed")
+	errStoreFailed = errors.New("the log store has failed")
+)
+
+// guardedStore stands between raft and its store. It is fail-stop: after one failed write nothing more is written
+// or read, because a raft that goes on after such an error can wedge replication or forget a vote. It watches for
+// calls that never return, and it says that its indexes have no gaps, which lets raft heal a divergent tail.
+//
+// Until arm is called errors are only returned, so that opening can fail in peace. From then on a failure calls
+// fatal, which ends the process. Where fatal returns (a test stops one server of several in one process), the
+// goroutine of raft that made the call ends: raft must neither see the error nor go on as if there were none.
+type guardedStore struct {
+	inner  LogStore
+	fatal  func(error)
+	log    hclog.Logger
+	hangs  time.Duration
+	before func() // called before each append: looks at the free space
+
+	armed    atomic.Bool
+	closed   atomic.Bool
+	failed   atomic.Bool
+	appended atomic.Int64 // bytes of entries since resetAppended
+	failing  sync.Once
+}
+
+func newGuardedStore(inner LogStore, fatal func(error), before func(), log hclog.Logger) *guardedStore {
+	if before == nil {
+		before = func() {}
+	}
+	return &guardedStore{inner: inner, fatal: fatal, log: log, hangs: storeHangs, before: before}
+}
+
+// IsMonotonic tells raft to drop its whole log after installing a snapshot instead of leaving a gap. With a gap,
+// a snapshot installed onto a divergent tail is installed again and again.
+func (g *guardedStore) IsMonotonic() bool { return true }
+
+// arm makes failures from now on end the process.
+func (g *guardedStore) arm() { g.armed.Store(true) }
+
+// FirstIndex implements raft.LogStore.
+func (g *guardedStore) FirstIndex() (index uint64, err error) {
+	err = g.call("first index", func() error { index, err = g.inner.FirstIndex(); return err })
+	return index, err
+}
+
+// LastIndex implements raft.LogStore.
+func (g *guardedStore) LastIndex() (index uint64, err error) {
+	err = g.call("last index", func() error { index, err = g.inner.LastIndex(); return err })
+	return index, err
+}
+
+// GetLog implements raft.LogStore. A log that isn't there is an answer, not a failure.
+func (g *guardedStore) GetLog(index uint64, log *raft.Log) error {
+	missing := false
+	err := g.call("read log", func() error {
+		err := g.inner.GetLog(index, log)
+		if errors.Is(err, raft.ErrLogNotFound) {
+			missing = true
+			return nil
+		}
+		return err
+	})
+	if missing && err == nil {
+		return raft.ErrLogNotFound
+	}
+	return err
+}
+
+// StoreLog implements raft.LogStore.
+func (g *guardedStore) StoreLog(log *raft.Log) error { return g.StoreLogs([]*raft.Log{log}) }
+
+// StoreLogs implements raft.LogStore.
+func (g *guardedStore) StoreLogs(logs []*raft.Log) error {
+	g.before()
+	for _, l := range logs {
+		g.appended.Add(int64(len(l.Data)) + 64)
+	}
+	return g.call("append to log", func() error { return g.inner.StoreLogs(logs) })
+}
+
+// DeleteRange implements raft.LogStore.
+func (g *guardedStore) DeleteRange(from, to uint64) error {
+	return g.call("truncate log", func() error { return g.inner.DeleteRange(from, to) })
+}
+
+// Set implements raft.StableStore.
+func (g *guardedStore) Set(key, value []byte) error {
+	return g.call("store value", func() error { return g.inner.Set(key, value) })
+}
+
+// Get implements raft.StableStore. raft knows "not found" by the text of the error, which passes unchanged.
+func (g *guardedStore) Get(key []byte) (value []byte, err error) {
+	err = g.lookup("read value", func() error { value, err = g.inner.Get(key); return err })
+	return value, err
+}
+
+// SetUint64 implements raft.StableStore.
+func (g *guardedStore) SetUint64(key []byte, value uint64) error {
+	return g.call("store number", func() error { return g.inner.SetUint64(key, value) })
+}
+
+// GetUint64 implements raft.StableStore.
+func (g *guardedStore) GetUint64(key []byte) (value uint64, err error) {
+	err = g.lookup("read number", func() error { value, err = g.inner.GetUint64(key); return err })
+	return value, err
+}
+
+// lookup is call for values that may be absent.
+func (g *guardedStore) lookup(what string, fn func() error) error {
+	var absent error
+	err := g.call(what, func() error {
+		err := fn()
+		if err != nil && err.Error() == raftboltdb.ErrKeyNotFound.Error() {
+			absent = err
+			return nil
+		}
+		return err
+	})
+	if err == nil {
+		return absent
+	}
+	return err
+}
+
+// call runs one store operation under the watchdog and turns its error into the end of this server.
+func (g *guardedStore) call(what string, fn func() error) error {
+	if g.closed.Load() {
+		return errStoreClosed
+	}
+	if g.failed.Load() {
+		return g.stop(errStoreFailed)
+	}
+	done := g.watch(what)
+	err := fn()
+	done()
+	switch {
+	case g.failed.Load():
+		return g.stop(errStoreFailed)
+	case err == nil:
+		return nil
+	case g.closed.Load():
+		return errStoreClosed
+	}
+	err = fmt.Errorf("log store: %s: %w", what, err)
+	g.fail(err)
+	return g.stop(err)
+}
+
+// stop ends the calling goroutine of raft, or returns the error while nothing is armed.
+func (g *guardedStore) stop(err error) error {
+	if g.armed.Load() {
+		runtime.Goexit()
+	}
+	return err
+}
+
+// fail ends the server, once.
+func (g *guardedStore) fail(err error) {
+	if !g.armed.Load() {
+		return
+	}
+	g.failed.Store(true)
+	g.failing.Do(func() {
+		g.log.Error("log store failed, stopping this server", "error", err)
+		g.fatal(err)
+	})
+}
+
+// watch fails the server when the call it guards doesn't return in time. The deadline has two parts: a process that
+// was paused in the middle of a call wakes up with the first part over, and has the second to finish the call.
+func (g *guardedStore) watch(what string) (done func()) {
+	finished, rest := make(chan struct{}), g.hangs/10
+	timer := time.AfterFunc(g.hangs-rest, func() {
+		select {
+		case <-finished:
+		case <-time.After(rest):
+			g.log.Error("store call hangs", "call", what, "after", g.hangs, "goroutines", goroutines())
+			g.fail(fmt.Errorf("log store: %s has not returned for %s; the disk hangs", what, g.hangs))
+		}
+	})
+	return func() {
+		close(finished)
+		timer.Stop()
+	}
+}
+
+// goroutines is a dump of all stacks, at most 1 MiB.
+func goroutines() string {
+	buf := make([]byte, 1<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// appendedBytes is about how many bytes of entries were appended since the last reset.
+func (g *guardedStore) appendedBytes() int64 { return g.appended.Load() }
+
+func (g *guardedStore) resetAppended() { g.appended.Store(0) }
+
+// Close closes the store. raft must have been shut down; a late reader gets an error, which ends nothing.
+func (g *guardedStore) Close() error {
+	if g.closed.Swap(true) {
+		return nil
+	}
+	return g.inner.Close()
+}
