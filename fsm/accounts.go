@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // setInstance replaces a row of an instance and keeps everything that is summed or indexed by it: the node's usage, the group's counts, the
 // port owners, the services' generations. before is nil for a new instance, after is nil for one that is collected. Every change of an
@@ -116,14 +119,7 @@ func jobOf(g GroupID) JobName {
 }
 
 // sortedKeys returns the keys of a map in order, so that nothing depends on the map's own.
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m { // sorted below
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // emit appends an event of the entry being applied. Kind, actor, time and request are filled in here.
 func (s *State) emit(e Event) {

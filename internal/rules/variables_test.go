@@ -79,7 +79,8 @@ func written(s source, n ast.Node) []ast.Expr {
 			return []ast.Expr{n.Key, n.Value}
 		}
 	case *ast.UnaryExpr:
-		if n.Op == token.AND {
+		// The address of an element is how a table of large rows is read.
+		if _, element := ast.Unparen(n.X).(*ast.IndexExpr); n.Op == token.AND && !element {
 			return []ast.Expr{n.X}
 		}
 	case *ast.CallExpr:
@@ -173,6 +174,7 @@ var (
 	buf    bytes.Buffer
 	ready  chan int
 	shared int
+	list   = []int{1}
 )
 
 func f(local map[string]int) (int, error) {
@@ -184,7 +186,7 @@ func f(local map[string]int) (int, error) {
 	buf.WriteString("x")
 	local["a"] = table["a"]
 	p := &shared
-	count := *p
+	count := *p + *&list[0]
 	count++
 	if word.MatchString("a") {
 		return count, errOne
@@ -194,7 +196,7 @@ func f(local map[string]int) (int, error) {
 `)
 	want(t, variableFindings(s),
 		"fixture.go:14: package variable lock is a sync.Mutex", "fixture.go:19: package variable ready is a chan",
-		"fixture.go:24: package variable lock", "fixture.go:25: package variable count", "fixture.go:26: package variable cache",
-		"fixture.go:27: package variable cache", "fixture.go:28: package variable point", "fixture.go:29: package variable buf",
-		"fixture.go:31: package variable shared")
+		"fixture.go:25: package variable lock", "fixture.go:26: package variable count", "fixture.go:27: package variable cache",
+		"fixture.go:28: package variable cache", "fixture.go:29: package variable point", "fixture.go:30: package variable buf",
+		"fixture.go:32: package variable shared")
 }
