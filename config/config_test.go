@@ -1,0 +1,117 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/fsm"
+)
+
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const serverFile = `
+name     = "s1"
+data_dir = "/var/lib/outspan"
+log {
+  level  = "debug"
+  format = "json"
+}
+server {
+  bootstrap_expect = 3
+  retry_join       = ["10.0.0.1:7642", "exec:/usr/local/bin/peers"]
+}
+listen {
+  address = "127.0.0.1"
+  socket  = "/run/outspan/api.sock"
+}
+tls { dir = "/var/lib/outspan/tls" }
+gossip { profile = "fast" }
+settings {
+  offline_after     = "2s"
+  node_drain_policy = "block-if-contains-last-replica"
+  drain_deadline    = "1h"
+  rescheduler       = "balanced"
+}
+telemetry { prometheus = true }
+limits { requests_per_second = 100 }
+`
+
+// Files of a directory are overlaid in name order; what a later one does not name stays.
+func TestLoadOverlay(t *testing.T) {
+	dir := write(t, map[string]string{
+		"10-server.hcl": serverFile,
+		"20-site.hcl":   "name = \"s2\"\nlisten { port = 8000 }\nsettings { offline_after = \"5s\" }\n",
+		"ignored.txt":   "not HCL {",
+	})
+	c, err := config.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Name != "s2" || c.Listen.Port != 8000 || c.Listen.Socket != "/run/outspan/api.sock" || c.Advertise != "127.0.0.1" {
+		t.Errorf("overlay went wrong: %+v", c)
+	}
+	if c.Settings.OfflineAfter != 5*fsm.Second || c.Settings.DrainDeadline != fsm.Hour || c.Server.BootstrapExpect != 3 {
+		t.Errorf("settings went wrong: %+v", c.Settings)
+	}
+}
+
+func TestLoadMistakes(t *testing.T) {
+	tests := []struct{ name, add, want string }{
+		{"typo", "lissten { port = 1 }", `Did you mean "listen"?`},
+		{"typo in a block", "agent { sevrers = [] }", `Did you mean "servers"?`},
+		{"twice in a file", "server { raft_multiplier = 1 }", "Duplicate block"},
+		{"unit", "agent {\n  reserve { memory = 256 }\n}", "memory takes a text"},
+	}
+	for _, test := range tests {
+		_, err := config.Load(write(t, map[string]string{"a.hcl": serverFile + test.add + "\n"}))
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "a.hcl:") {
+			t.Errorf("%s: got %v, want %q with file and line", test.name, err, test.want)
+		}
+	}
+}
+
+func TestLoadChecksTheWhole(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"no data dir", "name = \"a\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n", "data_dir is missing"},
+		{"no role", "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\n", "neither a server nor an agent"},
+		{"no certificates", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n", "outspan tls ca create"},
+		{"dir off loopback", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nlisten { address = \"10.0.0.1\" }\n", "single machine"},
+		{"any address", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls {\n ca_file = \"a\"\n cert_file = \"b\"\n key_file = \"c\"\n}\ngossip { key_file = \"k\" }\nlisten { address = \"0.0.0.0\" }\n", "GetPrivateIP"},
+		{"agent alone", "name = \"a\"\ndata_dir = \"/d\"\nagent {}\ntls { dir = \"/t\" }\n", "agent.servers is missing"},
+		{"two servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n", "bootstrap_expect is 2"},
+		{"short threshold", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nsettings { offline_after = \"10ms\" }\n", "offline_after is 10ms"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := config.Load(write(t, map[string]string{"a.hcl": test.text}))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(serverFile))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		file := filepath.Join(t.TempDir(), "f.hcl")
+		if err := os.WriteFile(file, src, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := config.Load(file); err == nil && c.DataDir == "" {
+			t.Fatal("a configuration without data_dir was accepted")
+		}
+	})
+}

@@ -1,0 +1,266 @@
+package config
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const summaryNotSupported = "Not supported yet"
+
+// decoder fills values from bodies and collects everything that is wrong on the way.
+type decoder struct {
+	diags     hcl.Diagnostics
+	variables *hcl.EvalContext // what expressions may refer to; nil: every expression is constant
+}
+
+// field is one key that a body may have: an attribute (set) or a block (open).
+type field struct {
+	name     string
+	labels   []string // of a block
+	repeated bool     // a block that may stand more than once
+	required bool
+	set      func(*decoder, *hcl.Attribute)
+	open     func(*decoder, *hcl.Block)
+}
+
+// body decodes one body. Unknown keys are errors with a suggestion; an attribute and a block may share a name.
+func (d *decoder) body(body hcl.Body, fields ...field) {
+	schema := &hcl.BodySchema{}
+	for _, f := range fields {
+		if f.set != nil {
+			schema.Attributes = append(schema.Attributes, hcl.AttributeSchema{Name: f.name, Required: f.required})
+		} else {
+			schema.Blocks = append(schema.Blocks, hcl.BlockHeaderSchema{Type: f.name, LabelNames: f.labels})
+		}
+	}
+	content, diags := body.Content(schema)
+	d.diags = append(d.diags, diags...)
+	for _, f := range fields {
+		if f.set != nil {
+			if attr, ok := content.Attributes[f.name]; ok {
+				f.set(d, attr)
+			}
+			continue
+		}
+		d.blocks(content.Blocks.OfType(f.name), f, body)
+	}
+}
+
+func (d *decoder) blocks(blocks hcl.Blocks, f field, body hcl.Body) {
+	if len(blocks) == 0 && f.required {
+		d.fail(body.MissingItemRange(), "Missing block", fmt.Sprintf("A block %q is needed here.", f.name))
+	}
+	seen := map[string]bool{}
+	for i, b := range blocks {
+		key := strings.Join(b.Labels, "\x00")
+		switch {
+		case i > 0 && !f.repeated:
+			d.fail(b.DefRange, "Duplicate block", fmt.Sprintf("Only one block %q may stand here.", f.name))
+		case len(f.labels) > 0 && seen[key]:
+			d.fail(b.DefRange, "Duplicate block", fmt.Sprintf("There is already a block %q named %q.", f.name, b.Labels[0]))
+		default:
+			f.open(d, b)
+		}
+		seen[key] = true
+	}
+}
+
+func (d *decoder) fail(at hcl.Range, summary, detail string) {
+	d.diags = append(d.diags, problem(at, summary, detail)...)
+}
+
+// value evaluates an expression and demands its type as written: nothing is converted, so memory = 128 is not "128".
+func (d *decoder) value(attr *hcl.Attribute, want cty.Type, example string) (cty.Value, bool) {
+	v, diags := attr.Expr.Value(d.variables)
+	d.diags = append(d.diags, diags...)
+	if diags.HasErrors() {
+		return v, false
+	}
+	if v.IsNull() || !v.IsWhollyKnown() || !v.Type().Equals(want) {
+		d.fail(attr.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes %s, such as %s.", attr.Name, typeName(want), example))
+		return v, false
+	}
+	return v, true
+}
+
+func typeName(t cty.Type) string {
+	switch t {
+	case cty.String:
+		return "a text in quotes"
+	case cty.Number:
+		return "a number"
+	case cty.Bool:
+		return "true or false"
+	}
+	return t.FriendlyName()
+}
+
+func text(name string, to *string, needed ...bool) field {
+	return field{name: name, required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
+		if v, ok := d.value(a, cty.String, name+` = "..."`); ok {
+			*to = v.AsString()
+		}
+	}}
+}
+
+// word is a text that is kept as a named type: a role, a mode, a class.
+func word[T ~string](name string, to *T) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		if v, ok := d.value(a, cty.String, name+` = "..."`); ok {
+			*to = T(v.AsString())
+		}
+	}}
+}
+
+func flag(name string, to *bool) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		if v, ok := d.value(a, cty.Bool, name+` = true`); ok {
+			*to = v.True()
+		}
+	}}
+}
+
+func number[T ~int | ~int64](name string, to *T, needed ...bool) field {
+	return field{name: name, required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
+		v, ok := d.value(a, cty.Number, name+` = 1`)
+		if !ok {
+			return
+		}
+		n, accuracy := v.AsBigFloat().Int64()
+		if accuracy != big.Exact || n < -1<<31 || n > 1<<31 {
+			d.fail(a.Expr.Range(), "Not a whole number", fmt.Sprintf("%s takes a whole number, such as 1.", name))
+			return
+		}
+		*to = T(n)
+	}}
+}
+
+func duration(name string, set func(fsm.Duration)) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		v, ok := d.value(a, cty.String, name+` = "30s"`)
+		if !ok {
+			return
+		}
+		parsed, err := fsm.ParseDuration(v.AsString())
+		if err != nil {
+			d.fail(a.Expr.Range(), "Not a duration", fmt.Sprintf("%s: %v.", name, err))
+			return
+		}
+		set(parsed)
+	}}
+}
+
+func durationTo(name string, to *fsm.Duration) field {
+	return duration(name, func(v fsm.Duration) { *to = v })
+}
+
+func size(name string, to *int64) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		v, ok := d.value(a, cty.String, name+` = "128MiB"`)
+		if !ok {
+			return
+		}
+		bytes, err := ParseSize(v.AsString())
+		if err != nil {
+			d.fail(a.Expr.Range(), "Not a size", fmt.Sprintf("%s: %v.", name, err))
+			return
+		}
+		*to = bytes
+	}}
+}
+
+func texts(name string, to *[]string) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		v, diags := a.Expr.Value(d.variables)
+		d.diags = append(d.diags, diags...)
+		if diags.HasErrors() {
+			return
+		}
+		if v.IsNull() || !v.Type().IsTupleType() && !v.Type().IsListType() {
+			d.fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a list of texts, such as %s = [\"a\", \"b\"].", name, name))
+			return
+		}
+		list := []string{}
+		for _, item := range v.AsValueSlice() {
+			if item.IsNull() || item.Type() != cty.String {
+				d.fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("Every element of %s must be a text in quotes.", name))
+				return
+			}
+			list = append(list, item.AsString())
+		}
+		*to = list
+	}}
+}
+
+func textMap(name string, to *map[string]string) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		v, diags := a.Expr.Value(d.variables)
+		d.diags = append(d.diags, diags...)
+		if diags.HasErrors() {
+			return
+		}
+		if v.IsNull() || !v.Type().IsObjectType() && !v.Type().IsMapType() {
+			d.fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a map of texts, such as %s = { KEY = \"value\" }.", name, name))
+			return
+		}
+		m := map[string]string{}
+		for key, item := range v.AsValueMap() {
+			if item.IsNull() || item.Type() != cty.String {
+				d.fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("The value of %s in %s must be a text in quotes.", key, name))
+				return
+			}
+			m[key] = item.AsString()
+		}
+		*to = m
+	}}
+}
+
+// numberMap is a map of whole numbers, such as rlimits = { nofile = 4096 }.
+func numberMap(name string, to *map[string]uint64) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		v, diags := a.Expr.Value(d.variables)
+		d.diags = append(d.diags, diags...)
+		if diags.HasErrors() {
+			return
+		}
+		m := map[string]uint64{}
+		if !v.IsNull() && (v.Type().IsObjectType() || v.Type().IsMapType()) {
+			for key, item := range v.AsValueMap() {
+				if item.IsNull() || item.Type() != cty.Number {
+					d.fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("The value of %s in %s must be a number.", key, name))
+					return
+				}
+				m[key], _ = item.AsBigFloat().Uint64()
+			}
+			*to = m
+			return
+		}
+		d.fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a map of numbers, such as %s = { nofile = 4096 }.", name, name))
+	}}
+}
+
+func block(name string, open func(*decoder, *hcl.Block)) field { return field{name: name, open: open} }
+
+// blocksOf is a block that may stand more than once; with a label, once for each.
+func blocksOf(name string, labels []string, open func(*decoder, *hcl.Block)) field {
+	return field{name: name, labels: labels, repeated: true, open: open}
+}
+
+// laterAttr and laterBlock are keys of the contract whose meaning is not built yet: refused, never ignored.
+func laterAttr(name string) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		d.fail(a.NameRange, summaryNotSupported, fmt.Sprintf("The key %q is not supported yet.", name))
+	}}
+}
+
+func laterBlock(name string, labels ...string) field {
+	return field{name: name, labels: labels, repeated: true, open: func(d *decoder, b *hcl.Block) {
+		d.fail(b.DefRange, summaryNotSupported, fmt.Sprintf("The block %q is not supported yet.", name))
+	}}
+}

@@ -1,0 +1,211 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// ParseJob reads a job file. name stands in error messages only. The result has no defaults filled in: fsm.JobSpec.Expand does that. Errors are *fsm.Error with
+// code invalid or not_supported, and hold every mistake, a line each.
+func ParseJob(name string, src []byte) (fsm.JobSpec, error) {
+	var spec fsm.JobSpec
+	body, diags := parse(name, src)
+	if diags.HasErrors() {
+		return spec, asError(diags)
+	}
+	d := &decoder{}
+	d.body(body, field{name: "job", labels: []string{"name"}, required: true, open: func(d *decoder, b *hcl.Block) {
+		spec.Name = fsm.JobName(b.Labels[0])
+		d.body(b.Body,
+			word("class", &spec.Class),
+			blocksOf("group", []string{"name"}, func(d *decoder, b *hcl.Block) { spec.Groups = append(spec.Groups, d.group(b)) }),
+		)
+	}})
+	if err := asError(d.diags); err != nil {
+		return spec, err
+	}
+	expanded := spec.Expand()
+	if refusal := expanded.Check(); refusal != nil {
+		refusal.Message = name + ": " + refusal.Message
+		return spec, refusal
+	}
+	return spec, nil
+}
+
+// Format writes HCL in its canonical form. The error is that of a file that can't be parsed.
+func Format(name string, src []byte) ([]byte, error) {
+	if _, diags := parse(name, src); diags.HasErrors() {
+		return nil, asError(diags)
+	}
+	return hclwrite.Format(src), nil
+}
+
+// group decodes one group block. Its expressions may name what only the agent knows: those names evaluate to themselves, and the agent fills
+// them in.
+func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
+	g := fsm.GroupSpec{Name: b.Labels[0], Count: 1}
+	outer := d.variables
+	d.variables = agentVariables(b.Body)
+	defer func() { d.variables = outer }()
+	d.body(b.Body,
+		number("count", &g.Count),
+		word("role", &g.Role),
+		field{name: "exec", required: true, open: func(d *decoder, b *hcl.Block) { d.exec(b.Body, &g.Exec) }},
+		textMap("env", &g.Env),
+		block("resources", func(d *decoder, b *hcl.Block) {
+			d.body(b.Body, number("cpu", &g.Resources.CPU), size("memory", &g.Resources.MemoryBytes), number("pids", &g.Resources.Pids))
+		}),
+		blocksOf("port", []string{"name"}, func(d *decoder, b *hcl.Block) {
+			p := fsm.PortSpec{Name: b.Labels[0]}
+			d.body(b.Body, staticPort(&p.Static))
+			g.Ports = append(g.Ports, p)
+		}),
+		blocksOf("service", []string{"name"}, func(d *decoder, b *hcl.Block) {
+			s := fsm.ServiceSpec{Name: b.Labels[0]}
+			d.body(b.Body, text("port", &s.Port, true), number("expose", &s.Expose))
+			g.Services = append(g.Services, s)
+		}),
+		blocksOf("check", []string{"name"}, func(d *decoder, b *hcl.Block) { g.Checks = append(g.Checks, d.check(b)) }),
+		blocksOf("volume", []string{"name"}, func(d *decoder, b *hcl.Block) {
+			v := fsm.VolumeSpec{Name: b.Labels[0], Kind: fsm.VolumeLocal}
+			d.body(b.Body, word("kind", &v.Kind), text("path", &v.Path, true))
+			g.Volumes = append(g.Volumes, v)
+		}),
+		block("stop", func(d *decoder, b *hcl.Block) {
+			d.body(b.Body, text("signal", &g.Stop.Signal), durationTo("grace", &g.Stop.Grace), durationTo("drain_delay", &g.Stop.DrainDelay))
+		}),
+		block("restart", func(d *decoder, b *hcl.Block) {
+			d.body(b.Body, number("attempts", &g.Restart.Attempts), durationTo("interval", &g.Restart.Interval), durationTo("delay", &g.Restart.Delay))
+		}),
+		block("reschedule", func(d *decoder, b *hcl.Block) {
+			d.body(b.Body, number("attempts", &g.Reschedule.Attempts), durationTo("interval", &g.Reschedule.Interval))
+		}),
+		block("update", func(d *decoder, b *hcl.Block) { d.update(b.Body, &g.Update) }),
+		laterAttr("budget"), // a budget that groups share
+		block("budget", func(d *decoder, b *hcl.Block) { g.Budget = d.budget(b.Body) }),
+		block("eviction", func(d *decoder, b *hcl.Block) {
+			d.body(b.Body, word("mode", &g.Eviction.Mode), word("order", &g.Eviction.Order), word("surge_wait", &g.Eviction.SurgeWait), laterAttr("when"))
+		}),
+		block("replacement", func(d *decoder, b *hcl.Block) {
+			d.body(b.Body, word("mode", &g.Replacement.Mode), text("identity", &g.Replacement.Identity), text("data", &g.Replacement.Data), laterAttr("when"))
+		}),
+		block("toleration", func(d *decoder, b *hcl.Block) {
+			d.body(b.Body,
+				duration("unreachable", func(v fsm.Duration) { g.Toleration.Unreachable = &v }),
+				duration("not_ready", func(v fsm.Duration) { g.Toleration.NotReady = &v }))
+		}),
+		flag("exclusive", &g.Exclusive),
+		blocksOf("constraint", nil, func(d *decoder, b *hcl.Block) {
+			c := fsm.Constraint{Operator: "="}
+			d.body(b.Body, text("attribute", &c.Attribute, true), text("operator", &c.Operator), text("value", &c.Value))
+			g.Constraints = append(g.Constraints, c)
+		}),
+		blocksOf("affinity", nil, func(d *decoder, b *hcl.Block) {
+			a := fsm.Affinity{Constraint: fsm.Constraint{Operator: "="}, Weight: 50}
+			d.body(b.Body, text("attribute", &a.Attribute, true), text("operator", &a.Operator), text("value", &a.Value), number("weight", &a.Weight))
+			g.Affinities = append(g.Affinities, a)
+		}),
+		blocksOf("spread", nil, func(d *decoder, b *hcl.Block) {
+			var s fsm.Spread
+			d.body(b.Body, text("attribute", &s.Attribute, true))
+			g.Spreads = append(g.Spreads, s)
+		}),
+		blocksOf("distinct", nil, func(d *decoder, b *hcl.Block) {
+			var attribute string
+			d.body(b.Body, text("attribute", &attribute, true))
+			g.Distinct = append(g.Distinct, attribute)
+		}),
+		laterBlock("role_check"),
+		laterBlock("hook", "name"),
+	)
+	return g
+}
+
+func (d *decoder) exec(body hcl.Body, e *fsm.ExecSpec) {
+	d.body(body, text("command", &e.Command, true), texts("args", &e.Args), text("user", &e.User), numberMap("rlimits", &e.Rlimits))
+}
+
+func (d *decoder) check(b *hcl.Block) fsm.CheckSpec {
+	c := fsm.CheckSpec{Name: b.Labels[0]}
+	d.body(b.Body,
+		word("type", &c.Kind), text("port", &c.Port), text("path", &c.Path), texts("exec", &c.Command),
+		durationTo("interval", &c.Interval), durationTo("timeout", &c.Timeout), durationTo("grace", &c.Grace),
+		number("successes", &c.Successes), number("failures", &c.Failures))
+	return c
+}
+
+func (d *decoder) update(body hcl.Body, u *fsm.UpdateSpec) {
+	d.body(body,
+		number("max_surge", &u.MaxSurge), number("max_unavailable", &u.MaxUnavailable), word("order", &u.Order),
+		durationTo("min_healthy", &u.MinHealthy), durationTo("deadline", &u.Deadline), flag("auto_revert", &u.AutoRevert), number("canary", &u.Canary))
+}
+
+func (d *decoder) budget(body hcl.Body) *fsm.BudgetSpec {
+	b := &fsm.BudgetSpec{}
+	d.body(body,
+		amount("min_ready", &b.MinReady), amount("max_down", &b.MaxDown), flag("blocking", &b.Blocking),
+		block("rate", func(d *decoder, blk *hcl.Block) {
+			b.Rate = &fsm.RateSpec{}
+			d.body(blk.Body, number("max", &b.Rate.Max, true), durationTo("window", &b.Rate.Window))
+		}))
+	return b
+}
+
+// amount takes a number of instances, 2, or a percentage, "25%".
+func amount(name string, to **fsm.Amount) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		v, diags := a.Expr.Value(d.variables)
+		d.diags = append(d.diags, diags...)
+		if diags.HasErrors() {
+			return
+		}
+		if !v.IsNull() && v.Type() == cty.Number {
+			if n, exact := v.AsBigFloat().Int64(); exact == 0 {
+				*to = &fsm.Amount{N: int(n)}
+				return
+			}
+		}
+		if !v.IsNull() && v.Type() == cty.String && strings.HasSuffix(v.AsString(), "%") {
+			if n, err := strconv.Atoi(strings.TrimSuffix(v.AsString(), "%")); err == nil {
+				*to = &fsm.Amount{N: n, Percent: true}
+				return
+			}
+		}
+		d.fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a whole number of instances, such as 2, or a percentage, such as \"25%%\".", name))
+	}}
+}
+
+// staticPort reads the port number that an instance insists on.
+func staticPort(to *int) field {
+	return field{name: "static", set: func(d *decoder, a *hcl.Attribute) {
+		number("static", to).set(d, a)
+		if *to < 1 || *to > 65535 {
+			d.fail(a.Expr.Range(), "Not a port", "static must be 1 to 65535; leave it out for a dynamic port.")
+		}
+	}}
+}
+
+// agentVariables are the names that an expression of a group may use. Each stands for itself, "${port.http}", until the agent puts in the value.
+func agentVariables(body hcl.Body) *hcl.EvalContext {
+	ports := map[string]cty.Value{}
+	if syntax, ok := body.(*hclsyntax.Body); ok {
+		for _, b := range syntax.Blocks {
+			if b.Type == "port" && len(b.Labels) == 1 {
+				ports[b.Labels[0]] = cty.StringVal("${port." + b.Labels[0] + "}")
+			}
+		}
+	}
+	return &hcl.EvalContext{Variables: map[string]cty.Value{
+		"port": cty.ObjectVal(ports),
+		"slot": cty.StringVal("${slot}"),
+		"node": cty.ObjectVal(map[string]cty.Value{"id": cty.StringVal("${node.id}"), "name": cty.StringVal("${node.name}")}),
+	}}
+}

@@ -1,0 +1,91 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Bounds of one file. The HCL parser recurses, and an overflow of its stack can't be recovered, so nesting is counted by the lexer first.
+const (
+	maxFileBytes = 256 << 10
+	maxNesting   = 64
+)
+
+// parse reads one file into a body, within the bounds.
+func parse(name string, src []byte) (hcl.Body, hcl.Diagnostics) {
+	if len(src) > maxFileBytes {
+		return nil, problem(hcl.Range{Filename: name}, "File too large", fmt.Sprintf("It has %d bytes; at most %d are read.", len(src), maxFileBytes))
+	}
+	if diags := checkNesting(name, src); diags.HasErrors() {
+		return nil, diags
+	}
+	file, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	return file.Body, nil
+}
+
+// checkNesting refuses nesting and runs of operators that are deeper than any real file.
+func checkNesting(name string, src []byte) hcl.Diagnostics {
+	tokens, diags := hclsyntax.LexConfig(src, name, hcl.InitialPos)
+	if diags.HasErrors() {
+		return diags
+	}
+	depth, run := 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenTemplateSeqEnd:
+			depth--
+		}
+		switch t.Type {
+		case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPercent,
+			hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenColon, hclsyntax.TokenDot, hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual:
+			run++
+		case hclsyntax.TokenNewline:
+			run = 0
+		}
+		if depth > maxNesting || run > maxNesting {
+			return problem(t.Range, "Nested too deeply", fmt.Sprintf("At most %d levels are read.", maxNesting))
+		}
+	}
+	return nil
+}
+
+func problem(at hcl.Range, summary, detail string) hcl.Diagnostics {
+	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &at}}
+}
+
+// asError makes one error of all diagnostics, a line each: "web.hcl:3,5: Unsupported argument: ...". Code invalid, or not_supported if that is all that is wrong.
+func asError(diags hcl.Diagnostics) error {
+	if !diags.HasErrors() {
+		return nil
+	}
+	code, lines := fsm.CodeNotSupported, []string{}
+	for _, d := range diags {
+		if d.Summary != summaryNotSupported {
+			code = fsm.CodeInvalid
+		}
+		where := ""
+		if d.Subject != nil {
+			where = d.Subject.Filename
+			if d.Subject.Start.Line > 0 {
+				where = fmt.Sprintf("%s:%d,%d", where, d.Subject.Start.Line, d.Subject.Start.Column)
+			}
+			where += ": "
+		}
+		line := where + d.Summary
+		if d.Detail != "" {
+			line += ": " + strings.ReplaceAll(d.Detail, "\n", " ")
+		}
+		lines = append(lines, line)
+	}
+	return &fsm.Error{Code: code, Message: strings.Join(lines, "\n")}
+}
