@@ -1,0 +1,90 @@
+package driver
+
+import (
+	"os"
+	"os/user"
+	"strconv"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// account is a user of this node, resolved to numbers.
+type account struct {
+	Name   string `cbor:"1,keyasint"`
+	UID    int    `cbor:"2,keyasint"`
+	GID    int    `cbor:"3,keyasint"`
+	Groups []int  `cbor:"4,keyasint"`
+	Home   string `cbor:"5,keyasint"`
+	Switch bool   `cbor:"6,keyasint"` // the init step must change to it; only root can
+}
+
+// resolveAccount turns the user of a Spec into an account this agent may use.
+func resolveAccount(name string, cfg Config) (account, error) {
+	root := os.Geteuid() == 0
+	if name == "" && !root {
+		return ownAccount(), nil
+	}
+	if name == "" {
+		name = cfg.DefaultUser
+	}
+	a, err := lookupAccount(name)
+	if err != nil {
+		return account{}, err
+	}
+	switch {
+	case a.UID == 0 && !cfg.AllowRoot:
+		return account{}, fsm.Refuse(CodeRootNotAllowed, "user %q is root, which this node refuses for instances", name).
+			WithHint("name another user, or allow root in the agent's configuration")
+	case !root && a.UID != os.Geteuid():
+		return account{}, fsm.Refuse(CodeUserNotAllowed, "user %q needs an agent that runs as root; this one runs as uid %d", name, os.Geteuid()).
+			WithHint("leave the user out, or run the agent as root")
+	}
+	a.Switch = root
+	return a, nil
+}
+
+// ownAccount describes the agent's own user; a uid without an entry in the user database is fine.
+func ownAccount() account {
+	a := account{UID: os.Geteuid(), GID: os.Getegid()}
+	if u, err := user.LookupId(strconv.Itoa(a.UID)); err == nil {
+		a.Name, a.Home = u.Username, u.HomeDir
+	}
+	return a
+}
+
+func lookupAccount(name string) (account, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return lookupNumber(name)
+	}
+	a := account{Name: u.Username, Home: u.HomeDir}
+	var errUID, errGID error
+	a.UID, errUID = strconv.Atoi(u.Uid)
+	a.GID, errGID = strconv.Atoi(u.Gid)
+	if errUID != nil || errGID != nil {
+		return account{}, fsm.Refuse(CodeUserUnknown, "user %q has no numeric uid and gid on this node", name)
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return account{}, fsm.Refuse(CodeUserUnknown, "groups of user %q can't be read: %v", name, err)
+	}
+	for _, id := range ids {
+		if g, err := strconv.Atoi(id); err == nil {
+			a.Groups = append(a.Groups, g)
+		}
+	}
+	return a, nil
+}
+
+// lookupNumber accepts a uid, known to the user database or not. An unknown one gets the group of its number.
+func lookupNumber(name string) (account, error) {
+	uid, err := strconv.ParseUint(name, 10, 31)
+	if err != nil {
+		return account{}, fsm.Refuse(CodeUserUnknown, "user %q does not exist on this node", name).
+			WithHint("create the user on every node that may run it, or name another")
+	}
+	if u, err := user.LookupId(name); err == nil {
+		return lookupAccount(u.Username)
+	}
+	return account{UID: int(uid), GID: int(uid), Groups: []int{int(uid)}}, nil
+}

@@ -1,0 +1,184 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// adoptTimeout bounds the wait for a shim that an agent had just started when it was killed.
+const adoptTimeout = 5 * time.Second
+
+// Adopt finds what an earlier agent left on this node and returns it sorted by id: running instances are
+// watched again, ended ones carry their Exit. Call it once, right after New. It deletes half-made and
+// unreadable state directories, after killing what still runs of them. Instances whose shim died, or that ran
+// before a reboot, come back as ended. CodeStateFailed if the directory can't be read; ctx ends it early.
+func (d *Driver) Adopt(ctx context.Context) ([]*Task, error) {
+	entries, err := os.ReadDir(d.stateRoot())
+	if err != nil {
+		return nil, fsm.Refuse(CodeStateFailed, "read state directory: %v", err)
+	}
+	var tasks []*Task
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		t, err := d.adoptEntry(ctx, e.Name())
+		if err != nil {
+			d.cfg.Logger.Error("state directory can't be adopted", "name", e.Name(), "error", err)
+		}
+		if t != nil {
+			tasks = append(tasks, t)
+		}
+	}
+	d.sweepWork()
+	d.host.sweep(d.cgroupsInUse())
+	sort.Slice(tasks, func(i, j int) bool { return tasks[i].ID() < tasks[j].ID() })
+	return tasks, nil
+}
+
+// adoptEntry handles one name in the state directory; nil without error means that it was cleaned away.
+func (d *Driver) adoptEntry(ctx context.Context, name string) (*Task, error) {
+	dir := stateDir(filepath.Join(d.stateRoot(), name))
+	if known, ok := d.Task(ID(name)); ok {
+		return known, nil
+	}
+	if strings.HasPrefix(name, prefixNew) || strings.HasPrefix(name, prefixRemoved) {
+		return nil, os.RemoveAll(string(dir))
+	}
+	l, err := dir.readLaunch()
+	if err == nil && string(l.Spec.ID) != name {
+		err = fmt.Errorf("it belongs to instance %s", l.Spec.ID)
+	}
+	if err != nil {
+		d.cfg.Logger.Warn("removing an unreadable state directory", "name", name, "error", err)
+		return nil, d.discard(dir)
+	}
+	t, err := d.reopen(ctx, dir, l)
+	if t != nil {
+		d.add(t)
+	}
+	return t, err
+}
+
+// reopen decides what became of a launch.
+func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch) (*Task, error) {
+	if e, ok := dir.readExit(l.Run); ok {
+		return newTask(d, dir, l, &e), nil
+	}
+	if boot, err := bootID(); err != nil {
+		return nil, err
+	} else if boot != l.Boot {
+		t := newTask(d, dir, l, nil)
+		t.record(Exit{Reason: ReasonHostRebooted, Code: -1, Message: "the machine was started anew", EndedAt: time.Now()})
+		return t, nil
+	}
+	shim, err := d.findShim(ctx, dir, l)
+	if err != nil {
+		return nil, err
+	}
+	if e, ok := dir.readExit(l.Run); ok { // it ended while we looked, or was given up
+		return newTask(d, dir, l, &e), nil
+	}
+	if shim.PID == 0 {
+		return nil, nil
+	}
+	t := newTask(d, dir, l, nil)
+	t.shim = shim
+	t.main, _ = dir.readIdentity(fileMain, l.Run)
+	return t, nil
+}
+
+// findShim returns the identity of the run's shim, dead or alive; zero after giving the run up because there
+// never was one. A shim takes its lock first, then writes its identity, then starts the program: a lock that is
+// held means wait, and a free one without an identity means that nothing was started.
+func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (Identity, error) {
+	for deadline := time.Now().Add(adoptTimeout); ; {
+		shim, known := dir.readIdentity(fileShim, l.Run)
+		_, started := dir.readIdentity(fileMain, l.Run)
+		if known && (started || !shim.Alive()) {
+			return shim, nil
+		}
+		lock, err := dir.lock()
+		if err == nil {
+			defer lock.Close()
+			if shim, known = dir.readIdentity(fileShim, l.Run); known {
+				return shim, nil
+			}
+			return Identity{}, d.giveUp(dir, l)
+		}
+		switch {
+		case !errors.Is(err, errLocked):
+			return Identity{}, err
+		case time.Now().After(deadline) && known:
+			return shim, nil
+		case time.Now().After(deadline):
+			return Identity{}, errors.New("its shim holds the lock but does not say who it is")
+		case !sleep(ctx, 10*time.Millisecond):
+			return Identity{}, ctx.Err()
+		}
+	}
+}
+
+// giveUp ends a launch whose agent was killed before the shim began. It is called with the shim's lock held; a
+// shim that comes late finds the directory renamed, or the exit. A first run leaves no trace; of a later one the
+// logs and the working directory are kept, and the run counts as failed.
+func (d *Driver) giveUp(dir stateDir, l launch) error {
+	if l.Run > 1 {
+		return writeRecord(dir.path(fileExit), exitRecord{Run: l.Run, Reason: ReasonStartFailed, Code: -1,
+			Message: "the agent ended before the program was started", Ended: time.Now().UnixMilli()})
+	}
+	if err := os.Rename(string(dir), dir.removedName()); err != nil {
+		return err
+	}
+	if l.OwnDir {
+		if err := removeTree(l.Dir); err != nil {
+			return err
+		}
+	}
+	return removeTree(dir.removedName())
+}
+
+// discard removes a directory whose launch can't be read, after killing what the file shim still names.
+func (d *Driver) discard(dir stateDir) error {
+	var shim, main runIdentity
+	_ = readRecord(dir.path(fileShim), &shim)
+	_ = readRecord(dir.path(fileMain), &main)
+	if shim.ID.Alive() { // killing it kills the program, by the death signal
+		_ = shim.ID.signal(syscall.SIGKILL)
+		awaitEnd(shim.ID, 5*time.Second)
+	}
+	if shim.ID.PID != 0 {
+		l := launch{Boot: shim.ID.Boot, Token: shim.Token, Cgroup: shim.Cgroup}
+		if err := killLeftovers(d.ctx, l, shim.ID, main.ID); err != nil {
+			return err
+		}
+		if c := l.Cgroup.open(); c != nil {
+			_ = c.remove()
+		}
+	}
+	return removeTree(string(dir))
+}
+
+// sweepWork removes working directories that belong to no instance any more.
+func (d *Driver) sweepWork() {
+	entries, err := os.ReadDir(d.cfg.WorkDir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if _, err := os.Lstat(string(d.dir(ID(e.Name())))); errors.Is(err, os.ErrNotExist) && ID(e.Name()).Valid() {
+			if err := removeTree(filepath.Join(d.cfg.WorkDir, e.Name())); err != nil {
+				d.cfg.Logger.Warn("working directory remains", "name", e.Name(), "error", err)
+			}
+		}
+	}
+}

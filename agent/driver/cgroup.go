@@ -1,0 +1,227 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupRef is the stored form of an instance's cgroup: where it is in each hierarchy. It is all that a shim or
+// a later agent needs to open it again.
+type cgroupRef struct {
+	Version int               `cbor:"1,keyasint"` // 0 = none, 1 or 2
+	Dirs    map[string]string `cbor:"2,keyasint"` // controller -> directory; for v2 the only key is ""
+}
+
+// usage is what a cgroup's processes use, or did.
+type usage struct {
+	cpu      time.Duration
+	memory   int64 // bytes, without page cache that can be dropped
+	oomKills int64
+}
+
+// controllers is what differs between the two versions.
+type controllers interface {
+	limit(Limits) error
+	killAll(*cgroup) error // one pass; what forks in between is seen by the next
+	usage() (usage, error)
+}
+
+// cgroup is the one cgroup of an instance, in one (v2) or several (v1) hierarchies.
+type cgroup struct {
+	ref  cgroupRef
+	ctrl controllers
+}
+
+// open returns nil for an instance that has no cgroup.
+func (r cgroupRef) open() *cgroup {
+	switch r.Version {
+	case 1:
+		return &cgroup{ref: r, ctrl: cgroup1(r.Dirs)}
+	case 2:
+		return &cgroup{ref: r, ctrl: cgroup2(r.Dirs[""])}
+	}
+	return nil
+}
+
+// dirs lists the directories, each once: v1 may mount two controllers together.
+func (c *cgroup) dirs() []string {
+	seen := make(map[string]bool, len(c.ref.Dirs))
+	var list []string
+	for _, d := range c.ref.Dirs {
+		if !seen[d] {
+			seen[d] = true
+			list = append(list, d)
+		}
+	}
+	sort.Strings(list)
+	return list
+}
+
+// create makes the cgroup with its limits, before anything is in it.
+func (c *cgroup) create(l Limits) error {
+	for _, d := range c.dirs() {
+		if err := makeCgroupDir(d); err != nil {
+			return fmt.Errorf("create cgroup: %w", err)
+		}
+	}
+	return c.ctrl.limit(l)
+}
+
+// makeCgroupDir is MkdirAll that tries again: another agent may remove an empty parent between two mkdirs.
+func makeCgroupDir(dir string) error {
+	var err error
+	for range 5 {
+		if err = os.MkdirAll(dir, 0o755); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// joinFiles are the files into which a process writes "0" to enter.
+func (c *cgroup) joinFiles() []string {
+	var list []string
+	for _, d := range c.dirs() {
+		list = append(list, filepath.Join(d, "cgroup.procs"))
+	}
+	return list
+}
+
+// procs lists the processes inside, cgroups that the program made below included. No cgroup means none.
+func (c *cgroup) procs() ([]int, error) {
+	dirs := c.dirs()
+	if len(dirs) == 0 {
+		return nil, nil
+	}
+	var pids []int
+	err := filepath.WalkDir(dirs[0], func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return ignoreGone(err)
+		}
+		b, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		for _, f := range strings.Fields(string(b)) {
+			// 0 stands for a process of another pid namespace; kill(0) would hit our own group.
+			if pid, err := strconv.Atoi(f); err == nil && pid > 1 {
+				pids = append(pids, pid)
+			}
+		}
+		return ignoreGone(err)
+	})
+	return pids, err
+}
+
+// ignoreGone hides the errors of a cgroup that disappears while it is read.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// empty reports whether no process is inside. An unreadable cgroup isn't empty: stopped must be known.
+func (c *cgroup) empty() bool {
+	if c == nil {
+		return true
+	}
+	pids, err := c.procs()
+	return err == nil && len(pids) == 0
+}
+
+// killEach sends SIGKILL to everything inside but this process.
+func (c *cgroup) killEach() error {
+	pids, err := c.procs()
+	for _, pid := range pids {
+		if pid != os.Getpid() {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // gone already is as good
+		}
+	}
+	return err
+}
+
+// remove deletes the empty cgroup with what the program made below. The kernel may hold on to one for a moment
+// after its last process, so it tries for up to a second.
+func (c *cgroup) remove() error {
+	var errs []error
+	for _, d := range c.dirs() {
+		errs = append(errs, removeCgroupDir(d))
+	}
+	return errors.Join(errs...)
+}
+
+func removeCgroupDir(dir string) error {
+	var err error
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if err = removeCgroupTree(dir); !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", dir, err)
+	}
+	return nil
+}
+
+// removeCgroupTree removes children first. The files inside are the kernel's and need no removing.
+func removeCgroupTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return ignoreGone(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeCgroupTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return ignoreGone(unix.Rmdir(dir))
+}
+
+func writeCgroup(dir, file string, value int64) error {
+	return writeCgroupString(dir, file, strconv.FormatInt(value, 10))
+}
+
+func writeCgroupString(dir, file, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// readCgroupInt reads a file that holds one number.
+func readCgroupInt(dir, file string) (int64, error) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+}
+
+// readCgroupKey reads one number from a file of "key value" lines; 0 when the key is missing.
+func readCgroupKey(dir, file, key string) (int64, error) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == key {
+			return strconv.ParseInt(f[1], 10, 64)
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,96 @@
+package driver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// cgroup1 is the directory of each controller of version 1: memory, cpu, cpuacct, pids, freezer; any may be
+// missing.
+type cgroup1 map[string]string
+
+func (c cgroup1) limit(l Limits) error {
+	if err := c.limitMemory(l.MemoryBytes); err != nil {
+		return err
+	}
+	if dir, ok := c["cpu"]; ok && l.CPUShares > 0 {
+		if err := writeCgroup(dir, "cpu.shares", l.CPUShares); err != nil {
+			return err
+		}
+	}
+	if dir, ok := c["pids"]; ok && l.PidsMax > 0 {
+		return writeCgroup(dir, "pids.max", l.PidsMax)
+	}
+	return nil
+}
+
+// limitMemory caps memory, and memory plus swap at the same value where the kernel counts swap, so that the
+// cap is hard. The kernel wants memsw >= memory at all times: memory goes first in a new cgroup.
+func (c cgroup1) limitMemory(bytes int64) error {
+	dir, ok := c["memory"]
+	if !ok || bytes == 0 {
+		return nil
+	}
+	if err := writeCgroup(dir, "memory.limit_in_bytes", bytes); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "memory.memsw.limit_in_bytes")); err != nil {
+		return nil
+	}
+	return writeCgroup(dir, "memory.memsw.limit_in_bytes", bytes)
+}
+
+// killAll freezes first, so that nothing can fork while it is killed; the kill takes effect at the thaw.
+func (c cgroup1) killAll(g *cgroup) error {
+	dir, ok := c["freezer"]
+	if !ok {
+		return g.killEach()
+	}
+	c.freeze(dir)
+	err := g.killEach()
+	if terr := ignoreGone(writeCgroupString(dir, "freezer.state", "THAWED")); err == nil {
+		err = terr
+	}
+	return err
+}
+
+// freeze waits up to 100 ms. A process in uninterruptible sleep can't be frozen; it can't fork either.
+func (c cgroup1) freeze(dir string) {
+	if writeCgroupString(dir, "freezer.state", "FROZEN") != nil {
+		return
+	}
+	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		b, err := os.ReadFile(filepath.Join(dir, "freezer.state"))
+		if err != nil || strings.TrimSpace(string(b)) == "FROZEN" {
+			return
+		}
+	}
+}
+
+func (c cgroup1) usage() (usage, error) {
+	var u usage
+	if dir, ok := c["memory"]; ok {
+		total, err := readCgroupInt(dir, "memory.usage_in_bytes")
+		if err != nil {
+			return u, err
+		}
+		cache, err := readCgroupKey(dir, "memory.stat", "total_inactive_file")
+		if err != nil {
+			return u, err
+		}
+		u.memory = max(0, total-cache)
+		if u.oomKills, err = readCgroupKey(dir, "memory.oom_control", "oom_kill"); err != nil {
+			return u, err
+		}
+	}
+	if dir, ok := c["cpuacct"]; ok {
+		ns, err := readCgroupInt(dir, "cpuacct.usage")
+		if err != nil {
+			return u, err
+		}
+		u.cpu = time.Duration(ns)
+	}
+	return u, nil
+}

@@ -1,0 +1,84 @@
+package driver
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// cgroup2 is the directory of a cgroup of version 2. A controller that is not enabled has no files there.
+type cgroup2 string
+
+func (c cgroup2) limit(l Limits) error {
+	if l.MemoryBytes > 0 {
+		if err := writeCgroup(string(c), "memory.max", l.MemoryBytes); err != nil {
+			return err
+		}
+		// The cap is hard: no swap, and an out-of-memory kill ends the whole instance, not a part of it.
+		for file, value := range map[string]int64{"memory.swap.max": 0, "memory.oom.group": 1} {
+			if err := writeCgroup(string(c), file, value); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	if l.CPUShares > 0 && c.has("cpu.weight") {
+		if err := writeCgroup(string(c), "cpu.weight", cpuWeight(l.CPUShares)); err != nil {
+			return err
+		}
+	}
+	if l.PidsMax > 0 && c.has("pids.max") {
+		return writeCgroup(string(c), "pids.max", l.PidsMax)
+	}
+	return nil
+}
+
+func (c cgroup2) has(file string) bool {
+	_, err := os.Stat(filepath.Join(string(c), file))
+	return err == nil
+}
+
+// cpuWeight maps cpu.shares (2..262144) to cpu.weight (1..10000), as systemd and the container runtimes do.
+func cpuWeight(shares int64) int64 { return 1 + (shares-2)*9999/262142 }
+
+// killAll uses cgroup.kill (Linux 5.14), which is atomic; older kernels get freeze, kill, thaw.
+func (c cgroup2) killAll(g *cgroup) error {
+	err := writeCgroup(string(c), "cgroup.kill", 1)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) || !c.has("cgroup.procs") {
+		return ignoreGone(err)
+	}
+	if writeCgroup(string(c), "cgroup.freeze", 1) == nil {
+		c.awaitFrozen()
+		defer func() { _ = writeCgroup(string(c), "cgroup.freeze", 0) }()
+	}
+	return g.killEach()
+}
+
+func (c cgroup2) awaitFrozen() {
+	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if n, err := readCgroupKey(string(c), "cgroup.events", "frozen"); err != nil || n == 1 {
+			return
+		}
+	}
+}
+
+func (c cgroup2) usage() (usage, error) {
+	var u usage
+	us, err := readCgroupKey(string(c), "cpu.stat", "usage_usec")
+	if err != nil {
+		return u, err
+	}
+	u.cpu = time.Duration(us) * time.Microsecond
+	total, err := readCgroupInt(string(c), "memory.current")
+	if err != nil {
+		return u, ignoreGone(err) // the memory controller is not enabled
+	}
+	cache, err := readCgroupKey(string(c), "memory.stat", "inactive_file")
+	if err != nil {
+		return u, err
+	}
+	u.memory = max(0, total-cache)
+	u.oomKills, err = readCgroupKey(string(c), "memory.events", "oom_kill")
+	return u, err
+}

@@ -1,0 +1,84 @@
+package driver
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// BootTime is a point on CLOCK_BOOTTIME: nanoseconds since the machine was started, time in suspend included.
+// Every process of the machine reads the same clock, no clock change moves it, and it goes on while a process
+// is frozen, which is why leases are absolute points on it and not durations.
+type BootTime int64
+
+// BootNow returns the present point.
+func BootNow() BootTime {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic("read CLOCK_BOOTTIME: " + err.Error()) // there since Linux 2.6.39
+	}
+	return BootTime(ts.Nano())
+}
+
+// Add returns b + d.
+func (b BootTime) Add(d time.Duration) BootTime { return b + BootTime(d) }
+
+// bootTimer fires at a point of BootTime. A time.Timer would stand still in suspend.
+type bootTimer struct {
+	C     chan struct{} // capacity 1
+	file  *os.File
+	fd    int
+	until BootTime
+	done  chan struct{}
+}
+
+func newBootTimer() (*bootTimer, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create lease timer: %w", err)
+	}
+	t := &bootTimer{C: make(chan struct{}, 1), file: os.NewFile(uintptr(fd), "lease timer"), fd: fd, done: make(chan struct{})}
+	go t.run()
+	return t, nil
+}
+
+func (t *bootTimer) run() {
+	defer close(t.done)
+	var b [8]byte
+	for {
+		n, err := t.file.Read(b[:])
+		if err != nil {
+			return
+		}
+		if n == len(b) && binary.NativeEndian.Uint64(b[:]) > 0 {
+			select {
+			case t.C <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// extend moves the end to until, never back. A point in the past fires at once.
+func (t *bootTimer) extend(until BootTime) error {
+	if until <= t.until {
+		return nil
+	}
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(until))}
+	if err := unix.TimerfdSettime(t.fd, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
+		return fmt.Errorf("set lease timer: %w", err)
+	}
+	t.until = until
+	return nil
+}
+
+// expired reports whether the end has passed; an extension that came later than that comes too late.
+func (t *bootTimer) expired() bool { return t.until != 0 && BootNow() >= t.until }
+
+func (t *bootTimer) close() {
+	t.file.Close()
+	<-t.done
+}

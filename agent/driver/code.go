@@ -1,0 +1,49 @@
+package driver
+
+import "github.com/outspan/outspan/fsm"
+
+// Codes of the errors that this package returns, beside those of Reason.
+const (
+	CodeInvalidSpec    fsm.Code = "invalid_spec"     // a field of Spec or Config can't be used; the message names it
+	CodeRootNotAllowed fsm.Code = "root_not_allowed" // uid 0 was asked for and Config.AllowRoot is false
+	CodeUserNotAllowed fsm.Code = "user_not_allowed" // another user was asked for and the agent is not root
+	CodeUserUnknown    fsm.Code = "user_unknown"     // no such user on this node
+	CodeStartFailed    fsm.Code = "start_failed"     // nothing of the instance runs; the message says which step failed
+	CodeStillRunning   fsm.Code = "still_running"    // the call needs an instance that has ended
+	CodeNotRunning     fsm.Code = "not_running"      // the call needs an instance that runs
+	CodeShimSilent     fsm.Code = "shim_silent"      // the shim did not answer in time; try again
+	CodeDriverLocked   fsm.Code = "driver_locked"    // another agent uses the same directory
+	CodeStateFailed    fsm.Code = "state_failed"     // the state directory can't be read or written
+	CodePortsExhausted fsm.Code = "no_capacity_ports"
+	CodePortTaken      fsm.Code = "port_taken"
+)
+
+// Reason names, in a closed set, why an instance ended.
+type Reason string
+
+// The reasons. All but ReasonExited and ReasonStopped are failures, whatever the exit code is.
+const (
+	ReasonExited           Reason = "exited"             // the program ended by itself; see the exit code
+	ReasonSignaled         Reason = "signaled"           // a signal that this package did not send ended it
+	ReasonStopped          Reason = "stopped"            // asked to stop, and everything ended within the grace
+	ReasonKilled           Reason = "killed"             // asked to stop without grace
+	ReasonKilledAfterGrace Reason = "killed_after_grace" // something had to be killed when the grace was over
+	ReasonOOMKilled        Reason = "oom_killed"         // the kernel killed it at its memory cap
+	ReasonFenced           Reason = "fenced"             // its lease ran out
+	ReasonStartFailed      Reason = "start_failed"       // the program could not be started
+	ReasonShimLost         Reason = "shim_lost"          // its shim died; what it left was killed
+	ReasonHostRebooted     Reason = "host_rebooted"      // the machine was started anew in the meantime
+)
+
+// Valid reports whether r is one of the reasons above.
+func (r Reason) Valid() bool {
+	switch r {
+	case ReasonExited, ReasonSignaled, ReasonStopped, ReasonKilled, ReasonKilledAfterGrace,
+		ReasonOOMKilled, ReasonFenced, ReasonStartFailed, ReasonShimLost, ReasonHostRebooted:
+		return true
+	}
+	return false
+}
+
+// String implements fmt.Stringer.
+func (r Reason) String() string { return string(r) }

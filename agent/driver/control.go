@@ -1,0 +1,248 @@
+package driver
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// op is a request to a shim. Shims outlive agents: numbers and fields are only added.
+type op int
+
+const (
+	opWatch  op = 1 // answered at once; the connection then stands until the shim has ended
+	opStop   op = 2 // Signal, GraceMS; grace 0 kills at once
+	opSignal op = 3 // Signal, to the process group
+	opLease  op = 4 // Until
+)
+
+type request struct {
+	Op      op       `cbor:"1,keyasint"`
+	Signal  int      `cbor:"2,keyasint"`
+	GraceMS int64    `cbor:"3,keyasint"`
+	Until   BootTime `cbor:"4,keyasint"`
+}
+
+type reply struct {
+	Code    fsm.Code `cbor:"1,keyasint"` // "" = done
+	Message string   `cbor:"2,keyasint"`
+}
+
+func (r reply) err() error {
+	if r.Code == "" {
+		return nil
+	}
+	return fsm.Refuse(r.Code, "%s", r.Message)
+}
+
+const frameLimit = 64 << 10
+
+// writeFrame sends length and CBOR within two seconds.
+func writeFrame(c net.Conn, v any) error {
+	body, err := cbor.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return err
+	}
+	_, err = c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...))
+	return err
+}
+
+func readFrame(c io.Reader, v any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > frameLimit {
+		return fmt.Errorf("frame of %d bytes is above the limit", n)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(c, body); err != nil {
+		return err
+	}
+	return cbor.Unmarshal(body, v)
+}
+
+// shortSocket returns a path of a few bytes for the control socket in dir, and what to close after use. Socket
+// addresses hold 108 bytes and state directories may be deeper than that; /proc/self/fd leads around it.
+func shortSocket(dir stateDir) (string, io.Closer, error) {
+	f, err := os.OpenFile(string(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	return filepath.Join("/proc/self/fd", strconv.Itoa(int(f.Fd())), fileControl), f, nil
+}
+
+// dialControl connects to the shim of dir.
+func dialControl(ctx context.Context, dir stateDir) (net.Conn, error) {
+	path, closer, err := shortSocket(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	d := net.Dialer{Timeout: 2 * time.Second}
+	return d.DialContext(ctx, "unix", path)
+}
+
+// call is a request on its way to the shim's only goroutine that decides.
+type call struct {
+	req   request
+	reply chan reply // capacity 1
+}
+
+// controlServer is the shim's side of the socket.
+type controlServer struct {
+	calls  chan call
+	ln     *net.UnixListener
+	closer io.Closer
+	done   chan struct{}
+	wg     sync.WaitGroup
+}
+
+func listenControl(dir stateDir) (*controlServer, error) {
+	path, closer, err := shortSocket(dir)
+	if err != nil {
+		return nil, err
+	}
+	_ = os.Remove(path) // of an earlier run; the lock says that it is not in use
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		closer.Close()
+		return nil, fmt.Errorf("listen on the control socket: %w", err)
+	}
+	s := &controlServer{calls: make(chan call), ln: ln, closer: closer, done: make(chan struct{})}
+	s.wg.Add(1)
+	go s.accept()
+	return s, nil
+}
+
+func (s *controlServer) accept() {
+	defer s.wg.Done()
+	slots := make(chan struct{}, 32)
+	for {
+		c, err := s.ln.AcceptUnix()
+		if err != nil {
+			select {
+			case <-s.done:
+				return
+			case <-time.After(50 * time.Millisecond): // out of descriptors, for instance
+				continue
+			}
+		}
+		select {
+		case slots <- struct{}{}:
+			s.wg.Add(1)
+			go func() {
+				defer func() { <-slots; s.wg.Done() }()
+				s.serve(c)
+			}()
+		default:
+			c.Close()
+		}
+	}
+}
+
+// serve answers the requests of one connection in order until the peer or the shim ends.
+func (s *controlServer) serve(c *net.UnixConn) {
+	defer c.Close()
+	stop := make(chan struct{})
+	defer close(stop)
+	s.wg.Add(1)
+	go func() { // ends the read below when the shim ends
+		defer s.wg.Done()
+		select {
+		case <-s.done:
+			c.Close()
+		case <-stop:
+		}
+	}()
+	if !peerAllowed(c) {
+		return
+	}
+	for {
+		var req request
+		if readFrame(c, &req) != nil {
+			return
+		}
+		cl := call{req: req, reply: make(chan reply, 1)}
+		select {
+		case s.calls <- cl:
+		case <-s.done:
+			return
+		}
+		select {
+		case r := <-cl.reply:
+			if writeFrame(c, r) != nil {
+				return
+			}
+		case <-s.done:
+			return
+		}
+	}
+}
+
+// peerAllowed admits root and the shim's own user. The directory is 0700; this holds should it be opened wider.
+func peerAllowed(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var cred *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return cerr == nil && err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
+}
+
+// close ends every connection, which is what agents wait for.
+func (s *controlServer) close() {
+	close(s.done)
+	s.ln.Close()
+	s.wg.Wait()
+	s.closer.Close()
+}
+
+// callShim sends one request and waits for its answer, at most timeout.
+func callShim(ctx context.Context, dir stateDir, req request, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, err := dialControl(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if err := writeFrame(c, req); err != nil {
+		return err
+	}
+	var r reply
+	if err := readFrame(c, &r); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return err
+	}
+	return r.err()
+}
+
+// noShim reports whether err of callShim means that nobody listens any more.
+func noShim(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

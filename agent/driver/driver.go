@@ -1,0 +1,252 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Config says where a Driver keeps its things and what it allows.
+type Config struct {
+	// Dir holds state/ (0700, one directory per instance) and, by default, the working directories. Required.
+	// One Driver at a time may use it. It must be on a local disk.
+	Dir string
+	// WorkDir holds the working directories of instances without a Dir of their own, each owned by the
+	// instance's user. Default Dir/work. When instances run as other users than the agent, its parents must be
+	// searchable for them (0711), or their start fails and says so.
+	WorkDir string
+	// CgroupParent is the path below each cgroup mount for this agent's instances, such as "outspan/n1"; two
+	// agents of one machine need different ones. "" turns cgroups off. It is removed by Close when empty.
+	CgroupParent string
+	// Executable is the binary that dispatches `shim` and `shim-init`. Default: this process's own, also when
+	// the file was replaced by an upgrade meanwhile.
+	Executable string
+	// AllowRoot lets instances that name it run as uid 0. Default: refused with root_not_allowed.
+	AllowRoot bool
+	// DefaultUser is used by an agent that runs as root for instances that name no user. Default "nobody".
+	DefaultUser string
+	// StartTimeout bounds one start, from fork to exec. Default 20 s; too short a one fails starts on a busy node.
+	StartTimeout time.Duration
+	// Logger receives what concerns no single call. Default: none.
+	Logger hclog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.CgroupParent = strings.Trim(filepath.Clean("/"+c.CgroupParent), "/")
+	if c.WorkDir == "" {
+		c.WorkDir = filepath.Join(c.Dir, "work")
+	}
+	if c.Executable == "" {
+		c.Executable = "/proc/self/exe"
+	}
+	if c.DefaultUser == "" {
+		c.DefaultUser = "nobody"
+	}
+	if c.StartTimeout == 0 {
+		c.StartTimeout = 20 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	return c
+}
+
+// Driver starts, adopts and knows the instances of one agent. Safe for many goroutines.
+type Driver struct {
+	cfg    Config
+	host   *cgroupHost // nil without cgroups
+	caps   Capabilities
+	lock   *os.File
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	tasks map[ID]*Task
+	busy  map[ID]bool // a start or removal is going on
+}
+
+// New prepares the directories and finds out what the node can enforce. It blocks for some milliseconds and
+// starts nothing. CodeDriverLocked means that another agent uses Dir; CodeStateFailed that Dir can't be used.
+func New(cfg Config) (*Driver, error) {
+	if !filepath.IsAbs(cfg.Dir) {
+		return nil, fsm.Refuse(CodeInvalidSpec, "driver directory %q is not absolute", cfg.Dir)
+	}
+	cfg = cfg.withDefaults()
+	d := &Driver{cfg: cfg, tasks: make(map[ID]*Task), busy: make(map[ID]bool)}
+	if err := d.makeDirs(); err != nil {
+		return nil, fsm.Refuse(CodeStateFailed, "prepare driver directory %s: %v", cfg.Dir, err)
+	}
+	lock, err := lockFile(filepath.Join(cfg.Dir, "driver.lock"))
+	if errors.Is(err, errLocked) {
+		return nil, fsm.Refuse(CodeDriverLocked, "driver directory %s is in use", cfg.Dir).WithHint("stop the other agent first")
+	}
+	if err != nil {
+		return nil, fsm.Refuse(CodeStateFailed, "lock driver directory: %v", err)
+	}
+	d.lock = lock
+	d.host, d.caps = detectHost(cfg.CgroupParent)
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
+}
+
+func (d *Driver) makeDirs() error {
+	// Searchable, because the working directories are below it by default.
+	if err := os.MkdirAll(d.cfg.Dir, 0o711); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.stateRoot(), 0o700); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.cfg.WorkDir, 0o711); err != nil {
+		return err
+	}
+	return os.Chmod(d.stateRoot(), 0o700)
+}
+
+func (d *Driver) stateRoot() string { return filepath.Join(d.cfg.Dir, "state") }
+
+func (d *Driver) dir(id ID) stateDir { return stateDir(filepath.Join(d.stateRoot(), string(id))) }
+
+// Capabilities says what this node enforces.
+func (d *Driver) Capabilities() Capabilities { return d.caps }
+
+// WorkDir is where the instance's own working directory is or will be, if its Spec names no other.
+func (d *Driver) WorkDir(id ID) string { return filepath.Join(d.cfg.WorkDir, string(id)) }
+
+// Task returns the instance of that id, running or ended, if it was started or adopted and not yet removed.
+func (d *Driver) Task(id ID) (*Task, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, ok := d.tasks[id]
+	return t, ok
+}
+
+// Close stops watching; every instance goes on under its shim, to be adopted by the next Driver. It returns
+// when the Driver's goroutines have ended. Tasks of a closed Driver may be read, but Done never closes.
+func (d *Driver) Close() error {
+	d.cancel()
+	d.wg.Wait()
+	d.host.sweep(d.cgroupsInUse())
+	d.host.removeParents(d.cfg.CgroupParent)
+	return d.lock.Close()
+}
+
+// cgroupsInUse lists the cgroup directories of all known instances.
+func (d *Driver) cgroupsInUse() map[string]bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	keep := make(map[string]bool)
+	for _, t := range d.tasks {
+		for _, dir := range t.launch.Cgroup.Dirs {
+			keep[dir] = true
+		}
+	}
+	return keep
+}
+
+// claim marks id as being worked on, so that a start, a restart and a removal of it can't overlap.
+func (d *Driver) claim(id ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.busy[id] {
+		return fsm.Refuse(CodeStillRunning, "instance %s is just being started or removed", id).WithHint("try again")
+	}
+	d.busy[id] = true
+	return nil
+}
+
+func (d *Driver) unclaim(id ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.busy, id)
+}
+
+// add makes t known and watches it until it ends or the Driver is closed.
+func (d *Driver) add(t *Task) {
+	d.mu.Lock()
+	d.tasks[t.ID()] = t
+	d.mu.Unlock()
+	if closed(t.done) {
+		return
+	}
+	d.wg.Add(1)
+	go func() {
+		defer d.wg.Done()
+		t.watch(d.ctx)
+	}()
+}
+
+// resolve turns a Spec into a launch: everything that depends on this node is decided here.
+func (d *Driver) resolve(spec Spec) (launch, error) {
+	spec = spec.withDefaults()
+	if err := spec.validate(); err != nil {
+		return launch{}, err
+	}
+	acct, err := resolveAccount(spec.User, d.cfg)
+	if err != nil {
+		return launch{}, err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return launch{}, fsm.Refuse(CodeStateFailed, "%v", err)
+	}
+	l := launch{Run: 1, Token: randomToken(), Boot: boot, Spec: spec, Account: acct, Dir: spec.Dir, LogDir: spec.Logs.Dir}
+	if l.Dir == "" {
+		l.Dir, l.OwnDir = d.WorkDir(spec.ID), true
+	}
+	if l.LogDir == "" {
+		l.LogDir = d.dir(spec.ID).path(dirLogs)
+	}
+	l.Cgroup = d.host.ref(spec.ID, l.Token)
+	l.Env = environ(l.fullEnv())
+	return l, nil
+}
+
+// Environment variables that every instance gets, beside those of its Spec.
+const (
+	envInstance = "OUTSPAN_INSTANCE_ID"
+	envDir      = "OUTSPAN_DIR"
+	envRun      = "OUTSPAN_RUN" // random per run: finds what a lost shim left behind
+)
+
+func (l launch) fullEnv() map[string]string {
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	if l.Account.Name != "" {
+		env["USER"], env["LOGNAME"], env["HOME"] = l.Account.Name, l.Account.Name, l.Account.Home
+	}
+	for k, v := range l.Spec.Env {
+		env[k] = v
+	}
+	env[envInstance], env[envDir], env[envRun] = string(l.Spec.ID), l.Dir, l.Token
+	return env
+}
+
+// makeInstanceDirs makes the working and log directories. The working directory belongs to the instance's user.
+func makeInstanceDirs(l launch) error {
+	if err := os.MkdirAll(l.LogDir, 0o700); err != nil {
+		return fmt.Errorf("make log directory: %w", err)
+	}
+	if !l.OwnDir {
+		return nil
+	}
+	if err := os.Mkdir(l.Dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make working directory: %w", err)
+	}
+	if l.Account.Switch {
+		if err := unix.Lchown(l.Dir, l.Account.UID, l.Account.GID); err != nil {
+			return fmt.Errorf("give the working directory to uid %d: %w", l.Account.UID, err)
+		}
+	}
+	return nil
+}

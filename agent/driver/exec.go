@@ -1,0 +1,133 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Command is something to run once beside an instance's program: a check, a hook, a person's command.
+type Command struct {
+	Argv   []string          // looked up as Spec.Command is
+	Env    map[string]string // added to the instance's
+	Stdout io.Writer         // nil = discarded
+	Stderr io.Writer         // nil = discarded
+}
+
+// Exec runs c as the instance's user, in its directory, environment, cgroup and rlimits, and returns its exit
+// code (128 + signal when one ended it). It blocks until c has ended; when ctx ends, c and its process group are
+// killed, and the error of ctx is returned. CodeNotRunning: the instance has ended. CodeStartFailed: c could not
+// be executed.
+func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
+	if !t.Alive() {
+		return 0, fsm.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
+	}
+	if len(c.Argv) == 0 {
+		return 0, fsm.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
+	}
+	p := t.launch.plan(c.Argv)
+	env := t.launch.fullEnv()
+	for k, v := range c.Env {
+		env[k] = v
+	}
+	p.Env = environ(env)
+	code, err := p.runOnce(ctx, c.Stdout, c.Stderr)
+	if err != nil && ctx.Err() == nil {
+		return 0, fsm.Refuse(CodeStartFailed, "run %s in instance %s: %v", c.Argv[0], t.ID(), err)
+	}
+	return code, err
+}
+
+// runOnce runs the plan to its end.
+func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer) (int, error) {
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		outR.Close()
+		outW.Close()
+		return 0, err
+	}
+	step, err := p.fork(outW, errW)
+	outW.Close()
+	errW.Close()
+	copied := make(chan struct{}, 2)
+	for from, to := range map[*os.File]io.Writer{outR: stdout, errR: stderr} {
+		go func() {
+			if to == nil {
+				to = io.Discard
+			}
+			_, _ = io.Copy(to, from)
+			from.Close()
+			copied <- struct{}{}
+		}()
+	}
+	code := 0
+	if err == nil {
+		code, err = step.wait(ctx)
+	}
+	// A process that left the group may hold the pipes; its output is of no interest any more.
+	timer := time.AfterFunc(time.Second, func() { outR.Close(); errR.Close() })
+	defer timer.Stop()
+	<-copied
+	<-copied
+	return code, err
+}
+
+// wait waits for the whole life of a step, kills its group when ctx ends and in any case at its end, and reaps it.
+func (i initStep) wait(ctx context.Context) (int, error) {
+	var mu sync.Mutex
+	reaped := false
+	kill := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !reaped { // until then the number of the group can't be another's
+			_ = syscall.Kill(-i.pid, syscall.SIGKILL)
+		}
+	}
+	defer context.AfterFunc(ctx, kill)()
+	startErr := i.await(initTimeout)
+	if startErr != nil {
+		kill()
+	}
+	waitNoReap(i.pid)
+	kill() // what it left in its group
+	mu.Lock()
+	var ws syscall.WaitStatus
+	_, err := syscall.Wait4(i.pid, &ws, 0, nil) // a zombie: does not block
+	reaped = true
+	mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	case startErr != nil:
+		return 0, startErr
+	case err != nil:
+		return 0, fmt.Errorf("wait for the command: %w", err)
+	case ws.Signaled():
+		return 128 + int(ws.Signal()), nil
+	}
+	return ws.ExitStatus(), nil
+}
+
+// waitNoReap blocks until the child has ended and leaves it a zombie.
+func waitNoReap(pid int) {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package driver
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Capabilities says what this node can enforce. Notes hold one line for each thing that it can't, made to be
+// shown to a person, such as "memory caps not enforced: no cgroup access (...)".
+type Capabilities struct {
+	CgroupVersion int  // 0 = none: processes are accounted by the subreaping shim alone
+	MemoryCap     bool // Limits.MemoryBytes is a hard cap, and OOM kills are told apart
+	CPUWeight     bool // Limits.CPUShares counts
+	PidsMax       bool // Limits.PidsMax counts
+	OtherUsers    bool // instances may run as another user than the agent
+	Notes         []string
+}
+
+// cgroupHost knows where the cgroups of this node's instances go: below parent, in the mount of each usable
+// controller. Mount roots and not the agent's own cgroup are the base, because a container's mount starts at
+// its own cgroup anyway, and version 2 allows no processes beside child cgroups with controllers.
+type cgroupHost struct {
+	version int
+	parents map[string]string // controller -> directory of parent; for v2 the only key is ""
+}
+
+// ref names the cgroup of one run. The token keeps apart what other agents of this machine may call the same.
+func (h *cgroupHost) ref(id ID, token string) cgroupRef {
+	if h == nil {
+		return cgroupRef{}
+	}
+	dirs := make(map[string]string, len(h.parents))
+	for c, p := range h.parents {
+		dirs[c] = filepath.Join(p, string(id)+"-"+token[:8])
+	}
+	return cgroupRef{Version: h.version, Dirs: dirs}
+}
+
+// sweep removes cgroups below the parent, all but keep, that no process is in: rmdir refuses the others.
+func (h *cgroupHost) sweep(keep map[string]bool) {
+	if h == nil {
+		return
+	}
+	for _, dir := range h.parents {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if sub := filepath.Join(dir, e.Name()); e.IsDir() && !keep[sub] {
+				_ = removeCgroupTree(sub)
+			}
+		}
+	}
+}
+
+// removeParents removes parent and what is above it, as far as they are empty.
+func (h *cgroupHost) removeParents(parent string) {
+	if h == nil {
+		return
+	}
+	for _, dir := range h.parents {
+		for range strings.Count(parent, "/") + 1 {
+			if unix.Rmdir(dir) != nil {
+				break
+			}
+			dir = filepath.Dir(dir)
+		}
+	}
+}
+
+// detectHost finds out what can be enforced by trying it on a cgroup made for that.
+func detectHost(parent string) (*cgroupHost, Capabilities) {
+	caps := Capabilities{OtherUsers: os.Geteuid() == 0}
+	if !caps.OtherUsers {
+		caps.Notes = append(caps.Notes, fmt.Sprintf("instances run as the agent's own user (uid %d): it is not root", os.Geteuid()))
+	}
+	if parent == "" {
+		caps.Notes = append(caps.Notes, "memory caps not enforced: cgroups are turned off")
+		return nil, caps
+	}
+	h, err := findHost(parent)
+	if err == nil {
+		err = h.probe(&caps)
+	}
+	if err != nil {
+		caps.Notes = append(caps.Notes, fmt.Sprintf("memory caps not enforced: no cgroup access (%v)", err))
+		return nil, caps
+	}
+	caps.CgroupVersion = h.version
+	for _, c := range []struct {
+		ok   bool
+		name string
+	}{{caps.MemoryCap, "memory caps"}, {caps.CPUWeight, "cpu weights"}, {caps.PidsMax, "process limits"}} {
+		if !c.ok {
+			caps.Notes = append(caps.Notes, c.name+" not enforced: the cgroup controller is missing")
+		}
+	}
+	return h, caps
+}
+
+// cgroupMount is one line of mountinfo that is about cgroups.
+type cgroupMount struct {
+	dir     string
+	version int
+	options []string // of the superblock: for v1 the controllers
+}
+
+func findHost(parent string) (*cgroupHost, error) {
+	mounts, err := cgroupMounts("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mounts {
+		if m.version == 2 && lists(m.dir, "cgroup.controllers", "memory") {
+			return hostV2(m.dir, parent)
+		}
+	}
+	return hostV1(mounts, parent)
+}
+
+func cgroupMounts(path string) ([]cgroupMount, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var list []cgroupMount
+	for s := bufio.NewScanner(f); s.Scan(); {
+		before, after, ok := strings.Cut(s.Text(), " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !ok || len(left) < 5 || len(right) < 3 {
+			continue
+		}
+		switch right[0] {
+		case "cgroup":
+			list = append(list, cgroupMount{dir: left[4], version: 1, options: strings.Split(right[2], ",")})
+		case "cgroup2":
+			list = append(list, cgroupMount{dir: left[4], version: 2})
+		}
+	}
+	return list, nil
+}
+
+// lists reports whether the space separated words in a cgroup file contain word.
+func lists(dir, file, word string) bool {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	return err == nil && slices.Contains(strings.Fields(string(b)), word)
+}
+
+// hostV1 takes each wanted controller in which the parent can be made.
+func hostV1(mounts []cgroupMount, parent string) (*cgroupHost, error) {
+	h := &cgroupHost{version: 1, parents: make(map[string]string)}
+	err := errors.New("no controllers are mounted")
+	for _, c := range []string{"memory", "cpu", "cpuacct", "pids", "freezer"} {
+		for _, m := range mounts {
+			if m.version != 1 || !slices.Contains(m.options, c) || h.parents[c] != "" {
+				continue
+			}
+			dir := filepath.Join(m.dir, parent)
+			if err = makeCgroupDir(dir); err == nil {
+				h.parents[c] = dir
+			}
+		}
+	}
+	if len(h.parents) == 0 {
+		return nil, err
+	}
+	return h, nil
+}
+
+// hostV2 makes the parent and enables the controllers on the way down to it.
+func hostV2(mount, parent string) (*cgroupHost, error) {
+	// Moving a process needs the right to write here as well, which mkdir does not show.
+	if err := unix.Access(filepath.Join(mount, "cgroup.procs"), unix.W_OK); err != nil {
+		return nil, fmt.Errorf("write %s/cgroup.procs: %w", mount, err)
+	}
+	dir := filepath.Join(mount, parent)
+	if err := makeCgroupDir(dir); err != nil {
+		return nil, err
+	}
+	at := mount
+	for _, part := range strings.Split(parent, "/") {
+		enableControllers(at)
+		at = filepath.Join(at, part)
+	}
+	enableControllers(at)
+	return &cgroupHost{version: 2, parents: map[string]string{"": dir}}, nil
+}
+
+// enableControllers does so one by one: a missing one must not hinder the others. What it reached is seen by probe.
+func enableControllers(dir string) {
+	for _, c := range []string{"+memory", "+cpu", "+pids"} {
+		_ = writeCgroupString(dir, "cgroup.subtree_control", c)
+	}
+}
+
+// probe makes a cgroup, sets each limit and removes it again.
+func (h *cgroupHost) probe(caps *Capabilities) error {
+	ref := h.ref(ID("probe-"+strconv.Itoa(os.Getpid())), randomToken())
+	g := ref.open()
+	defer g.remove()
+	if err := g.create(Limits{}); err != nil {
+		return err
+	}
+	try := func(l Limits, v1, v2 string) bool {
+		if h.version == 2 && !cgroup2(ref.Dirs[""]).has(v2) || h.version == 1 && h.parents[v1] == "" {
+			return false
+		}
+		return g.ctrl.limit(l) == nil
+	}
+	caps.MemoryCap = try(Limits{MemoryBytes: 64 << 20}, "memory", "memory.max")
+	caps.CPUWeight = try(Limits{CPUShares: 100}, "cpu", "cpu.weight")
+	caps.PidsMax = try(Limits{PidsMax: 64}, "pids", "pids.max")
+	return nil
+}

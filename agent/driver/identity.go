@@ -1,0 +1,187 @@
+package driver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Identity names one process for all time: a pid alone is used again, a pid with its start time isn't within
+// one boot, and the boot id tells boots apart.
+type Identity struct {
+	PID   int    `cbor:"1,keyasint"`
+	Start uint64 `cbor:"2,keyasint"` // field 22 of /proc/PID/stat: clock ticks since boot
+	Boot  string `cbor:"3,keyasint"` // /proc/sys/kernel/random/boot_id
+}
+
+// Alive reports whether this very process still runs. A zombie has ended and only waits to be reaped: not alive.
+func (i Identity) Alive() bool {
+	st, ok := i.stat()
+	return ok && !st.dead()
+}
+
+// stat returns the process's present stat if it is still the same process, zombies included.
+func (i Identity) stat() (procStat, bool) {
+	if i.PID <= 0 {
+		return procStat{}, false
+	}
+	boot, err := bootID()
+	if err != nil || boot != i.Boot {
+		return procStat{}, false
+	}
+	st, err := readStat(i.PID)
+	if err != nil || st.start != i.Start {
+		return procStat{}, false
+	}
+	return st, true
+}
+
+// signal sends sig to exactly this process. The pidfd is opened before the identity is checked, so a pid that
+// was used again in between can't be hit.
+func (i Identity) signal(sig syscall.Signal) error {
+	fd, err := unix.PidfdOpen(i.PID, 0)
+	if err == nil {
+		defer unix.Close(fd)
+	} else if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("open process %d: %w", i.PID, err)
+	}
+	if !i.Alive() {
+		return os.ErrProcessDone
+	}
+	if err != nil { // a kernel before 5.3, or a sandbox that forbids the call
+		return syscall.Kill(i.PID, sig)
+	}
+	return unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// identify reads the identity of a process that exists now.
+func identify(pid int) (Identity, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Identity{}, err
+	}
+	st, err := readStat(pid)
+	if err != nil {
+		return Identity{}, err
+	}
+	return Identity{PID: pid, Start: st.start, Boot: boot}, nil
+}
+
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("read the boot id: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// procStat is what /proc/PID/stat says, as far as it is used here.
+type procStat struct {
+	pid, ppid, pgrp, session int
+	state                    byte
+	start                    uint64 // clock ticks since boot
+	cpuTicks                 uint64 // user and system
+	rssPages                 int64
+}
+
+func (p procStat) dead() bool { return p.state == 'Z' || p.state == 'X' || p.state == 'x' }
+
+func (p procStat) identity(boot string) Identity {
+	return Identity{PID: p.pid, Start: p.start, Boot: boot}
+}
+
+func readStat(pid int) (procStat, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return procStat{}, err
+	}
+	return parseStat(b)
+}
+
+// parseStat cuts at the last ')': the command name before it may contain spaces and parentheses itself.
+func parseStat(b []byte) (procStat, error) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 0 || end < open {
+		return procStat{}, fmt.Errorf("process stat without a command name: %q", b)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:open])))
+	f := strings.Fields(string(b[end+1:]))
+	if err != nil || len(f) < 22 {
+		return procStat{}, fmt.Errorf("process stat with %d fields: %q", len(f), b)
+	}
+	num := func(field int) uint64 { // field as numbered in proc(5); state is 3
+		n, e := strconv.ParseInt(f[field-3], 10, 64)
+		if e != nil && err == nil {
+			err = fmt.Errorf("field %d of process stat: %w", field, e)
+		}
+		return uint64(n)
+	}
+	p := procStat{
+		pid: pid, state: f[0][0], ppid: int(num(4)), pgrp: int(num(5)), session: int(num(6)),
+		cpuTicks: num(14) + num(15), start: num(22), rssPages: int64(num(24)),
+	}
+	return p, err
+}
+
+// processes lists every process that can be seen. One that ends meanwhile is left out.
+func processes() ([]procStat, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var list []procStat
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if st, err := readStat(pid); err == nil {
+			list = append(list, st)
+		}
+	}
+	return list, nil
+}
+
+// descendants picks from list all processes below root, without root, zombies included.
+func descendants(list []procStat, root int) []procStat {
+	children := make(map[int][]procStat, len(list))
+	for _, p := range list {
+		children[p.ppid] = append(children[p.ppid], p)
+	}
+	var found []procStat
+	queue := []int{root}
+	for len(queue) > 0 {
+		for _, p := range children[queue[0]] {
+			found = append(found, p)
+			queue = append(queue, p.pid)
+		}
+		queue = queue[1:]
+	}
+	return found
+}
+
+// hasEnv reports whether the process was started with exactly this "KEY=value". Another user's environment
+// can't be read and counts as no.
+func hasEnv(pid int, entry string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	for _, e := range bytes.Split(b, []byte{0}) {
+		if string(e) == entry {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,180 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/sys/unix"
+)
+
+// plan is what one init step does before it becomes the program. It comes in a memory file on descriptor 4.
+type plan struct {
+	Argv    []string          `cbor:"1,keyasint"`
+	Env     []string          `cbor:"2,keyasint"`
+	Dir     string            `cbor:"3,keyasint"`
+	Account account           `cbor:"4,keyasint"`
+	Rlimits map[string]Rlimit `cbor:"5,keyasint"`
+	Join    []string          `cbor:"6,keyasint"` // cgroup.procs files
+	Shim    int               `cbor:"7,keyasint"` // the program dies with this parent; 0 = it doesn't
+}
+
+// Descriptors that an init step inherits beside the three standard ones.
+const (
+	fdStatus = 3 // write end: 'R' right before the exec, or 'E' and a message; then the end of file
+	fdPlan   = 4
+)
+
+// InitMain is the hidden subcommand `shim-init`: it enters the cgroup, gives up its rights and becomes the
+// program, in this order, so that no instruction of the program runs outside its limits. It returns only when
+// that failed; the message went to the shim.
+func InitMain([]string) int {
+	// Rights, no_new_privs and the parent death signal belong to the thread that calls execve.
+	runtime.LockOSThread()
+	unix.CloseOnExec(fdStatus)
+	unix.CloseOnExec(fdPlan)
+	status := os.NewFile(fdStatus, "status")
+	if err := becomeProgram(status); err != nil {
+		fmt.Fprintf(status, "E%v", err)
+	}
+	return 125
+}
+
+func becomeProgram(status io.Writer) error {
+	p, err := readPlan()
+	if err != nil {
+		return fmt.Errorf("read the plan: %w", err)
+	}
+	if err := p.enter(); err != nil {
+		return err
+	}
+	if err := p.dropRights(); err != nil {
+		return err
+	}
+	if err := os.Chdir(p.Dir); err != nil {
+		return fmt.Errorf("enter the working directory as uid %d: %w", p.Account.UID, err)
+	}
+	path, err := lookPath(p.Argv[0], p.Env)
+	if err != nil {
+		return err
+	}
+	resetSignals()
+	if _, err := status.Write([]byte{'R'}); err != nil {
+		return err
+	}
+	return fmt.Errorf("execute %s: %w", path, syscall.Exec(path, p.Argv, p.Env))
+}
+
+func readPlan() (plan, error) {
+	f := os.NewFile(fdPlan, "plan")
+	defer f.Close()
+	b, err := io.ReadAll(io.NewSectionReader(f, 0, recordLimit))
+	if err != nil {
+		return plan{}, err
+	}
+	var p plan
+	if err := cbor.Unmarshal(b, &p); err != nil {
+		return plan{}, err
+	}
+	if len(p.Argv) == 0 {
+		return plan{}, errors.New("it names no program")
+	}
+	return p, nil
+}
+
+// enter does what needs the agent's rights.
+func (p plan) enter() error {
+	if err := dieWith(p.Shim); err != nil {
+		return err
+	}
+	for _, file := range p.Join {
+		if err := writeCgroupString(filepath.Dir(file), filepath.Base(file), "0"); err != nil {
+			return fmt.Errorf("join the cgroup: %w", err)
+		}
+	}
+	// The shim is spared by the out-of-memory killer; its program must not be. Raising is always allowed.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
+	for name, r := range p.Rlimits {
+		number, ok := rlimitNumber(name)
+		if !ok {
+			return fmt.Errorf("set rlimit %s: no such limit", name)
+		}
+		if err := unix.Setrlimit(number, &unix.Rlimit{Cur: r.Soft, Max: r.Hard}); err != nil {
+			return fmt.Errorf("set rlimit %s: %w", name, err)
+		}
+	}
+	unix.Umask(0o022)
+	return nil
+}
+
+// dropRights changes user and gives up ever gaining rights again.
+func (p plan) dropRights() error {
+	a := p.Account
+	if a.Switch {
+		// Programs that reopen /dev/stdout need to own the pipe behind it.
+		_ = unix.Fchown(1, a.UID, a.GID)
+		_ = unix.Fchown(2, a.UID, a.GID)
+		if err := syscall.Setgroups(a.Groups); err != nil {
+			return fmt.Errorf("set groups: %w", err)
+		}
+		if err := syscall.Setgid(a.GID); err != nil {
+			return fmt.Errorf("set gid %d: %w", a.GID, err)
+		}
+		if err := syscall.Setuid(a.UID); err != nil {
+			return fmt.Errorf("set uid %d: %w", a.UID, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	return dieWith(p.Shim) // changing user cleared it
+}
+
+// dieWith asks the kernel to kill this process when its shim dies: without a shim nobody counts, logs or fences
+// it, and the agent that would clean up may be away.
+func dieWith(shim int) error {
+	if shim == 0 {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("set the parent death signal: %w", err)
+	}
+	if os.Getppid() != shim {
+		return errors.New("the shim died in the meantime")
+	}
+	return nil
+}
+
+// lookPath finds the program as the instance's user, in the PATH of its own environment.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := ""
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			path = v
+		}
+	}
+	for _, dir := range filepath.SplitList(path) {
+		file := filepath.Join(dir, name)
+		if st, err := os.Stat(file); err == nil && !st.IsDir() && unix.Access(file, unix.X_OK) == nil {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("execute %s: not found in PATH %q", name, path)
+}
+
+// resetSignals gives the program default handlers and an empty mask. A signal ignored by our parents (nohup)
+// would stay ignored across execve; a handler, which Notify installs, is reset by it.
+func resetSignals() {
+	signal.Notify(make(chan os.Signal, 1))
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
+}

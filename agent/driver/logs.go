@@ -1,0 +1,182 @@
+package driver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Stream is one of the two outputs of a program.
+type Stream string
+
+// The streams.
+const (
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
+)
+
+// Valid reports whether s is one of the streams.
+func (s Stream) Valid() bool { return s == Stdout || s == Stderr }
+
+// String implements fmt.Stringer.
+func (s Stream) String() string { return string(s) }
+
+// A stream is a sequence of bytes counted from 0 over all runs of the instance. It is cut into files named
+// STREAM.OFFSET, where OFFSET (20 digits) is the place of the file's first byte. So a name never changes, the
+// end is offset + size, and a reader needs nothing but names: no index that a crash could leave stale.
+type logFile struct {
+	path string
+	base int64
+}
+
+func logPath(dir string, s Stream, base int64) string {
+	return filepath.Join(dir, fmt.Sprintf("%s.%020d", s, base))
+}
+
+// logFiles lists the files of a stream in order. No directory means no files.
+func logFiles(dir string, s Stream) ([]logFile, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var list []logFile
+	for _, e := range entries {
+		digits, ok := strings.CutPrefix(e.Name(), string(s)+".")
+		if !ok || len(digits) != 20 {
+			continue
+		}
+		if base, err := strconv.ParseInt(digits, 10, 64); err == nil {
+			list = append(list, logFile{path: filepath.Join(dir, e.Name()), base: base})
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].base < list[j].base })
+	return list, nil
+}
+
+// logWriter appends to a stream and keeps its newest MaxFiles files. It is used by one goroutine.
+type logWriter struct {
+	dir    string
+	stream Stream
+	policy LogPolicy
+	file   *os.File
+	base   int64
+	size   int64
+}
+
+// openLogWriter goes on where an earlier run ended.
+func openLogWriter(dir string, s Stream, p LogPolicy) (*logWriter, error) {
+	w := &logWriter{dir: dir, stream: s, policy: p}
+	files, err := logFiles(dir, s)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return w, w.create(0)
+	}
+	last := files[len(files)-1]
+	w.file, err = os.OpenFile(last.path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	st, err := w.file.Stat()
+	if err != nil {
+		w.file.Close()
+		return nil, err
+	}
+	w.base, w.size = last.base, st.Size()
+	return w, nil
+}
+
+func (w *logWriter) create(base int64) error {
+	f, err := os.OpenFile(logPath(w.dir, w.stream, base), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	w.file, w.base, w.size = f, base, 0
+	return nil
+}
+
+// Write appends all of b, in as many files as it takes. Files end at a line end where that leaves them at least
+// half full.
+func (w *logWriter) Write(b []byte) (int, error) {
+	done := 0
+	for done < len(b) {
+		n, full := w.fit(b[done:])
+		m, err := w.file.Write(b[done : done+n])
+		w.size += int64(m)
+		done += m
+		if err != nil {
+			return done, err
+		}
+		if full {
+			if err := w.rotate(); err != nil {
+				return done, err
+			}
+		}
+	}
+	return done, nil
+}
+
+// fit says how much of b goes into the present file, and whether the file is full after it.
+func (w *logWriter) fit(b []byte) (int, bool) {
+	room := max(0, w.policy.MaxBytes-w.size)
+	if int64(len(b)) <= room {
+		return len(b), false
+	}
+	if nl := bytes.LastIndexByte(b[:room], '\n') + 1; w.size+int64(nl) >= w.policy.MaxBytes/2 {
+		return nl, true
+	}
+	return int(room), true
+}
+
+// rotate makes the next file before it closes this one, so that a failure leaves a usable writer.
+func (w *logWriter) rotate() error {
+	old := w.file
+	if err := w.create(w.base + w.size); err != nil {
+		return err
+	}
+	old.Close()
+	files, err := logFiles(w.dir, w.stream)
+	if err != nil {
+		return err
+	}
+	for len(files) > w.policy.MaxFiles {
+		if err := os.Remove(files[0].path); err != nil {
+			return err
+		}
+		files = files[1:]
+	}
+	return nil
+}
+
+func (w *logWriter) close() { w.file.Close() }
+
+// pumpLog copies from the program's pipe until no process holds its other end. A full disk loses log lines and
+// says so in the log when there is room again; it never stops the program.
+func pumpLog(pipe io.Reader, w *logWriter) {
+	defer w.close()
+	buf := make([]byte, 16<<10)
+	var lost int64
+	for {
+		n, err := pipe.Read(buf)
+		if n > 0 && lost > 0 {
+			if _, werr := fmt.Fprintf(w, "\n[outspan: %d bytes lost, the log could not be written]\n", lost); werr == nil {
+				lost = 0
+			}
+		}
+		if n > 0 {
+			if m, werr := w.Write(buf[:n]); werr != nil {
+				lost += int64(n - m)
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package driver
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// A record file holds one value: magic, checksum, length, CBOR. It is replaced as a whole (temporary file, fsync,
+// rename, fsync of the directory), so a reader sees the old value or the new one; the checksum is for disks
+// that lie. Unknown fields are ignored on purpose: shims of one release are adopted by agents of another.
+const (
+	recordMagic = "OSR1"
+	recordLimit = 8 << 20
+)
+
+var errRecordDamaged = errors.New("record is damaged")
+
+func encodeRecord(v any) ([]byte, error) {
+	body, err := cbor.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode record: %w", err)
+	}
+	if len(body) > recordLimit {
+		return nil, fmt.Errorf("record of %d bytes is above the limit of %d", len(body), recordLimit)
+	}
+	b := make([]byte, 0, len(body)+12)
+	b = append(b, recordMagic...)
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(body))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
+	return append(b, body...), nil
+}
+
+func decodeRecord(b []byte, v any) error {
+	if len(b) < 12 || string(b[:4]) != recordMagic {
+		return errRecordDamaged
+	}
+	body := b[12:]
+	if uint64(binary.BigEndian.Uint32(b[8:])) != uint64(len(body)) || binary.BigEndian.Uint32(b[4:]) != crc32.ChecksumIEEE(body) {
+		return errRecordDamaged
+	}
+	if err := cbor.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%w: %v", errRecordDamaged, err)
+	}
+	return nil
+}
+
+// writeRecord replaces path by v. When it returns nil the value survives a power cut.
+func writeRecord(path string, v any) error {
+	b, err := encodeRecord(v)
+	if err != nil {
+		return err
+	}
+	dir, name := filepath.Split(path)
+	tmp := filepath.Join(dir, "."+name+".tmp")
+	if err := writeSynced(tmp, b); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	return syncDir(dir)
+}
+
+func writeSynced(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// readRecord fills v. The error is os.ErrNotExist when there is no such file, errRecordDamaged when it can't be
+// trusted.
+func readRecord(path string, v any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := decodeRecord(b, v); err != nil {
+		return fmt.Errorf("read %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,253 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// fdReport is where the agent that starts a shim listens for its startReport.
+const fdReport = 3
+
+// initTimeout bounds the init step: longer than any healthy exec, shorter than Config.StartTimeout.
+const initTimeout = 10 * time.Second
+
+// shim is the process that owns one run of an instance. One goroutine, the one of ShimMain, decides everything.
+type shim struct {
+	dir     stateDir
+	launch  launch
+	lock    *os.File
+	cg      *cgroup // nil without cgroups
+	self    Identity
+	main    Identity
+	ctl     *controlServer
+	logs    *logPumps
+	lease   *bootTimer
+	sigchld chan os.Signal
+	end     ending
+}
+
+// ShimMain is the hidden subcommand `shim STATEDIR`. It returns when no process of the instance is left and its
+// exit is on disk.
+func ShimMain(args []string) int {
+	// The program gets a signal when the thread that forked it ends: keep this one.
+	runtime.LockOSThread()
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "usage: outspan shim STATEDIR (started by the agent only)")
+		return 2
+	}
+	report := openReport()
+	s, err := newShim(stateDir(args[0]))
+	if err != nil {
+		report.send(startReport{Message: err.Error()})
+		return 1
+	}
+	if err := s.start(); err != nil {
+		s.abort(err)
+		report.send(startReport{Message: err.Error()})
+		return 1
+	}
+	report.send(startReport{Main: s.main})
+	s.run()
+	s.finish()
+	return 0
+}
+
+// reportPipe is nil when the shim was started without one.
+type reportPipe struct{ file *os.File }
+
+func openReport() reportPipe {
+	var st unix.Stat_t
+	if unix.Fstat(fdReport, &st) != nil {
+		return reportPipe{}
+	}
+	unix.CloseOnExec(fdReport)
+	return reportPipe{os.NewFile(fdReport, "report")}
+}
+
+// send is best effort: the agent may be gone, and the shim goes on without it.
+func (r reportPipe) send(rep startReport) {
+	if r.file == nil {
+		return
+	}
+	if body, err := cbor.Marshal(rep); err == nil {
+		n := uint32(len(body))
+		_, _ = r.file.Write(append([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...))
+	}
+	r.file.Close()
+}
+
+// newShim makes this process the only shim of the directory.
+func newShim(dir stateDir) (*shim, error) {
+	sigchld := shieldProcess()
+	lock, err := dir.lock()
+	if err != nil {
+		return nil, fmt.Errorf("lock the state directory: %w", err)
+	}
+	// An agent may have given the directory up, and renamed it, before the lock was ours.
+	named, err1 := os.Stat(dir.path(fileLock))
+	locked, err2 := lock.Stat()
+	if err1 != nil || err2 != nil || !os.SameFile(named, locked) {
+		return nil, errors.New("the state directory was given up")
+	}
+	s := &shim{dir: dir, lock: lock, sigchld: sigchld}
+	if s.launch, err = dir.readLaunch(); err != nil {
+		return nil, err
+	}
+	if _, given := dir.readExit(s.launch.Run); given {
+		return nil, errors.New("an agent gave this run up before it began")
+	}
+	if s.self, err = identify(os.Getpid()); err != nil {
+		return nil, err
+	}
+	if err := s.writeIdentity(fileShim, s.self); err != nil {
+		return nil, err
+	}
+	s.cg = s.launch.Cgroup.open()
+	return s, nil
+}
+
+// shieldProcess makes the process outlive whatever the agent's surroundings do to it, and the parent of every
+// orphan among its descendants.
+func shieldProcess() chan os.Signal {
+	// Caught, not ignored: an ignored signal would be ignored by the program as well.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE,
+		unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGALRM)
+	sigchld := make(chan os.Signal, 1)
+	signal.Notify(sigchld, unix.SIGCHLD)
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	_ = os.WriteFile("/proc/self/comm", []byte("outspan-shim"), 0) // ps would say "exe"
+	// Out of memory, the kernel takes the program first. Only root may do this.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-900"), 0)
+	return sigchld
+}
+
+func (s *shim) writeIdentity(file string, id Identity) error {
+	return writeRecord(s.dir.path(file), runIdentity{Run: s.launch.Run, ID: id, Token: s.launch.Token, Cgroup: s.launch.Cgroup})
+}
+
+// start brings the program up. After an error nothing of it runs.
+func (s *shim) start() error {
+	var err error
+	if s.launch.Spec.LeaseUntil != 0 && BootNow() >= s.launch.Spec.LeaseUntil {
+		return errors.New("its lease had ended before it began")
+	}
+	if s.lease, err = newBootTimer(); err != nil {
+		return err
+	}
+	if s.ctl, err = listenControl(s.dir); err != nil {
+		return err
+	}
+	if s.cg != nil {
+		if err := s.cg.create(s.launch.Spec.Limits); err != nil {
+			return err
+		}
+	}
+	if s.logs, err = openLogPumps(s.launch); err != nil {
+		return err
+	}
+	if err := s.lease.extend(s.launch.Spec.LeaseUntil); err != nil {
+		return err
+	}
+	return s.spawn()
+}
+
+// spawn forks the init step and waits until it has become the program.
+func (s *shim) spawn() error {
+	p := s.launch.plan(append([]string{s.launch.Spec.Command}, s.launch.Spec.Args...))
+	p.Shim = os.Getpid()
+	step, err := p.fork(s.logs.stdout, s.logs.stderr)
+	s.logs.started()
+	if err != nil {
+		return err
+	}
+	// Not reaped before the loop runs, so the identity can be read whatever became of it.
+	if s.main, err = identify(step.pid); err == nil {
+		err = s.writeIdentity(fileMain, s.main)
+	}
+	if err == nil {
+		err = step.await(initTimeout)
+	}
+	s.end.started = time.Now()
+	if err != nil {
+		_ = syscall.Kill(step.pid, syscall.SIGKILL)
+		_, _ = syscall.Wait4(step.pid, nil, 0, nil)
+	}
+	return err
+}
+
+// abort records a failed start and takes its traces away.
+func (s *shim) abort(cause error) {
+	if s.ctl != nil {
+		s.ctl.close()
+	}
+	if s.cg != nil {
+		_ = s.cg.remove()
+	}
+	s.writeExit(exitRecord{Reason: ReasonStartFailed, Code: -1, Message: cause.Error()})
+}
+
+// run decides, one thing at a time, until nothing of the instance is left.
+func (s *shim) run() {
+	s.end.graceTimer = stoppedTimer()
+	s.end.again = stoppedTimer()
+	for !s.reap() {
+		select {
+		case <-s.sigchld:
+		case c := <-s.ctl.calls:
+			c.reply <- s.answer(c.req)
+		case <-s.lease.C:
+			s.kill(ReasonFenced)
+		case <-s.end.graceTimer.C:
+			s.kill(ReasonKilledAfterGrace)
+		case <-s.end.again.C:
+			s.killAgain()
+		}
+	}
+}
+
+// answer carries out one request of an agent.
+func (s *shim) answer(req request) reply {
+	switch req.Op {
+	case opWatch:
+		return reply{}
+	case opStop:
+		s.stop(unixSignal(req.Signal), time.Duration(req.GraceMS)*time.Millisecond)
+		return reply{}
+	case opSignal:
+		return s.signalGroup(unixSignal(req.Signal))
+	case opLease:
+		return s.renew(req.Until)
+	}
+	return reply{Code: CodeInvalidSpec, Message: fmt.Sprintf("this shim does not know request %d", req.Op)}
+}
+
+func (s *shim) signalGroup(sig syscall.Signal) reply {
+	if s.end.exited {
+		return reply{Code: CodeNotRunning, Message: "the program has ended"}
+	}
+	if err := syscall.Kill(-s.main.PID, sig); err != nil { // not reaped: the group number is still its own
+		return reply{Code: fsm.Code("signal_failed"), Message: fmt.Sprintf("signal %v: %v", sig, err)}
+	}
+	return reply{}
+}
+
+// renew refuses once the end has passed, even if the timer was not seen yet: the holder must die.
+func (s *shim) renew(until BootTime) reply {
+	if s.lease.expired() || s.end.killing != "" {
+		return reply{Code: CodeNotRunning, Message: "the lease has ended and the instance is being killed"}
+	}
+	if err := s.lease.extend(until); err != nil {
+		return reply{Code: CodeStateFailed, Message: err.Error()}
+	}
+	return reply{}
+}

@@ -1,0 +1,241 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// ending is what a shim knows about the end of its instance, so far.
+type ending struct {
+	started    time.Time
+	exited     bool // the main process was reaped; status and ended are set
+	status     syscall.WaitStatus
+	ended      time.Time
+	stopAsked  bool
+	beforeKill bool      // the program had ended before the kill began
+	deadline   time.Time // of the grace
+	killing    Reason    // why everything is being killed; "" = it isn't
+	graceTimer *time.Timer
+	again      *time.Timer // the next pass of a kill, or the next look for strangers in the cgroup
+}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// reap collects every child that ended and reports whether nothing of the instance is left: no child, which for
+// a subreaper means no descendant, and no process in the cgroup.
+func (s *shim) reap() bool {
+	for {
+		var ws syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.ECHILD):
+			if s.cg.empty() {
+				return true
+			}
+			s.end.again.Reset(20 * time.Millisecond) // strangers that joined it: their end sends no signal
+			return false
+		case err != nil || pid == 0:
+			return false
+		case pid == s.main.PID:
+			s.mainEnded(ws)
+		}
+	}
+}
+
+// mainEnded lets what the program leaves behind have the stop signal and the grace too.
+func (s *shim) mainEnded(ws syscall.WaitStatus) {
+	s.end.exited, s.end.status, s.end.ended = true, ws, time.Now()
+	s.end.beforeKill = s.end.killing == ""
+	if s.end.killing != "" {
+		return
+	}
+	s.signalRest(s.launch.Spec.Stop.Signal)
+	if s.end.deadline.IsZero() {
+		s.setGrace(s.launch.Spec.Stop.Grace)
+	}
+}
+
+// signalRest signals what the program left, but for its own group if that had the signal already.
+func (s *shim) signalRest(sig syscall.Signal) {
+	list, err := s.members()
+	if err != nil {
+		return
+	}
+	for _, p := range list {
+		if s.end.stopAsked && p.pgrp == s.main.PID {
+			continue
+		}
+		_ = syscall.Kill(p.pid, sig)
+		_ = syscall.Kill(p.pid, syscall.SIGCONT)
+	}
+}
+
+// members lists the living processes of the instance, by descent and by cgroup.
+func (s *shim) members() ([]procStat, error) {
+	list, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	inside := make(map[int]bool)
+	if s.cg != nil {
+		pids, err := s.cg.procs()
+		if err != nil {
+			return nil, err
+		}
+		for _, pid := range pids {
+			inside[pid] = true
+		}
+	}
+	for _, p := range descendants(list, os.Getpid()) {
+		inside[p.pid] = true
+	}
+	var found []procStat
+	for _, p := range list {
+		if inside[p.pid] && !p.dead() && p.pid != os.Getpid() {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// stop begins the end that an agent asked for. Asked again, the earlier end of the graces counts.
+func (s *shim) stop(sig syscall.Signal, grace time.Duration) {
+	if s.end.killing != "" {
+		return
+	}
+	first := !s.end.stopAsked
+	s.end.stopAsked = s.end.stopAsked || !s.end.exited
+	if grace <= 0 {
+		s.kill(ReasonKilled)
+		return
+	}
+	if first && !s.end.exited {
+		_ = syscall.Kill(-s.main.PID, sig)
+		_ = syscall.Kill(-s.main.PID, syscall.SIGCONT) // one that is stopped could not react
+	}
+	s.setGrace(grace)
+}
+
+func (s *shim) setGrace(grace time.Duration) {
+	at := time.Now().Add(grace)
+	if s.end.deadline.IsZero() || at.Before(s.end.deadline) {
+		s.end.deadline = at
+		s.end.graceTimer.Reset(grace)
+	}
+}
+
+// kill ends everything. It is repeated until reap finds nothing.
+func (s *shim) kill(why Reason) {
+	if s.end.killing == "" {
+		s.end.killing = why
+	}
+	s.killAgain()
+}
+
+func (s *shim) killAgain() {
+	if s.end.killing == "" && !s.end.exited {
+		return
+	}
+	if s.end.killing != "" {
+		if s.cg != nil {
+			_ = s.cg.ctrl.killAll(s.cg) // seen by the next look
+		}
+		s.killDescendants()
+	}
+	s.end.again.Reset(20 * time.Millisecond)
+}
+
+// killDescendants stops them first, until no new one shows up, so that nothing can fork while it is killed.
+func (s *shim) killDescendants() {
+	seen := make(map[int]bool)
+	for range 10 {
+		list, err := s.members()
+		if err != nil {
+			return
+		}
+		fresh := false
+		for _, p := range list {
+			if !seen[p.pid] {
+				seen[p.pid], fresh = true, true
+				_ = syscall.Kill(p.pid, syscall.SIGSTOP)
+			}
+		}
+		if !fresh {
+			break
+		}
+	}
+	for pid := range seen {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// finish records the end. The order matters: logs, exit, cgroup; then the connections break, which tells agents.
+func (s *shim) finish() {
+	s.logs.drain(2 * time.Second)
+	s.writeExit(s.verdict())
+	if s.cg != nil {
+		if err := s.cg.remove(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	s.lease.close()
+	_ = os.Remove(s.dir.path(fileControl))
+	s.ctl.close()
+}
+
+// verdict finds the reason of the end.
+func (s *shim) verdict() exitRecord {
+	e, ws := s.end, s.end.status
+	r := exitRecord{Started: e.started.UnixMilli(), Code: ws.ExitStatus()}
+	if ws.Signaled() {
+		r.Signal, r.Code = int(ws.Signal()), 128+int(ws.Signal())
+	}
+	if s.cg != nil {
+		if u, err := s.cg.ctrl.usage(); err == nil {
+			r.OOM = u.oomKills > 0
+		}
+	}
+	byItself := !e.stopAsked && e.beforeKill
+	killed := ws.Signal() == syscall.SIGKILL || r.Code == 128+int(syscall.SIGKILL) // itself, or a shell tells of its child
+	switch {
+	case e.killing == ReasonFenced:
+		r.Reason = ReasonFenced
+	case r.OOM && killed && e.beforeKill:
+		r.Reason = ReasonOOMKilled
+	case byItself && ws.Signaled():
+		r.Reason = ReasonSignaled
+	case byItself:
+		r.Reason = ReasonExited
+	case e.killing != "":
+		r.Reason = e.killing
+	default:
+		r.Reason = ReasonStopped
+	}
+	if byItself && e.killing != "" {
+		r.Message = "processes that the program left behind had to be killed"
+	}
+	return r
+}
+
+// writeExit tries for a while: without this file the next agent would have to call the shim lost.
+func (s *shim) writeExit(r exitRecord) {
+	r.Run, r.Ended = s.launch.Run, time.Now().UnixMilli()
+	for i := range 50 {
+		err := writeRecord(s.dir.path(fileExit), r)
+		if err == nil || errors.Is(err, os.ErrNotExist) { // the directory was given up
+			return
+		}
+		if i == 0 {
+			fmt.Fprintln(os.Stderr, "write the exit:", err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,179 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/sys/unix"
+)
+
+// plan makes the init step's instructions for running argv as the instance's user, inside its limits.
+func (l launch) plan(argv []string) plan {
+	p := plan{Argv: argv, Env: l.Env, Dir: l.Dir, Account: l.Account, Rlimits: l.Spec.Limits.Rlimits}
+	if c := l.Cgroup.open(); c != nil {
+		p.Join = c.joinFiles()
+	}
+	return p
+}
+
+// initStep is a forked init step on its way to become the program.
+type initStep struct {
+	pid    int
+	status *os.File
+}
+
+// fork starts the init step, from this very binary, in a process group of its own. The caller reaps it.
+func (p plan) fork(stdout, stderr *os.File) (initStep, error) {
+	mem, err := p.memory()
+	if err != nil {
+		return initStep{}, err
+	}
+	defer mem.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return initStep{}, err
+	}
+	defer null.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return initStep{}, err
+	}
+	defer w.Close()
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"outspan", "shim-init"}, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   append(initEnv(), p.marks()...),
+		Files: []uintptr{null.Fd(), stdout.Fd(), stderr.Fd(), w.Fd(), mem.Fd()},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		r.Close()
+		return initStep{}, fmt.Errorf("fork the init step: %w", err)
+	}
+	return initStep{pid: pid, status: r}, nil
+}
+
+// initEnv keeps the init step to few threads, since it may enter a tight process limit.
+func initEnv() []string { return []string{"GOMAXPROCS=1", "GOTRACEBACK=none"} }
+
+// marks picks out of the program's environment the entries by which processes of a run are recognised: the init
+// step carries them from its first instruction.
+func (p plan) marks() []string {
+	var list []string
+	for _, e := range p.Env {
+		for _, key := range []string{envInstance, envRun} {
+			if len(e) > len(key) && e[:len(key)+1] == key+"=" {
+				list = append(list, e)
+			}
+		}
+	}
+	return list
+}
+
+// memory puts the plan into a memory file: a pipe could fill up, and a disk file would hold secrets.
+func (p plan) memory() (*os.File, error) {
+	body, err := cbor.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("plan", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("create the plan: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "plan")
+	if _, err := f.Write(body); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write the plan: %w", err)
+	}
+	return f, nil
+}
+
+// await returns nil once the program has been executed.
+func (i initStep) await(timeout time.Duration) error {
+	defer i.status.Close()
+	if err := i.status.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	b, err := io.ReadAll(io.LimitReader(i.status, 4096))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the init step took longer than %v", timeout)
+	}
+	if err != nil {
+		return fmt.Errorf("read from the init step: %w", err)
+	}
+	return initResult(string(b))
+}
+
+// initResult reads the whole of what an init step said: "R" and the end of file mean that execve closed the
+// pipe; "R" may be followed by an error if execve came back.
+func initResult(said string) error {
+	ready := len(said) > 0 && said[0] == 'R'
+	if ready {
+		said = said[1:]
+	}
+	switch {
+	case said == "" && ready:
+		return nil
+	case said != "" && said[0] == 'E':
+		return errors.New(said[1:])
+	}
+	return errors.New("the init step died before it could execute the program")
+}
+
+// logPumps are the two pipes of the program and the goroutines that empty them.
+type logPumps struct {
+	stdout, stderr *os.File // write ends, until started
+	readers        []*os.File
+	done           chan struct{}
+	running        int
+}
+
+func openLogPumps(l launch) (*logPumps, error) {
+	p := &logPumps{done: make(chan struct{}, 2)}
+	for _, end := range []struct {
+		stream Stream
+		file   **os.File
+	}{{Stdout, &p.stdout}, {Stderr, &p.stderr}} {
+		w, err := openLogWriter(l.LogDir, end.stream, l.Spec.Logs)
+		if err != nil {
+			return nil, fmt.Errorf("open log: %w", err)
+		}
+		r, pw, err := os.Pipe()
+		if err != nil {
+			w.close()
+			return nil, err
+		}
+		*end.file = pw
+		p.readers = append(p.readers, r)
+		p.running++
+		go func() {
+			pumpLog(r, w)
+			p.done <- struct{}{}
+		}()
+	}
+	return p, nil
+}
+
+// started closes our copies of the write ends: the pipes end with the last process that holds them.
+func (p *logPumps) started() {
+	p.stdout.Close()
+	p.stderr.Close()
+}
+
+// drain waits until everything that was written is in the files. The limit is for a pipe that was handed to a
+// process outside of the instance.
+func (p *logPumps) drain(limit time.Duration) {
+	timer := time.AfterFunc(limit, func() {
+		for _, r := range p.readers {
+			r.Close()
+		}
+	})
+	defer timer.Stop()
+	for ; p.running > 0; p.running-- {
+		<-p.done
+	}
+}

@@ -1,0 +1,210 @@
+package driver
+
+import (
+	"path/filepath"
+	"sort"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// ID names an instance on this node. It is a file name too: letters, digits, '.', '_' and '-', at most 96 of
+// them, not starting with a dot.
+type ID string
+
+// Valid reports whether id may be used as a directory and cgroup name.
+func (id ID) Valid() bool {
+	if id == "" || len(id) > 96 || id[0] == '.' {
+		return false
+	}
+	for _, r := range string(id) {
+		ok := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// String implements fmt.Stringer.
+func (id ID) String() string { return string(id) }
+
+// Smallest limits that still let the init step reach the program, which runs inside the cgroup for a moment.
+const (
+	MinMemoryBytes = 4 << 20
+	MinPids        = 16
+)
+
+// Spec is what one instance runs. Its stored form is read by shims and agents of other releases: fields are
+// only added.
+type Spec struct {
+	ID      ID                `cbor:"1,keyasint"`
+	Command string            `cbor:"2,keyasint"` // a path, or a name looked up in the PATH of Env
+	Args    []string          `cbor:"3,keyasint"` // without the command itself
+	Env     map[string]string `cbor:"4,keyasint"` // nothing of the agent's environment is passed on
+	User    string            `cbor:"5,keyasint"` // name or uid; "" = Config.DefaultUser, or the agent's own when it isn't root
+	Dir     string            `cbor:"6,keyasint"` // working directory, must exist; "" = an own one that goes with Remove
+	Limits  Limits            `cbor:"7,keyasint"`
+	Stop    StopPolicy        `cbor:"8,keyasint"`
+	Logs    LogPolicy         `cbor:"9,keyasint"`
+	// LeaseUntil fences the instance: when the clock of BootNow reaches it, the shim kills everything. 0 = no
+	// lease. Task.Renew moves it.
+	LeaseUntil BootTime `cbor:"10,keyasint"`
+}
+
+// Limits bound what an instance may use. Memory, CPU and processes need cgroups: see Driver.Capabilities.
+type Limits struct {
+	MemoryBytes int64             `cbor:"1,keyasint"` // hard cap, swap included; 0 = none; at least MinMemoryBytes
+	CPUShares   int64             `cbor:"2,keyasint"` // soft weight as in cpu.shares, 2..262144; 0 = 1024
+	PidsMax     int64             `cbor:"3,keyasint"` // processes and threads; 0 = no limit; at least MinPids
+	Rlimits     map[string]Rlimit `cbor:"4,keyasint"` // by the names of ulimit: nofile, core, nproc, ...
+}
+
+// Rlimit is one resource limit. Unlimited is ^uint64(0).
+type Rlimit struct {
+	Soft uint64 `cbor:"1,keyasint"`
+	Hard uint64 `cbor:"2,keyasint"`
+}
+
+// StopPolicy says how an instance is stopped when Stop names nothing else, and how what the program leaves
+// behind is ended when the program has ended by itself.
+type StopPolicy struct {
+	Signal syscall.Signal `cbor:"1,keyasint"` // 0 = SIGTERM
+	Grace  time.Duration  `cbor:"2,keyasint"` // 0 = 10 s; for "at once" call Stop with grace 0
+}
+
+// LogPolicy bounds the logs of each of the two streams to MaxBytes * MaxFiles.
+type LogPolicy struct {
+	Dir      string `cbor:"1,keyasint"` // "" = inside the state directory, goes with Remove; otherwise the caller's
+	MaxBytes int64  `cbor:"2,keyasint"` // per file; 0 = 10 MiB; at least 1 KiB
+	MaxFiles int    `cbor:"3,keyasint"` // per stream; 0 = 3
+}
+
+// withDefaults returns s with every zero replaced by its documented default.
+func (s Spec) withDefaults() Spec {
+	if s.Stop.Signal == 0 {
+		s.Stop.Signal = syscall.SIGTERM
+	}
+	if s.Stop.Grace == 0 {
+		s.Stop.Grace = 10 * time.Second
+	}
+	if s.Logs.MaxBytes == 0 {
+		s.Logs.MaxBytes = 10 << 20
+	}
+	if s.Logs.MaxFiles == 0 {
+		s.Logs.MaxFiles = 3
+	}
+	return s
+}
+
+// validate returns CodeInvalidSpec for the first field that can't be used.
+func (s Spec) validate() error {
+	bad := func(format string, args ...any) error { return fsm.Refuse(CodeInvalidSpec, format, args...) }
+	switch {
+	case !s.ID.Valid():
+		return bad("instance id %q is not usable as a name", s.ID)
+	case s.Command == "":
+		return bad("instance %s has no command", s.ID)
+	case s.Dir != "" && !filepath.IsAbs(s.Dir):
+		return bad("working directory %q of instance %s is not absolute", s.Dir, s.ID)
+	case s.Logs.Dir != "" && !filepath.IsAbs(s.Logs.Dir):
+		return bad("log directory %q of instance %s is not absolute", s.Logs.Dir, s.ID)
+	case s.Logs.MaxBytes < 1<<10 || s.Logs.MaxFiles < 1:
+		return bad("log cap of instance %s is %d bytes x %d files; at least 1024 x 1 are needed", s.ID, s.Logs.MaxBytes, s.Logs.MaxFiles)
+	case s.Stop.Grace < 0:
+		return bad("grace of instance %s is negative", s.ID)
+	case unix.SignalName(s.Stop.Signal) == "":
+		return bad("stop signal %d of instance %s does not exist", int(s.Stop.Signal), s.ID)
+	}
+	if err := s.validateStrings(); err != nil {
+		return err
+	}
+	return s.Limits.validate(s.ID)
+}
+
+// validateStrings refuses what execve would cut or misread.
+func (s Spec) validateStrings() error {
+	for _, a := range append([]string{s.Command, s.Dir}, s.Args...) {
+		if strings.ContainsRune(a, 0) {
+			return fsm.Refuse(CodeInvalidSpec, "command or argument %q of instance %s contains a zero byte", a, s.ID)
+		}
+	}
+	for k, v := range s.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			// The value may be a secret, so only the name is told.
+			return fsm.Refuse(CodeInvalidSpec, "environment variable %q of instance %s can't be set", k, s.ID)
+		}
+	}
+	return nil
+}
+
+func (l Limits) validate(id ID) error {
+	switch {
+	case l.MemoryBytes != 0 && l.MemoryBytes < MinMemoryBytes:
+		return fsm.Refuse(CodeInvalidSpec, "memory cap of instance %s is %d bytes; the least is %d", id, l.MemoryBytes, MinMemoryBytes)
+	case l.CPUShares != 0 && (l.CPUShares < 2 || l.CPUShares > 262144):
+		return fsm.Refuse(CodeInvalidSpec, "cpu shares of instance %s are %d; 2 to 262144 are possible", id, l.CPUShares)
+	case l.PidsMax != 0 && l.PidsMax < MinPids:
+		return fsm.Refuse(CodeInvalidSpec, "process limit of instance %s is %d; the least is %d", id, l.PidsMax, MinPids)
+	}
+	for name, r := range l.Rlimits {
+		if _, ok := rlimitNumber(name); !ok {
+			return fsm.Refuse(CodeInvalidSpec, "rlimit %q of instance %s does not exist", name, id)
+		}
+		if r.Soft > r.Hard {
+			return fsm.Refuse(CodeInvalidSpec, "rlimit %q of instance %s has a soft limit above the hard one", name, id)
+		}
+	}
+	return nil
+}
+
+// rlimitNumber maps the names of ulimit and limits.conf to the kernel's numbers.
+func rlimitNumber(name string) (int, bool) {
+	switch name {
+	case "as":
+		return unix.RLIMIT_AS, true
+	case "core":
+		return unix.RLIMIT_CORE, true
+	case "cpu":
+		return unix.RLIMIT_CPU, true
+	case "data":
+		return unix.RLIMIT_DATA, true
+	case "fsize":
+		return unix.RLIMIT_FSIZE, true
+	case "memlock":
+		return unix.RLIMIT_MEMLOCK, true
+	case "nofile":
+		return unix.RLIMIT_NOFILE, true
+	case "nproc":
+		return unix.RLIMIT_NPROC, true
+	case "stack":
+		return unix.RLIMIT_STACK, true
+	}
+	return 0, false
+}
+
+// ParseSignal turns "SIGTERM", "TERM" or "term" into a signal; CodeInvalidSpec when there is none of that name.
+func ParseSignal(name string) (syscall.Signal, error) {
+	upper := strings.ToUpper(name)
+	if !strings.HasPrefix(upper, "SIG") {
+		upper = "SIG" + upper
+	}
+	if sig := unix.SignalNum(upper); sig != 0 {
+		return sig, nil
+	}
+	return 0, fsm.Refuse(CodeInvalidSpec, "signal %q does not exist", name).WithHint("use a name such as SIGTERM or SIGINT")
+}
+
+// environ renders env sorted, so that the stored launch of equal specs is equal.
+func environ(env map[string]string) []string {
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	sort.Strings(list)
+	return list
+}

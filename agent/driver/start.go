@@ -1,0 +1,245 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Start runs spec under a new shim and returns when the program itself has been executed; at most
+// Config.StartTimeout. The instance outlives ctx and the agent.
+//
+// An instance of this id that has ended is started anew: its logs go on, its own working directory stays.
+// One that runs is refused with CodeStillRunning. Other codes: CodeInvalidSpec, CodeRootNotAllowed,
+// CodeUserNotAllowed, CodeUserUnknown, CodeStateFailed, and CodeStartFailed with the step that failed. After an
+// error nothing of the instance runs, and a first start leaves nothing on disk.
+func (d *Driver) Start(ctx context.Context, spec Spec) (*Task, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l, err := d.resolve(spec)
+	if err != nil {
+		return nil, err
+	}
+	id := l.Spec.ID
+	if err := d.claim(id); err != nil {
+		return nil, err
+	}
+	defer d.unclaim(id)
+	old, known := d.Task(id)
+	if known && !closed(old.done) {
+		return nil, fsm.Refuse(CodeStillRunning, "instance %s runs already", id)
+	}
+	dir := d.dir(id)
+	if known {
+		l.Run = old.launch.Run + 1
+		err = d.prepareAgain(dir, l)
+	} else {
+		err = d.prepare(dir, l)
+	}
+	if err != nil {
+		return nil, fsm.Refuse(CodeStateFailed, "prepare instance %s: %v", id, err)
+	}
+	t, err := d.launch(ctx, dir, l)
+	if err != nil {
+		d.undo(dir, l, old)
+		return nil, err
+	}
+	d.add(t)
+	return t, nil
+}
+
+// prepare makes the state directory under another name and renames it, so that one with the name of an instance
+// is always whole.
+func (d *Driver) prepare(dir stateDir, l launch) error {
+	if _, err := os.Lstat(string(dir)); err == nil {
+		return errors.New("a state directory of this id exists that was not adopted")
+	}
+	tmp := stateDir(filepath.Join(d.stateRoot(), prefixNew+string(l.Spec.ID)+"-"+l.Token[:8]))
+	err := os.Mkdir(string(tmp), 0o700)
+	if err == nil {
+		err = writeRecord(tmp.path(fileLaunch), l)
+	}
+	if err == nil {
+		err = os.Rename(string(tmp), string(dir))
+	}
+	if err == nil {
+		err = syncDir(d.stateRoot())
+	}
+	if err == nil {
+		err = makeInstanceDirs(l)
+	}
+	if err != nil {
+		_ = os.RemoveAll(string(tmp))
+		_ = os.RemoveAll(string(dir))
+	}
+	return err
+}
+
+// prepareAgain replaces the launch. Files of the earlier run carry a lower run number and are ignored from here.
+func (d *Driver) prepareAgain(dir stateDir, l launch) error {
+	if err := makeInstanceDirs(l); err != nil {
+		return err
+	}
+	return writeRecord(dir.path(fileLaunch), l)
+}
+
+// undo removes what a failed start left: all of it at the first start; at a later one the run is recorded as
+// failed, so that logs stay readable and the instance may be tried again.
+func (d *Driver) undo(dir stateDir, l launch, old *Task) {
+	c := l.Cgroup.open()
+	if left, err := leftovers(l, Identity{}, Identity{}); err != nil || len(left) > 0 || !c.empty() {
+		return // it can't be killed now: the next Adopt finds the directory and tries again
+	}
+	if c != nil {
+		if err := c.remove(); err != nil {
+			d.cfg.Logger.Warn("cgroup of a failed start remains", "instance", l.Spec.ID, "error", err)
+		}
+	}
+	if old == nil {
+		_ = removeTree(string(dir))
+		if l.OwnDir {
+			_ = removeTree(l.Dir)
+		}
+		return
+	}
+	if e, ok := dir.readExit(l.Run); ok {
+		d.add(newTask(d, dir, l, &e))
+		return
+	}
+	t := newTask(d, dir, l, nil)
+	t.record(Exit{Reason: ReasonStartFailed, Code: -1, Message: "the start was given up", EndedAt: time.Now()})
+	d.add(t)
+}
+
+// launch starts the shim and waits for its report.
+func (d *Driver) launch(ctx context.Context, dir stateDir, l launch) (*Task, error) {
+	fail := func(format string, args ...any) error {
+		return fsm.Refuse(CodeStartFailed, "start instance %s: %s", l.Spec.ID, fmt.Sprintf(format, args...))
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fail("%v", err)
+	}
+	defer r.Close()
+	shim, err := d.forkShim(dir, w)
+	w.Close()
+	if err != nil {
+		return nil, fail("%v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.StartTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var rep startReport
+	if err := readFrame(r, &rep); err != nil {
+		d.abandon(dir, l, shim)
+		if ctx.Err() != nil {
+			return nil, fail("gave up waiting for the shim: %v", context.Cause(ctx))
+		}
+		return nil, fail("the shim ended early: %v; it said: %s", err, tail(dir.path(fileShimLog), 500))
+	}
+	if rep.Message != "" {
+		awaitEnd(shim, 5*time.Second)
+		return nil, fail("%s", rep.Message)
+	}
+	t := newTask(d, dir, l, nil)
+	t.shim, t.main = shim, rep.Main
+	return t, nil
+}
+
+// startReport is the one frame that a shim sends to the agent that started it.
+type startReport struct {
+	Message string   `cbor:"1,keyasint"` // "" = the program was executed
+	Main    Identity `cbor:"2,keyasint"`
+}
+
+// shimEnv keeps a shim small: one thread of Go code, an eager collector. Nothing of the agent's environment,
+// which may hold secrets, goes with it.
+func shimEnv() []string {
+	return []string{"GOMAXPROCS=1", "GOGC=25", "GOMEMLIMIT=16MiB", "GOTRACEBACK=single", "PATH=/usr/bin:/bin"}
+}
+
+// forkShim starts the shim in a session of its own: no signal of a terminal, nor of the agent's process group,
+// reaches it. What it prints goes to shim.log.
+func (d *Driver) forkShim(dir stateDir, report *os.File) (Identity, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return Identity{}, err
+	}
+	defer null.Close()
+	out, err := os.OpenFile(dir.path(fileShimLog), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return Identity{}, err
+	}
+	defer out.Close()
+	pid, err := syscall.ForkExec(d.cfg.Executable, []string{"outspan", "shim", string(dir)}, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   shimEnv(),
+		Files: []uintptr{null.Fd(), out.Fd(), out.Fd(), report.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return Identity{}, fmt.Errorf("start the shim %s: %w", d.cfg.Executable, err)
+	}
+	id, err := identify(pid) // our child: not reaped, so it can be identified even when it has ended
+	if err != nil {
+		return Identity{}, fmt.Errorf("identify the shim: %w", err)
+	}
+	return id, nil
+}
+
+// abandon kills a shim that did not report, and all that it may have started.
+func (d *Driver) abandon(dir stateDir, l launch, shim Identity) {
+	_ = shim.signal(syscall.SIGKILL)
+	awaitEnd(shim, 5*time.Second)
+	main, _ := dir.readIdentity(fileMain, l.Run)
+	if err := killLeftovers(d.ctx, l, shim, main); err != nil {
+		d.cfg.Logger.Error("processes of a failed start remain", "instance", l.Spec.ID, "error", err)
+	}
+}
+
+// awaitEnd waits, at most d, until the process is gone or a zombie, and reaps it if it is our child.
+func awaitEnd(id Identity, d time.Duration) bool {
+	deadline := time.Now().Add(d)
+	for id.Alive() {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	reapChild(id)
+	return true
+}
+
+// reapChild takes a zombie child off the process table. It waits for exactly this pid, and only after seeing
+// that it is this zombie and ours, so it can't take what another part of the agent waits for.
+func reapChild(id Identity) {
+	if st, ok := id.stat(); ok && st.dead() && st.ppid == os.Getpid() {
+		_, _ = syscall.Wait4(id.PID, nil, syscall.WNOHANG, nil)
+	}
+}
+
+// tail returns the last n bytes of a file for an error message.
+func tail(path string, n int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return "nothing"
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Size() > n {
+		_, _ = f.Seek(-n, io.SeekEnd)
+	}
+	b, _ := io.ReadAll(io.LimitReader(f, n))
+	if len(b) == 0 {
+		return "nothing"
+	}
+	return string(b)
+}

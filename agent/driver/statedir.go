@@ -1,0 +1,165 @@
+package driver
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The state directory of one instance, 0700. Its name is the instance id.
+//
+//	launch    what to run, resolved; written by the agent before the shim starts
+//	lock      held (flock) by the shim for as long as it lives
+//	shim      identity of the shim
+//	main      identity of the program
+//	exit      how it ended; written by the shim, or by the agent when the shim is lost
+//	control   unix socket of the shim
+//	shim.log  what the shim itself had to say (normally nothing)
+//	logs/     stdout.<offset>, stderr.<offset>
+const (
+	fileLaunch  = "launch"
+	fileLock    = "lock"
+	fileShim    = "shim"
+	fileMain    = "main"
+	fileExit    = "exit"
+	fileControl = "control"
+	fileShimLog = "shim.log"
+	dirLogs     = "logs"
+
+	// Names with these prefixes are no instances: half made, or half removed. Adopt deletes them.
+	prefixNew     = ".new-"
+	prefixRemoved = ".removed-"
+)
+
+type stateDir string
+
+// removedName is what the directory is called while it is being deleted.
+func (d stateDir) removedName() string {
+	return filepath.Join(filepath.Dir(string(d)), prefixRemoved+filepath.Base(string(d)))
+}
+
+func (d stateDir) path(name string) string { return filepath.Join(string(d), name) }
+
+// launch is what the shim needs to know. Everything that depends on the node (user, paths, cgroups) is resolved
+// by the agent, so the shim decides nothing.
+type launch struct {
+	Run     int       `cbor:"1,keyasint"` // 1, 2, ...: restarts of the same instance; marks shim, main and exit
+	Token   string    `cbor:"2,keyasint"` // random; stands in the environment of every process of this run
+	Boot    string    `cbor:"3,keyasint"` // boot in which it was started
+	Spec    Spec      `cbor:"4,keyasint"` // with defaults filled in
+	Account account   `cbor:"5,keyasint"`
+	Dir     string    `cbor:"6,keyasint"` // working directory
+	OwnDir  bool      `cbor:"7,keyasint"` // Dir was made by the driver and goes with Remove
+	LogDir  string    `cbor:"8,keyasint"`
+	Env     []string  `cbor:"9,keyasint"`
+	Cgroup  cgroupRef `cbor:"10,keyasint"`
+}
+
+// marker is the environment entry by which processes of this run are found when nothing else is left.
+func (l launch) marker() string { return envRun + "=" + l.Token }
+
+// runIdentity is the content of the files shim and main.
+type runIdentity struct {
+	Run int      `cbor:"1,keyasint"`
+	ID  Identity `cbor:"2,keyasint"`
+	// Copies of what the launch says, for killing the run when the launch can't be read any more.
+	Token  string    `cbor:"3,keyasint"`
+	Cgroup cgroupRef `cbor:"4,keyasint"`
+}
+
+// exitRecord is the content of the file exit.
+type exitRecord struct {
+	Run     int    `cbor:"1,keyasint"`
+	Reason  Reason `cbor:"2,keyasint"`
+	Code    int    `cbor:"3,keyasint"`
+	Signal  int    `cbor:"4,keyasint"`
+	OOM     bool   `cbor:"5,keyasint"`
+	Message string `cbor:"6,keyasint"`
+	Started int64  `cbor:"7,keyasint"` // wall clock, ms since 1970; 0 = unknown
+	Ended   int64  `cbor:"8,keyasint"`
+}
+
+func (r exitRecord) exit() Exit {
+	e := Exit{Reason: r.Reason, Code: r.Code, Signal: unixSignal(r.Signal), OOMKilled: r.OOM, Message: r.Message, EndedAt: time.UnixMilli(r.Ended)}
+	if r.Started != 0 {
+		e.StartedAt = time.UnixMilli(r.Started)
+	}
+	return e
+}
+
+func (d stateDir) readLaunch() (launch, error) {
+	var l launch
+	if err := readRecord(d.path(fileLaunch), &l); err != nil {
+		return launch{}, err
+	}
+	if err := l.Spec.validate(); err != nil {
+		return launch{}, fmt.Errorf("%w: %v", errRecordDamaged, err)
+	}
+	return l, nil
+}
+
+// readIdentity returns the identity in file of this run; false when there is none, one of an earlier run, or a
+// damaged one.
+func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
+	var r runIdentity
+	if err := readRecord(d.path(file), &r); err != nil || r.Run != run {
+		return Identity{}, false
+	}
+	return r.ID, true
+}
+
+func (d stateDir) readExit(run int) (Exit, bool) {
+	var r exitRecord
+	if err := readRecord(d.path(fileExit), &r); err != nil || r.Run != run || !r.Reason.Valid() {
+		return Exit{}, false
+	}
+	return r.exit(), true
+}
+
+// lock takes the shim's lock without waiting. The file is closed on exec, so only the taker holds it.
+func (d stateDir) lock() (*os.File, error) { return lockFile(d.path(fileLock)) }
+
+var errLocked = errors.New("locked by another process")
+
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errLocked
+		}
+		return nil, fmt.Errorf("lock %s: %w", filepath.Base(path), err)
+	}
+	return f, nil
+}
+
+// removeTree deletes path, also when the instance took away its own permissions on directories inside.
+func removeTree(path string) error {
+	err := os.RemoveAll(path)
+	if err == nil || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	_ = filepath.WalkDir(path, func(p string, e fs.DirEntry, _ error) error {
+		if e != nil && e.IsDir() {
+			_ = os.Chmod(p, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
+}
+
+func randomToken() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(b)
+}

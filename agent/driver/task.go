@@ -1,0 +1,240 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Exit says how an instance ended. Nothing of it is left running then.
+type Exit struct {
+	Reason    Reason
+	Code      int            // of the program; 128 + signal when one ended it; -1 when nobody saw its end
+	Signal    syscall.Signal // that ended the program; 0 = none
+	OOMKilled bool           // the kernel killed at least one of its processes at the memory cap
+	Message   string         // for people; may be empty
+	StartedAt time.Time      // wall clock; zero when unknown
+	EndedAt   time.Time      // wall clock
+}
+
+// Failed reports whether the end was other than a program's own exit with code 0 or a clean stop.
+func (e Exit) Failed() bool {
+	return !(e.Reason == ReasonStopped || e.Reason == ReasonExited && e.Code == 0)
+}
+
+func unixSignal(n int) syscall.Signal { return syscall.Signal(n) }
+
+// Task is one instance on this node, running or ended. Safe for many goroutines.
+type Task struct {
+	driver *Driver
+	dir    stateDir
+	launch launch
+	shim   Identity
+	main   Identity
+	done   chan struct{}
+
+	mu   sync.Mutex
+	exit *Exit
+}
+
+func newTask(d *Driver, dir stateDir, l launch, exit *Exit) *Task {
+	t := &Task{driver: d, dir: dir, launch: l, done: make(chan struct{})}
+	if exit != nil {
+		t.finish(*exit)
+	}
+	return t
+}
+
+// ID is the instance's id.
+func (t *Task) ID() ID { return t.launch.Spec.ID }
+
+// Spec is what runs, with defaults filled in.
+func (t *Task) Spec() Spec { return t.launch.Spec }
+
+// Run counts the starts of this instance on this node, from 1.
+func (t *Task) Run() int { return t.launch.Run }
+
+// Dir is the working directory.
+func (t *Task) Dir() string { return t.launch.Dir }
+
+// User is the uid that the program runs as.
+func (t *Task) User() int { return t.launch.Account.UID }
+
+// Process is the identity of the program's main process; zero if it was never known.
+func (t *Task) Process() Identity {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.main.PID == 0 { // adopted while it was still being started
+		t.main, _ = t.dir.readIdentity(fileMain, t.launch.Run)
+	}
+	return t.main
+}
+
+// Alive reports whether the main process runs: same pid, same start time, same boot, not a zombie. Descendants
+// may outlive it for the length of the grace; only Done says that nothing is left.
+func (t *Task) Alive() bool { return !closed(t.done) && t.Process().Alive() }
+
+// Done is closed when no process of the instance is left and Exit is known.
+func (t *Task) Done() <-chan struct{} { return t.done }
+
+// Wait blocks until Done or until ctx ends, whose error it returns then.
+func (t *Task) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-t.done:
+		e, _ := t.Exit()
+		return e, nil
+	case <-ctx.Done():
+		return Exit{}, ctx.Err()
+	}
+}
+
+// Exit says how it ended; false while it runs.
+func (t *Task) Exit() (Exit, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.exit == nil {
+		return Exit{}, false
+	}
+	return *t.exit, true
+}
+
+func (t *Task) finish(e Exit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.exit == nil {
+		t.exit = &e
+		close(t.done)
+	}
+}
+
+// record writes the exit where a later agent finds it, then finishes. A disk that refuses costs the record, not
+// the end: the agent knows it, and a later one would find the shim gone.
+func (t *Task) record(e Exit) {
+	r := exitRecord{Run: t.launch.Run, Reason: e.Reason, Code: e.Code, Signal: int(e.Signal), OOM: e.OOMKilled, Message: e.Message, Ended: e.EndedAt.UnixMilli()}
+	if !e.StartedAt.IsZero() {
+		r.Started = e.StartedAt.UnixMilli()
+	}
+	if err := writeRecord(t.dir.path(fileExit), r); err != nil {
+		t.driver.cfg.Logger.Warn("exit could not be recorded", "instance", t.ID(), "error", err)
+	}
+	t.finish(e)
+}
+
+// Signal sends sig to the program's process group. It blocks up to two seconds. CodeNotRunning: the program has
+// ended; CodeShimSilent: try again.
+func (t *Task) Signal(ctx context.Context, sig syscall.Signal) error {
+	return t.ask(ctx, request{Op: opSignal, Signal: int(sig)})
+}
+
+// Renew moves the end of the lease to until; an earlier one than the present is ignored. A renewal that arrives
+// after the end is refused with CodeNotRunning: the shim has begun to kill. Other codes as for Signal.
+func (t *Task) Renew(ctx context.Context, until BootTime) error {
+	return t.ask(ctx, request{Op: opLease, Until: until})
+}
+
+// ask is one request to the shim.
+func (t *Task) ask(ctx context.Context, req request) error {
+	if closed(t.done) {
+		return fsm.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+	}
+	err := callShim(ctx, t.dir, req, 2*time.Second)
+	var refused *fsm.Error
+	switch {
+	case err == nil || errors.As(err, &refused):
+		return err
+	case noShim(err):
+		return fsm.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return fsm.Refuse(CodeShimSilent, "the shim of instance %s did not answer: %v", t.ID(), err)
+}
+
+// Stats is what an instance uses at present.
+type Stats struct {
+	CPU         time.Duration // since its start; without cgroups only of processes that still run
+	MemoryBytes int64         // without droppable page cache; without cgroups the sum of resident sets
+	Processes   int
+}
+
+// Stats reads the present use. CodeNotRunning after the end.
+func (t *Task) Stats() (Stats, error) {
+	if closed(t.done) {
+		return Stats{}, fsm.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
+	}
+	stats, err := t.stats()
+	if err != nil {
+		return Stats{}, fsm.Refuse(CodeStateFailed, "read the use of instance %s: %v", t.ID(), err)
+	}
+	return stats, nil
+}
+
+func (t *Task) stats() (Stats, error) {
+	if c := t.launch.Cgroup.open(); c != nil {
+		pids, err := c.procs()
+		if err != nil {
+			return Stats{}, err
+		}
+		u, err := c.ctrl.usage()
+		return Stats{CPU: u.cpu, MemoryBytes: u.memory, Processes: len(pids)}, ignoreGone(err)
+	}
+	list, err := processes()
+	if err != nil {
+		return Stats{}, err
+	}
+	var s Stats
+	for _, p := range descendants(list, t.shim.PID) {
+		s.CPU += time.Duration(p.cpuTicks) * (time.Second / 100) // USER_HZ is 100 on every Linux Go runs on
+		s.MemoryBytes += p.rssPages * int64(os.Getpagesize())
+		s.Processes++
+	}
+	return s, nil
+}
+
+// Remove deletes the state directory, the logs in it, the cgroup and the instance's own working directory. It
+// needs an instance that has ended (CodeStillRunning) and may be called again after an error (CodeStateFailed).
+func (t *Task) Remove() error {
+	if !closed(t.done) {
+		return fsm.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
+	}
+	d := t.driver
+	if err := d.claim(t.ID()); err != nil {
+		return err
+	}
+	defer d.unclaim(t.ID())
+	if now, _ := d.Task(t.ID()); now != t && now != nil {
+		return fsm.Refuse(CodeStillRunning, "instance %s was started again", t.ID())
+	}
+	if err := t.remove(); err != nil {
+		return fsm.Refuse(CodeStateFailed, "remove instance %s: %v", t.ID(), err)
+	}
+	d.mu.Lock()
+	delete(d.tasks, t.ID())
+	d.mu.Unlock()
+	return nil
+}
+
+// remove takes the state directory away last, and under another name: what a crash leaves is finished by Adopt.
+func (t *Task) remove() error {
+	if c := t.launch.Cgroup.open(); c != nil {
+		if err := c.remove(); err != nil {
+			return err
+		}
+	}
+	if t.launch.OwnDir {
+		if err := removeTree(t.launch.Dir); err != nil {
+			return fmt.Errorf("remove working directory: %w", err)
+		}
+	}
+	gone := t.dir.removedName()
+	if err := os.Rename(string(t.dir), gone); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(gone)
+}

@@ -1,0 +1,221 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch learns of the end: it holds a connection to the shim, which breaks when the shim ends for whatever
+// reason. It returns when the task is finished or ctx ends.
+func (t *Task) watch(ctx context.Context) {
+	pause := 5 * time.Millisecond
+	for ctx.Err() == nil {
+		t.holdConnection(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		alive := t.shim.Alive() // before the exit is read: what a dead shim wrote is final
+		if e, ok := t.dir.readExit(t.launch.Run); ok {
+			awaitEnd(t.shim, 5*time.Second)
+			t.finish(e)
+			return
+		}
+		if !alive {
+			reapChild(t.shim)
+			t.lost(ctx)
+			return
+		}
+		// It lives but does not listen: it begins, ends, or was stopped by a signal. Look again, ever more rarely.
+		if !sleep(ctx, pause) {
+			return
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// holdConnection returns when the shim has gone, could not be reached, or ctx ends.
+func (t *Task) holdConnection(ctx context.Context) {
+	c, err := dialControl(ctx, t.dir)
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if writeFrame(c, request{Op: opWatch}) != nil {
+		return
+	}
+	var r reply
+	for readFrame(c, &r) == nil { // the one answer; after it nothing comes but the end
+	}
+}
+
+// lost ends an instance whose shim was killed: everything that it left is killed first, for as long as it takes.
+func (t *Task) lost(ctx context.Context) {
+	log := t.driver.cfg.Logger
+	log.Warn("shim lost, killing what it left", "instance", t.ID(), "shim", t.shim.PID)
+	for {
+		err := killLeftovers(ctx, t.launch, t.shim, t.Process())
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		log.Error("processes of a lost shim can't be killed", "instance", t.ID(), "error", err)
+	}
+	if c := t.launch.Cgroup.open(); c != nil {
+		if err := c.remove(); err != nil {
+			log.Warn("cgroup remains", "instance", t.ID(), "error", err)
+		}
+	}
+	t.record(Exit{Reason: ReasonShimLost, Code: -1, Message: "its shim died; what it left was killed", EndedAt: time.Now()})
+}
+
+// leftoverTimeout bounds one attempt of killLeftovers. Only a process in uninterruptible sleep takes longer.
+const leftoverTimeout = 10 * time.Second
+
+// killLeftovers kills what a dead shim left behind and returns when nothing of it is alive.
+func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
+	c := l.Cgroup.open()
+	deadline := time.Now().Add(leftoverTimeout)
+	for {
+		left, err := leftovers(l, shim, main)
+		if err == nil && len(left) == 0 && c.empty() {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d processes are left (%w)", len(left), errors.Join(err, os.ErrDeadlineExceeded))
+		}
+		if c != nil {
+			_ = c.ctrl.killAll(c) // seen by the next look
+		}
+		for _, p := range left {
+			_ = p.signal(syscall.SIGKILL)
+		}
+		if !sleep(ctx, 5*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+// leftovers finds the living processes of a run whose shim is dead: those with its token in their environment,
+// without a cgroup also those in the session or group of the shim or the program, and the descendants of all of
+// these. Without a cgroup a process that cleaned its environment, left the session and lost its parent before
+// the shim died is not found.
+func leftovers(l launch, shim, main Identity) ([]Identity, error) {
+	if boot, err := bootID(); err != nil || boot != l.Boot {
+		return nil, err
+	}
+	list, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	member := func(procStat) bool { return false }
+	if l.Cgroup.Version == 0 {
+		member = memberOf(list, shim, main)
+	}
+	mine := make(map[int]procStat)
+	for _, p := range list {
+		if p.pid == os.Getpid() || !member(p) && !hasEnv(p.pid, l.marker()) {
+			continue
+		}
+		mine[p.pid] = p
+		for _, c := range descendants(list, p.pid) {
+			mine[c.pid] = c
+		}
+	}
+	var found []Identity
+	for _, p := range mine {
+		if !p.dead() && p.pid != shim.PID {
+			found = append(found, p.identity(l.Boot))
+		}
+	}
+	return found, nil
+}
+
+// memberOf tells who is in the session or process group that one of the leaders made. The kernel gives a number
+// out again only when neither a process, nor a group, nor a session has it; so as long as no younger process
+// has the leader's number, the members are the leader's.
+func memberOf(list []procStat, leaders ...Identity) func(procStat) bool {
+	var valid []Identity
+	for _, id := range leaders {
+		reused := slices.ContainsFunc(list, func(p procStat) bool { return p.pid == id.PID && p.start != id.Start })
+		if id.PID != 0 && !reused {
+			valid = append(valid, id)
+		}
+	}
+	return func(p procStat) bool {
+		return slices.ContainsFunc(valid, func(id Identity) bool {
+			return (p.session == id.PID || p.pgrp == id.PID) && p.start >= id.Start
+		})
+	}
+}
+
+// Stop ends the instance: sig to its process group, then after grace SIGKILL to everything that is left. It
+// blocks until nothing is left and returns nil then; when ctx ends first it returns its error, and the shim goes
+// on alone. sig 0 is the Spec's; grace below 0 is the Spec's, 0 kills at once. Calling it again is fine: the
+// earlier end of the two graces counts.
+//
+// If the shim is dead or hangs, the agent does all this itself; the reason of the exit is then shim_lost.
+func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error {
+	if sig == 0 {
+		sig = t.launch.Spec.Stop.Signal
+	}
+	if grace < 0 {
+		grace = t.launch.Spec.Stop.Grace
+	}
+	req := request{Op: opStop, Signal: int(sig), GraceMS: grace.Milliseconds()}
+	for !closed(t.done) {
+		err := callShim(ctx, t.dir, req, 2*time.Second)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var silent net.Error
+		if errors.As(err, &silent) && silent.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+			t.stopWithoutShim(ctx, sig, grace)
+		}
+		// The shim needs no more help; should it hang from now on, ask again and find out.
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(grace + 5*time.Second):
+		}
+	}
+	return nil
+}
+
+// stopWithoutShim is for a shim that lives but does not answer. It ends with killing the shim, after which the
+// watch kills the rest.
+func (t *Task) stopWithoutShim(ctx context.Context, sig syscall.Signal, grace time.Duration) {
+	t.driver.cfg.Logger.Warn("shim does not answer, stopping without it", "instance", t.ID(), "shim", t.shim.PID)
+	if main := t.Process(); grace > 0 && main.Alive() {
+		_ = unix.Kill(-main.PID, sig)
+		for deadline := time.Now().Add(grace); main.Alive() && time.Now().Before(deadline); {
+			if !sleep(ctx, 20*time.Millisecond) {
+				return
+			}
+		}
+	}
+	_ = t.shim.signal(syscall.SIGKILL)
+}
+
+// sleep waits for d and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

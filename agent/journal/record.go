@@ -1,0 +1,90 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// The file is a header and records, each
+//
+//	mark (2) | length of body (4) | CRC-32C of sequence and body (4) | sequence (8) | body (CBOR)
+//
+// Sequences grow by one from record to record. A file is made under another name and renamed when its first
+// records are on disk, so one without a whole record is no work of a crash.
+const (
+	header     = "outspan journal 1\n"
+	recordMark = 0xA55E
+	recordHead = 18
+	bodyLimit  = 16 << 20
+	opLimit    = 100_000 // the decoder refuses arrays above 131,072
+)
+
+// Op is one change: a value for a key, or with Delete its removal.
+type Op struct {
+	Key    string `cbor:"1,keyasint"`
+	Value  []byte `cbor:"2,keyasint,omitempty"`
+	Delete bool   `cbor:"3,keyasint,omitempty"`
+}
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	errCut     = errors.New("record is cut off or damaged")
+)
+
+// encodeRecord makes one record of all ops: they become visible together or not at all.
+func encodeRecord(seq uint64, ops []Op) ([]byte, error) {
+	if len(ops) > opLimit {
+		return nil, fmt.Errorf("record of %d changes is above the limit of %d", len(ops), opLimit)
+	}
+	body, err := cbor.Marshal(ops)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > bodyLimit {
+		return nil, fmt.Errorf("record of %d bytes is above the limit of %d", len(body), bodyLimit)
+	}
+	b := make([]byte, recordHead, recordHead+len(body))
+	binary.BigEndian.PutUint16(b, recordMark)
+	binary.BigEndian.PutUint32(b[2:], uint32(len(body)))
+	binary.BigEndian.PutUint64(b[10:], seq)
+	b = append(b, body...)
+	binary.BigEndian.PutUint32(b[6:], crc32.Checksum(b[10:], castagnoli))
+	return b, nil
+}
+
+// parseRecord reads the record at the start of b and returns its size.
+func parseRecord(b []byte) (seq uint64, ops []Op, size int, err error) {
+	if len(b) < recordHead || binary.BigEndian.Uint16(b) != recordMark {
+		return 0, nil, 0, errCut
+	}
+	n := binary.BigEndian.Uint32(b[2:])
+	if n > bodyLimit || uint64(len(b)) < recordHead+uint64(n) {
+		return 0, nil, 0, errCut
+	}
+	size = recordHead + int(n)
+	if binary.BigEndian.Uint32(b[6:]) != crc32.Checksum(b[10:size], castagnoli) {
+		return 0, nil, 0, errCut
+	}
+	if err := cbor.Unmarshal(b[recordHead:size], &ops); err != nil {
+		return 0, nil, 0, fmt.Errorf("record with a right checksum can't be decoded: %w", err)
+	}
+	return binary.BigEndian.Uint64(b[10:]), ops, size, nil
+}
+
+// recordAfter reports whether a whole record newer than seq stands anywhere in b. Writes are synced one by one, so
+// a cut-off write has nothing after it; if something is there, the damage has another cause.
+func recordAfter(b []byte, seq uint64) bool {
+	for i := 0; i+recordHead <= len(b); i++ {
+		if binary.BigEndian.Uint16(b[i:]) != recordMark {
+			continue
+		}
+		if s, _, _, err := parseRecord(b[i:]); err == nil && s > seq {
+			return true
+		}
+	}
+	return false
+}
