@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// demoOptions are the flags of `outspan demo`.
+type demoOptions struct {
+	Keep   bool // leave the cluster running until Ctrl-C
+	Script bool // plain lines only
+	Out    io.Writer
+}
+
+// demo tells a story on a real cluster and asserts it.
+type demo struct {
+	*sandbox
+	out     io.Writer
+	prober  *prober
+	port    int // that the service is exposed on
+	results []measurement
+	began   time.Time
+}
+
+// measurement is a line of the summary.
+type measurement struct{ what, value string }
+
+// demoInstances is the count of the demo's group; all but two of them must stay ready.
+const demoInstances = 8
+
+// runDemo runs the story of the first minute: three servers, four agents and a web service as real processes on loopback. It returns an error if anything
+// that it promises did not happen, and leaves nothing behind in any case.
+func runDemo(ctx context.Context, options demoOptions) (err error) {
+	s, err := newSandbox(3, 4)
+	if err != nil {
+		return err
+	}
+	d := &demo{sandbox: s, out: options.Out, began: time.Now()}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := d.tell(ctx); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		d.showLogs()
+		return fmt.Errorf("the demo failed: %w", err)
+	}
+	d.summary()
+	if options.Keep {
+		d.say("The cluster stays until Ctrl-C. In another terminal:")
+		d.say("  export OUTSPAN_ADDR=unix://%s", s.socket(s.servers[0]))
+		d.say("  %s status", s.binary)
+		<-ctx.Done()
+	}
+	return nil
+}
+
+// tell runs the chapters in order. The prober goes on through all of them once the service is up.
+func (d *demo) tell(ctx context.Context) error {
+	if err := d.startCluster(ctx); err != nil {
+		return err
+	}
+	if err := d.runJob(ctx); err != nil {
+		return err
+	}
+	probing, stop := context.WithCancel(ctx)
+	var probes sync.WaitGroup
+	probes.Go(func() { d.prober.run(probing) })
+	defer probes.Wait()
+	defer stop()
+	for _, chapter := range []func(context.Context) error{d.drainNode, d.loseMachine, d.loseLeader, d.comeBack} {
+		if err := chapter(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+
+func (d *demo) title(text string) {
+	d.say("\n== %s  [%s]", text, time.Since(d.began).Round(100*time.Millisecond))
+}
+
+func (d *demo) measured(what, format string, args ...any) {
+	d.results = append(d.results, measurement{what, fmt.Sprintf(format, args...)})
+}
+
+// show runs a command as a person would, and prints it with its output.
+func (d *demo) show(ctx context.Context, want int, args ...string) error {
+	d.say("$ outspan %s", strings.Join(args, " "))
+	out, code, err := d.run(ctx, args...)
+	for line := range strings.Lines(out) {
+		d.say("  %s", strings.TrimRight(line, "\n"))
+	}
+	if err == nil && code != want {
+		err = fmt.Errorf("outspan %s: exit code %d, want %d", strings.Join(args, " "), code, want)
+	}
+	return err
+}
+
+func (d *demo) summary() {
+	d.say("\n== Measured")
+	for _, m := range d.results {
+		d.say("  %-58s %s", m.what, m.value)
+	}
+	d.say("  %-58s %s", "the whole demo", time.Since(d.began).Round(100*time.Millisecond))
+}
+
+// showLogs prints the end of every log, so that a failure can be understood after its files are gone.
+func (d *demo) showLogs() {
+	for _, m := range append(append([]*member{}, d.servers...), d.agents...) {
+		text, err := os.ReadFile(filepath.Join(d.dir, m.name+".log"))
+		if err != nil {
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		d.say("\n-- last lines of %s", m.name)
+		for _, line := range lines[max(0, len(lines)-15):] {
+			d.say("  %s", line)
+		}
+	}
+}
+
+// jobFile writes the job of the demo.
+func (d *demo) jobFile() (string, error) {
+	path := filepath.Join(d.dir, "web.hcl")
+	text := fmt.Sprintf(`job "web" {
+  group "http" {
+    count = %d
+    exec {
+      command = %q
+      args    = ["demo-app", "--boot", "1s"]
+    }
+    resources {
+      memory = "64MiB"
+    }
+    port "http" {}
+    service "web" {
+      port   = "http"
+      expose = %d
+    }
+    check "alive" {
+      type     = "http"
+      port     = "http"
+      path     = "/healthz"
+      interval = "200ms"
+    }
+    budget { min_ready = %d }
+    stop { grace = "5s" }
+  }
+}
+`, demoInstances, d.binary, d.port, demoInstances-2)
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// exposedPort finds a port that is free at every agent's address.
+func (d *demo) exposedPort() (int, error) {
+	for range 50 {
+		port, _, err := freePorts(d.agents[0].address)
+		if err != nil {
+			return 0, err
+		}
+		if d.freeEverywhere(port) {
+			return port, nil
+		}
+	}
+	return 0, errors.New("no port is free at every agent's address")
+}
+
+func (d *demo) freeEverywhere(port int) bool {
+	for _, m := range d.agents {
+		l, err := net.Listen("tcp", net.JoinHostPort(m.address, strconv.Itoa(port)))
+		if err != nil {
+			return false
+		}
+		l.Close() //nolint:errcheck // it only tried the port
+	}
+	return true
+}
+
+func (d *demo) service(m *member) string { return net.JoinHostPort(m.address, strconv.Itoa(d.port)) }

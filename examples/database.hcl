@@ -1,0 +1,43 @@
+# A database with one copy of its data, on one node. A drain leaves it running and names it, with its volume, as what blocks; acknowledge it with
+# outspan node ack-blockers NODE.
+job "ledger" {
+  class = "critical"
+
+  group "db" {
+    count = 1
+    role  = "local"
+
+    exec {
+      command = "/usr/lib/postgresql/15/bin/postgres"
+      args    = ["-D", "/var/lib/ledger", "-p", "${port.sql}"]
+      user    = "postgres"
+    }
+
+    resources {
+      memory = "1GiB"
+    }
+
+    port "sql" { static = 5432 }
+
+    volume "data" {
+      kind = "local"
+      path = "/var/lib/ledger"
+    }
+
+    check "accepts" {
+      type = "tcp"
+      port = "sql"
+    }
+
+    constraint {
+      attribute = "node.label.disk"
+      operator  = "="
+      value     = "ssd"
+    }
+
+    stop {
+      signal = "SIGINT" # postgres: fast shutdown
+      grace  = "1m"
+    }
+  }
+}

@@ -1,0 +1,20 @@
+# One instance on every eligible node. A drain stops it last, or leaves it alone with --ignore-system.
+job "node-exporter" {
+  class = "system"
+
+  group "exporter" {
+    role = "system"
+
+    exec {
+      command = "/usr/bin/prometheus-node-exporter"
+      args    = ["--web.listen-address", ":${port.metrics}"]
+    }
+
+    resources {
+      cpu    = 50
+      memory = "64MiB"
+    }
+
+    port "metrics" { static = 9100 }
+  }
+}
