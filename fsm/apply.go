@@ -25,7 +25,9 @@ func (s State) applyTouching(index, logTerm uint64, e Entry) (State, []Result, [
 	f.begin(index, logTerm, e)
 	results := f.applyEntry(logTerm, e)
 	for i := range results {
-		results[i].Index = index
+		if !results[i].Replay {
+			results[i].Index = index
+		}
 	}
 	f.collect()
 	touched := f.entry.touched

@@ -192,6 +192,9 @@ func decodeCommand(w *wireCommand) (Command, error) {
 	if err := wire.entry.Unmarshal(w.Body, c); err != nil {
 		return nil, explain(fmt.Sprintf("command kind %d (%s, format %d)", w.Kind, info.name, w.Format), err)
 	}
+	if raise, ok := c.(*FormatRaise); ok && raise.Format > CurrentFormat {
+		return nil, needsFormat("the cluster was raised and", raise.Format)
+	}
 	return c, nil
 }
 

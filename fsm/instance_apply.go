@@ -57,8 +57,10 @@ func (c *InstancePlace) apply(s *State) error {
 		return Refuse(CodeNotFound, "there is no node %s", c.Node)
 	case g.Removed || g.Count == 0 || c.Version > g.Version:
 		return Refuse(CodeStale, "group %s changed: count %d, version %d", c.Group, g.Count, g.Version)
-	case c.ID == "" || s.Instances.Has(c.ID):
-		return Refuse(CodeConflict, "the instance id %q is taken", c.ID)
+	case !ValidName(string(c.ID)) || !c.Cause.Valid():
+		return Refuse(CodeInvalid, "%q is no instance id, or %q no cause", c.ID, c.Cause)
+	case s.Instances.Has(c.ID):
+		return Refuse(CodeConflict, "the instance id %s is taken", c.ID)
 	}
 	if refusal := s.Eligible(node); refusal != nil {
 		return refusal
@@ -79,8 +81,13 @@ func (c *InstancePlace) apply(s *State) error {
 }
 
 func portsMatch(spec *GroupSpec, ports map[string]int) *Error {
+	seen := map[int]string{}
 	for _, p := range spec.Ports {
 		got := ports[p.Name]
+		if other, twice := seen[got]; twice {
+			return Refuse(CodeInvalid, "ports %s and %s are both %d", other, p.Name, got)
+		}
+		seen[got] = p.Name
 		if got < 1 || got > 65535 || p.Static != 0 && got != p.Static {
 			return Refuse(CodeInvalid, "port %s must be %d, got %d", p.Name, p.Static, got)
 		}
@@ -105,8 +112,8 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 		if inst.Desired == DesiredRunning && inst.ID != c.Replaces {
 			return nil, Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s", c.Slot, c.Group, inst.ID)
 		}
-		if len(spec.Volumes) > 0 && inst.holdsClaims() {
-			return nil, Refuse(CodeVolumeInUse, "the volumes of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
+		if spec.singleHolder() && inst.holdsClaims() {
+			return nil, Refuse(CodeVolumeInUse, "the volumes or the identity of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
 		}
 	}
 	if c.Replaces != "" && old == nil {
@@ -221,6 +228,11 @@ func (s *State) report(inst *Instance, status InstanceStatus) {
 	default:
 		return // pending and lost are the servers' words
 	}
+	s.accept(inst, status)
+}
+
+// accept writes what is true of an instance on its node. What has ended and was to run has failed; what has ended and was not to run is stopped.
+func (s *State) accept(inst *Instance, status InstanceStatus) {
 	if status.Observed == ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"
 	}
@@ -379,6 +391,8 @@ func (c *InstanceMark) apply(s *State) error {
 		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
 	case inst.Desired != DesiredRunning:
 		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	case c.Requested && !c.Cause.Valid():
+		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
 	}
 	s.mark(inst, c.Requested, c.Cause, c.By)
 	return nil

@@ -11,6 +11,7 @@ const (
 	maxGroups = 64
 	maxCount  = 100_000
 	minMemory = 1 << 20
+	maxAmount = 1 << 50 // of memory in bytes, of CPU, of processes: sums of them can't overflow
 )
 
 // Check returns the first thing in an expanded spec that can't be right by itself, whatever the cluster; the error names the key. Codes: invalid,
@@ -22,7 +23,7 @@ func (j *JobSpec) Check() *Error {
 	if len(j.Groups) == 0 || len(j.Groups) > maxGroups {
 		return Refuse(CodeInvalid, "job %s has %d groups; it needs 1 to %d", j.Name, len(j.Groups), maxGroups)
 	}
-	names, static, services := map[string]bool{}, map[int]string{}, map[string]bool{}
+	names, static, services, exposed := map[string]bool{}, map[int]string{}, map[string]bool{}, map[int]string{}
 	for i := range j.Groups {
 		g := &j.Groups[i]
 		if names[g.Name] {
@@ -43,7 +44,10 @@ func (j *JobSpec) Check() *Error {
 			if services[svc.Name] {
 				return Refuse(CodeInvalid, "job %s publishes the service %s twice", j.Name, svc.Name)
 			}
-			services[svc.Name] = true
+			if other, taken := exposed[svc.Expose]; svc.Expose != 0 && taken {
+				return Refuse(CodeInvalid, "job %s exposes port %d by both services %s and %s", j.Name, svc.Expose, other, svc.Name)
+			}
+			services[svc.Name], exposed[svc.Expose] = true, svc.Name
 		}
 	}
 	return nil
@@ -70,6 +74,8 @@ func (g *GroupSpec) checkBasics() *Error {
 		return Refuse(CodeInvalid, "resources.memory is %d bytes; it must be at least 1 MiB", g.Resources.MemoryBytes)
 	case g.Resources.CPU < 0 || g.Resources.Pids < 0:
 		return Refuse(CodeInvalid, "resources.cpu and pids must not be negative")
+	case g.Resources.MemoryBytes > maxAmount || g.Resources.CPU > maxAmount || g.Resources.Pids > maxAmount:
+		return Refuse(CodeInvalid, "resources: no machine has %d bytes, a CPU of %d or %d processes", g.Resources.MemoryBytes, g.Resources.CPU, g.Resources.Pids)
 	}
 	for _, name := range sortedKeys(g.Env) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00") {

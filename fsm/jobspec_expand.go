@@ -56,9 +56,6 @@ func (g GroupSpec) expand() GroupSpec {
 	}
 	g.preset()
 	orZero(&g.Update.Order, g.Eviction.Order)
-	if g.Replacement.Identity == "same" {
-		g.Exclusive = true
-	}
 	return g
 }
 
@@ -104,7 +101,8 @@ func (g *GroupSpec) preset() {
 	if g.Toleration.NotReady == nil {
 		g.Toleration.NotReady = &r.unrdy
 	}
-	if len(g.Volumes) > 0 { // one holder a volume: the old one must be gone first (X8)
+	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same"
+	if g.singleHolder() { // the old one must be gone first (X8)
 		g.Eviction.Order = OrderStopFirst
 	}
 }

@@ -42,8 +42,8 @@ func (s *State) setNode(before *Node, after Node) {
 }
 
 func (c *NodeRegister) apply(s *State) error {
-	if !ValidName(c.Name) || c.ID == "" || c.Agent.BootID == "" {
-		return Refuse(CodeInvalid, "a node needs an id, a boot id and a name of 1 to 63 letters, digits, '-', '_' or '.'; got name %q", c.Name)
+	if !ValidName(c.Name) || !ValidName(string(c.ID)) || c.Agent.BootID == "" {
+		return Refuse(CodeInvalid, "a node needs a boot id, and an id and a name of 1 to 63 letters, digits, '-', '_' or '.'; got name %q", c.Name)
 	}
 	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
 		return Refuse(CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
@@ -89,6 +89,8 @@ func (c *NodeHealth) apply(s *State) error {
 		return Refuse(CodeNotFound, "there is no node %s", c.ID)
 	case n.Version != c.Version || n.Agent.BootID != c.BootID:
 		return Refuse(CodeStale, "node %s changed since it was judged", n.Name)
+	case !slices.Contains([]Health{HealthOnline, HealthDegraded, HealthOffline}, c.Health):
+		return Refuse(CodeInvalid, "%q is no health of a node", c.Health)
 	case n.Health == c.Health:
 		return nil
 	case n.Health == HealthOffline:
@@ -150,7 +152,7 @@ func (s *State) takeInventory(id NodeID, reported []InstanceStatus) {
 	for _, inst := range gone {
 		status := inst.Status
 		status.Observed, status.Reason = ObservedFailed, "gone_from_node"
-		s.observe(inst, status)
+		s.accept(inst, status)
 	}
 	n, _ := s.Nodes.Get(id)
 	if n.Return.Recovering {

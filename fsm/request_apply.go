@@ -21,7 +21,7 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 	}
 	results := refuseAll(e.Groups, old.Refusal)
 	for i := range results {
-		results[i].Replay = true
+		results[i].Index, results[i].Replay = old.Index, true
 	}
 	return results, true
 }

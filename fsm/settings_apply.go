@@ -22,6 +22,9 @@ func (c *FormatRaise) apply(s *State) error {
 	if c.Format < s.Format {
 		return Refuse(CodeConflict, "the format is already %d", s.Format)
 	}
+	if c.Format > CurrentFormat { // DecodeEntry stops the server before it comes to this
+		return needsFormat("the cluster", c.Format)
+	}
 	s.Format = c.Format
 	return nil
 }
@@ -58,6 +61,8 @@ func (c *Settings) Check() *Error {
 		return Refuse(CodeInvalid, "rescheduler %q is unknown", c.Rescheduler).WithHint("use one of: off, careful, balanced, eager")
 	case c.Algorithm != "spread" && c.Algorithm != "binpack":
 		return Refuse(CodeInvalid, "placement_algorithm %q is unknown", c.Algorithm).WithHint("use spread or binpack")
+	case c.CPUOvercommit > 1_000_000 || c.InstanceOverhead > maxAmount:
+		return Refuse(CodeInvalid, "cpu_overcommit_percent is at most 1000000, instance_overhead_bytes %d", maxAmount)
 	case c.CPUOvercommit < 100 || c.InstanceOverhead < 0 || c.EventLimit < 1000 || c.StartTimeout < Second:
 		return Refuse(CodeInvalid, "cpu_overcommit_percent must be at least 100, instance_overhead_bytes 0, event_limit 1000, start_timeout 1s")
 	}

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -13,9 +14,9 @@ type Time int64
 // Never is later than every time; as a wake-up it means that only a change can alter the answer.
 const Never Time = 1<<63 - 1
 
-// Add returns t + d; Never stays Never.
+// Add returns t + d; Never stays Never, and what would be later is Never.
 func (t Time) Add(d Duration) Time {
-	if t == Never || d == Forever {
+	if t == Never || d == Forever || d > 0 && t > Never-Time(d) {
 		return Never
 	}
 	return t + Time(d)
@@ -44,7 +45,7 @@ func (d Duration) String() string {
 	case d == 0:
 		return "0s"
 	case d < 0:
-		return "-" + (-d).String()
+		return "-" + (-max(d, -Forever)).String()
 	}
 	var b strings.Builder
 	for _, u := range [...]struct {
@@ -90,7 +91,7 @@ func ParseDuration(text string) (Duration, error) {
 	if text == "" || total > float64(100*365*24*Hour) {
 		return 0, fmt.Errorf("%q is not a duration between 0s and 100 years", text)
 	}
-	return Duration(total), nil
+	return Duration(math.Round(total)), nil
 }
 
 func durationUnit(name string) (Duration, bool) {
