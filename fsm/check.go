@@ -1,0 +1,208 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// maxFindings ends a Check early: one broken rule tends to break many rows.
+const maxFindings = 20
+
+// Check returns every invariant that the state breaks, joined, or nil: sums equal what they sum up, indexes equal the rows, references lead somewhere,
+// closed sets hold (testing.md S1, S2, S7, S8, S9, as far as one state can show them; CheckStep does the rest). It visits every row, some twice,
+// at about 3 microseconds an instance, and only reads.
+func Check(s State) error {
+	c := &checker{s: &s, memory: map[NodeID]Usage{}, sums: map[GroupID]groupSum{}}
+	for _, part := range []func(){
+		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.groups, c.jobs, c.versions, c.deployments, c.services, c.volumes, c.drains, c.records,
+	} {
+		if part(); len(c.found) >= maxFindings {
+			break
+		}
+	}
+	return errors.Join(c.found...)
+}
+
+// checker goes over one state.
+type checker struct {
+	s      *State
+	memory map[NodeID]Usage
+	sums   map[GroupID]groupSum
+	ports  int
+	found  []error
+}
+
+type groupSum struct{ ready, running, alive int }
+
+// want notes a finding unless ok.
+func (c *checker) want(ok bool, format string, args ...any) {
+	if !ok && len(c.found) < maxFindings {
+		c.found = append(c.found, fmt.Errorf(format, args...))
+	}
+}
+
+func oneOf[T comparable](v T, set ...T) bool { return slices.Contains(set, v) }
+
+func (c *checker) scalars() {
+	s := c.s
+	c.want(s.Format >= 1 && s.Format <= CurrentFormat, "the state has format %d, this program knows 1 to %d", s.Format, CurrentFormat)
+	c.want(s.Now >= 0, "cluster time is %d", s.Now)
+	c.want(s.SettingsIndex <= s.Index, "the settings are of index %d, the state of %d", s.SettingsIndex, s.Index)
+	if refusal := s.Settings.Check(); refusal != nil {
+		c.want(false, "the settings: %s", refusal.Message)
+	}
+	c.want(len(s.Classes) > 0, "there is no class")
+	for i, class := range s.Classes {
+		c.want(class != "" && slices.Index(s.Classes, class) == i, "class %q is empty or stands twice", class)
+	}
+}
+
+// instances checks each instance alone and adds up what it takes.
+func (c *checker) instances() {
+	for id, i := range c.s.Instances.All() {
+		c.want(i.ID == id && i.Status.ID == id, "instance %s: its row names %s, its status %s", id, i.ID, i.Status.ID)
+		c.instanceStates(i)
+		node, ok := c.s.Nodes.Get(i.Node)
+		c.want(ok, "instance %s: its node %s does not exist", id, i.Node)
+		if ok && node.Health == HealthOffline && i.holdsClaims() {
+			c.want(i.Status.Observed == ObservedLost, "instance %s is %s on the offline node %s; it must be lost", id, i.Status.Observed, i.Node)
+		}
+		c.want(c.s.Groups.Has(i.Group), "instance %s: its group %s does not exist", id, i.Group)
+		_, ok = c.s.Spec(i.Group, i.Version)
+		c.want(ok, "instance %s: version %d of its spec is gone", id, i.Version)
+		c.want(i.Slot >= 0, "instance %s has the slot %d", id, i.Slot)
+		c.want(i.Marks.CreatedIndex <= i.Marks.ChangedIndex && i.Marks.ChangedIndex <= c.s.Index, "instance %s: created at index %d, changed at %d, the state is at %d",
+			id, i.Marks.CreatedIndex, i.Marks.ChangedIndex, c.s.Index)
+		c.addUp(i)
+	}
+}
+
+func (c *checker) instanceStates(i *Instance) {
+	observed := i.Status.Observed
+	c.want(oneOf(i.Desired, DesiredRunning, DesiredDraining, DesiredStopped), "instance %s: desired is %q", i.ID, i.Desired)
+	c.want(oneOf(observed, ObservedPending, ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedFailed, ObservedLost),
+		"instance %s: observed is %q", i.ID, observed)
+	c.want(observed != ObservedStopped || i.Desired == DesiredStopped, "instance %s is stopped and desired is %s: it must be failed, or its end written", i.ID, i.Desired)
+	c.want(observed != ObservedFailed || i.Status.Reason != "", "instance %s failed without a reason", i.ID)
+	c.want(i.Cause.Valid(), "instance %s: cause %q", i.ID, i.Cause)
+	c.want(i.Desired == DesiredRunning || i.Marks.StopCause.Valid(), "instance %s is %s for the cause %q", i.ID, i.Desired, i.Marks.StopCause)
+	c.want(!i.Eviction.Requested || i.Eviction.Cause.Valid(), "instance %s: its eviction has the cause %q", i.ID, i.Eviction.Cause)
+	c.want(i.Eviction.Requested || i.Eviction == Eviction{}, "instance %s: an eviction that nobody asked for: %+v", i.ID, i.Eviction)
+	c.want(i.Claims.Resources.MemoryBytes > 0 && i.Claims.Resources.CPU >= 0, "instance %s claims %+v", i.ID, i.Claims.Resources)
+	c.want((i.Marks.ReadySince != 0 || i.Marks.Created == 0 || c.s.Now == 0) || observed != ObservedReady, "instance %s is ready since never", i.ID)
+}
+
+func (c *checker) addUp(i *Instance) {
+	sum := c.sums[i.Group]
+	sum.ready += count(i.Ready())
+	sum.running += count(i.Desired == DesiredRunning)
+	sum.alive += count(i.holdsClaims())
+	c.sums[i.Group] = sum
+	if !i.holdsClaims() {
+		return
+	}
+	u := c.memory[i.Node]
+	u.CPU += i.Claims.Resources.CPU
+	u.MemoryBytes += i.Claims.Resources.MemoryBytes
+	u.Instances++
+	c.memory[i.Node] = u
+	for _, name := range sortedKeys(i.Claims.Ports) {
+		port := i.Claims.Ports[name]
+		owner, _ := c.s.PortOwner(i.Node, port)
+		c.want(owner == i.ID, "port %d of node %s: instance %s claims it, %q owns it", port, i.Node, i.ID, owner)
+		c.want(port >= 1 && port <= 65535, "instance %s claims the port %d", i.ID, port)
+		c.ports++
+	}
+}
+
+// slots holds that a slot has at most one holder and one successor, each knowing the other, and that nobody shares a volume.
+func (c *checker) slots() {
+	type place struct {
+		group GroupID
+		slot  int
+	}
+	var at place
+	var running, alive []*Instance
+	flush := func() {
+		c.slot(running, alive)
+		running, alive = nil, nil
+	}
+	for _, id := range c.s.inGroup.All() {
+		i, ok := c.s.Instances.Get(id)
+		if !ok {
+			continue // reported by indexes
+		}
+		if next := (place{i.Group, i.Slot}); next != at {
+			flush()
+			at = next
+		}
+		if i.Desired == DesiredRunning {
+			running = append(running, i)
+		}
+		if i.holdsClaims() {
+			alive = append(alive, i)
+		}
+	}
+	flush()
+}
+
+func (c *checker) slot(running, alive []*Instance) {
+	switch len(running) {
+	case 0, 1:
+	case 2:
+		a, b := running[0], running[1]
+		c.want(a.Links.Replaces == b.ID && b.Links.ReplacedBy == a.ID || b.Links.Replaces == a.ID && a.Links.ReplacedBy == b.ID,
+			"slot %d of %s: %s and %s are both desired, and neither replaces the other", a.Slot, a.Group, a.ID, b.ID)
+	default:
+		c.want(false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
+	}
+	if len(alive) > 1 {
+		for _, i := range alive {
+			spec, ok := c.s.Spec(i.Group, i.Version)
+			c.want(!ok || !spec.singleHolder(), "slot %d of %s has a single holder by its spec, and %d instances that are not confirmed stopped", i.Slot, i.Group, len(alive))
+		}
+	}
+}
+
+func (c *checker) nodes() {
+	for id, n := range c.s.Nodes.All() {
+		c.want(n.ID == id && ValidName(string(id)) && ValidName(n.Name), "node %s: its row says id %s, name %q", id, n.ID, n.Name)
+		c.want(oneOf(n.Intent, IntentActive, IntentCordoned, IntentDraining, IntentDisabled), "node %s: intent is %q", id, n.Intent)
+		c.want(oneOf(n.Health, HealthOnline, HealthDegraded, HealthOffline), "node %s: health is %q", id, n.Health)
+		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v", id, n.Placed, c.memory[id])
+		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep sees that.
+		c.want(n.Agent.Epoch > 1 || n.Placed.Instances == 0 || n.Placed.MemoryBytes <= n.Allocatable().MemoryBytes, "node %s: %d bytes are placed on %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
+		c.want(n.Agent.Epoch >= 1 && n.Version >= 1 && n.Agent.BootID != "", "node %s: epoch %d, version %d, boot id %q", id, n.Agent.Epoch, n.Version, n.Agent.BootID)
+		c.want(n.Assigned <= c.s.Index, "node %s: assigned at index %d, the state is at %d", id, n.Assigned, c.s.Index)
+		c.want(n.Health == HealthOffline || !n.Return.ConfirmedDead, "node %s is %s and confirmed dead", id, n.Health)
+	}
+}
+
+// indexes holds that each index has exactly what the rows say.
+func (c *checker) indexes() {
+	s := c.s
+	for id, n := range s.Nodes.All() {
+		owner, _ := s.nodeNames.Get(n.Name)
+		c.want(owner == id, "the name %s of node %s leads to %q", n.Name, id, owner)
+	}
+	for id, i := range s.Instances.All() {
+		c.want(s.onNode.Has(onNodeKey(i)) && s.inGroup.Has(inGroupKey(i)), "instance %s is missing in an index", id)
+	}
+	for id, r := range s.Requests.All() {
+		known, _ := s.requestLog.Get(r.Index)
+		c.want(known == id, "the log of requests has %q at index %d, not %s", known, r.Index, id)
+	}
+	for _, size := range [...]struct {
+		name      string
+		got, want int
+	}{
+		{"names of nodes", s.nodeNames.Len(), s.Nodes.Len()},
+		{"instances of nodes", s.onNode.Len(), s.Instances.Len()},
+		{"instances of groups", s.inGroup.Len(), s.Instances.Len()},
+		{"owners of ports", s.portOwners.Len(), c.ports},
+		{"log of requests", s.requestLog.Len(), s.Requests.Len()},
+	} {
+		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
+	}
+}

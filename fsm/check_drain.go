@@ -1,0 +1,66 @@
+package fsm
+
+func (c *checker) drains() {
+	for id, d := range c.s.Drains.All() {
+		c.want(d.ID == id && len(d.Nodes) > 0, "drain %s: its row says %s with %d nodes", id, d.ID, len(d.Nodes))
+		c.want(d.Index <= c.s.Index && d.EndedIndex <= c.s.Index, "drain %s: begun at index %d, ended at %d, the state is at %d", id, d.Index, d.EndedIndex, c.s.Index)
+		c.want((d.EndedIndex != 0) == (d.Phase() != PhaseDraining), "drain %s is %s and ended at index %d", id, d.Phase(), d.EndedIndex)
+		turns := 0
+		seen := map[NodeID]bool{}
+		for i := range d.Nodes {
+			p := &d.Nodes[i]
+			c.want(!seen[p.Node], "drain %s names node %s twice", id, p.Node)
+			seen[p.Node] = true
+			c.drainNode(d, p)
+			turns += count(p.Turn && p.Phase == PhaseDraining)
+		}
+		limit := d.Options.MaxParallelNodes
+		c.want(limit == 0 || turns <= limit, "drain %s works on %d nodes at once, at most %d are allowed", id, turns, limit)
+	}
+	for id, n := range c.s.Nodes.All() {
+		if d, ok := c.s.Drains.Get(n.Drain); ok {
+			_, named := d.Node(id)
+			c.want(named, "node %s belongs to drain %s, which doesn't name it", id, d.ID)
+		}
+	}
+}
+
+func (c *checker) drainNode(d *Drain, p *DrainNode) {
+	c.want(oneOf(p.Phase, PhaseDraining, PhaseDrained, PhaseFailed, PhaseCanceled), "drain %s, node %s: phase is %q", d.ID, p.Node, p.Phase)
+	c.want(p.Phase != PhaseFailed || p.LastError != "", "drain %s, node %s failed without a last error", d.ID, p.Node)
+	c.want(p.Phase != PhaseDraining || p.LastError == "", "drain %s, node %s is draining and has the last error %q", d.ID, p.Node, p.LastError)
+	c.want(p.Turn || p.Started == 0 && p.Deadline == 0, "drain %s, node %s: its turn has not come and it has a deadline", d.ID, p.Node)
+	c.want(!p.Turn || p.Started <= c.s.Now && p.Deadline == p.Started.Add(d.Options.Deadline), "drain %s, node %s: started at %d, deadline %d, which is not %s later",
+		d.ID, p.Node, p.Started, p.Deadline, d.Options.Deadline)
+	if p.Phase != PhaseDraining {
+		return
+	}
+	n, ok := c.s.Nodes.Get(p.Node)
+	if c.want(ok, "drain %s goes on for node %s, which does not exist", d.ID, p.Node); !ok {
+		return
+	}
+	c.want(n.Intent == IntentDraining && n.Drain == d.ID, "drain %s goes on for node %s, whose intent is %s and drain %q", d.ID, p.Node, n.Intent, n.Drain)
+	for i := range c.s.InstancesOn(p.Node) {
+		c.want(i.Desired != DesiredRunning || i.Status.Observed != ObservedPending, "instance %s is still to be started on the draining node %s", i.ID, p.Node)
+	}
+}
+
+// records checks what only tells of the past: events and requests.
+func (c *checker) records() {
+	s := c.s
+	c.want(s.Requests.Len() <= keptRequests, "%d requests are kept, at most %d should be", s.Requests.Len(), keptRequests)
+	for id, r := range s.Requests.All() {
+		c.want(r.ID == id && id != "", "request %q: its row says %q", id, r.ID)
+		c.want(r.Index <= s.Index && r.At <= s.Now, "request %s is of index %d and time %d, the state of %d and %d", id, r.Index, r.At, s.Index, s.Now)
+	}
+	for key, e := range s.Events.All() {
+		c.want(e.Key == key && key.Index() >= 1 && key.Index() <= s.Index, "event %s: its row says %s, the state is at %d", key, e.Key, s.Index)
+		c.want(e.Type.valid() && e.Subject != "", "event %s: type %q, subject %q", key, e.Type, e.Subject)
+		c.want(e.Cause == "" || e.Cause.Valid(), "event %s: cause %q", key, e.Cause)
+	}
+}
+
+func (t EventType) valid() bool {
+	return oneOf(t, EventNodeRegistered, EventNodeState, EventAllocated, EventDesired, EventStatus, EventEviction, EventDrainStarted, EventDrainPhase,
+		EventBudget, EventJob, EventDeployment, EventSettings, EventLeader, EventHold)
+}

@@ -1,0 +1,116 @@
+package fsm
+
+import "errors"
+
+// CheckStep returns what must never happen between a state and a later one of the same history (testing.md S8, S9, S1): indexes, epochs and
+// cluster time don't go back, nothing that ended changes, only declared edges are taken, and no node is filled beyond what it offers. A restored
+// snapshot begins a new history. It visits every row that changed and, where a table changed, compares pointers for the others.
+func CheckStep(before, after State) error {
+	c := &checker{s: &after}
+	c.clocks(&before)
+	eachChange(before.Nodes, after.Nodes, c.nodeStep)
+	eachChange(before.Instances, after.Instances, c.instanceStep)
+	eachChange(before.Drains, after.Drains, c.drainStep)
+	eachChange(before.Deployments, after.Deployments, c.deploymentStep)
+	eachChange(before.Jobs, after.Jobs, func(_ JobName, a, b *Job) {
+		c.want(b.Version >= a.Version && b.Index >= a.Index && b.Stable >= a.Stable || b.Version < a.Version && b.Index > a.Index && b.Version == 1,
+			"job %s: version %d to %d, index %d to %d, stable %d to %d", a.Name, a.Version, b.Version, a.Index, b.Index, a.Stable, b.Stable)
+	})
+	eachChange(before.Groups, after.Groups, func(_ GroupID, a, b *Group) {
+		c.want(b.Placed >= a.Placed, "group %s: %d placements became %d", a.ID, a.Placed, b.Placed)
+	})
+	eachChange(before.Services, after.Services, func(_ ServiceName, a, b *Service) {
+		c.want(b.Generation >= a.Generation, "service %s: generation %d became %d", a.Name, a.Generation, b.Generation)
+	})
+	eachChange(before.Events, after.Events, func(key EventKey, _, _ *Event) { c.want(false, "event %s was rewritten", key) })
+	eachChange(before.Requests, after.Requests, func(_ RequestID, a, b *Request) {
+		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
+	})
+	c.newRows(&before)
+	return errors.Join(c.found...)
+}
+
+// eachChange visits the rows that both tables have and that are not the very same.
+func eachChange[K ~string | ~uint64, V any](before, after Table[K, *V], visit func(key K, a, b *V)) {
+	if before.Same(after) {
+		return
+	}
+	for key, b := range after.All() {
+		if a, ok := before.Get(key); ok && a != b {
+			visit(key, a, b)
+		}
+	}
+}
+
+func (c *checker) clocks(before *State) {
+	s := c.s
+	c.want(s.Index > before.Index, "index %d became %d", before.Index, s.Index)
+	c.want(s.LogTerm >= before.LogTerm, "term %d became %d", before.LogTerm, s.LogTerm)
+	c.want(s.Now >= before.Now && s.Wall >= before.Wall, "time %d became %d, wall time %d became %d", before.Now, s.Now, before.Wall, s.Wall)
+	c.want(s.Format >= before.Format && s.Incarnation >= before.Incarnation, "format %d became %d, incarnation %d became %d", before.Format, s.Format, before.Incarnation, s.Incarnation)
+	c.want(before.Cluster.ID == "" || s.Cluster == before.Cluster, "cluster %+v became %+v", before.Cluster, s.Cluster)
+	c.want(s.SettingsIndex >= before.SettingsIndex, "the settings' index %d became %d", before.SettingsIndex, s.SettingsIndex)
+}
+
+func (c *checker) nodeStep(id NodeID, a, b *Node) {
+	c.want(b.Version >= a.Version && b.Assigned >= a.Assigned, "node %s: version %d became %d, assigned %d became %d", id, a.Version, b.Version, a.Assigned, b.Assigned)
+	c.want(b.Agent.Epoch >= a.Agent.Epoch, "node %s: epoch %d became %d", id, a.Agent.Epoch, b.Agent.Epoch)
+	registered := b.Agent.Epoch > a.Agent.Epoch
+	c.want(registered || a.Agent.BootID == b.Agent.BootID, "node %s: its boot id changed without a registration", id)
+	c.want(registered || a.Health != HealthOffline || b.Health == HealthOffline, "node %s came back from offline without a registration", id)
+	judged := a.Intent != b.Intent || a.Health != b.Health || registered
+	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
+	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
+	c.want(b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room, "node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
+}
+
+func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
+	c.want(!a.Terminal() || b.Terminal(), "instance %s had ended and is %s, %s now", id, b.Desired, b.Status.Observed)
+	rank := map[Desired]int{DesiredRunning: 0, DesiredDraining: 1, DesiredStopped: 2}
+	c.want(rank[b.Desired] >= rank[a.Desired], "instance %s: desired went back from %s to %s", id, a.Desired, b.Desired)
+	c.want(observedEdge(a.Status.Observed, b.Status.Observed), "instance %s: observed went from %s to %s", id, a.Status.Observed, b.Status.Observed)
+	c.want(b.Status.Generation >= a.Status.Generation, "instance %s: generation %d became %d", id, a.Status.Generation, b.Status.Generation)
+	c.want(a.Group == b.Group && a.Slot == b.Slot && a.Version == b.Version && a.Node == b.Node && a.Cause == b.Cause && a.Links.Replaces == b.Links.Replaces,
+		"instance %s changed what it is", id)
+	c.want(a.Claims.Resources == b.Claims.Resources, "instance %s: its claims went from %+v to %+v", id, a.Claims.Resources, b.Claims.Resources)
+	c.want(a.Marks.StopCause == "" || a.Marks.StopCause == b.Marks.StopCause && a.Marks.StopBegan == b.Marks.StopBegan, "instance %s: its stop began for %s and now for %s", id, a.Marks.StopCause, b.Marks.StopCause)
+	c.want(b.Marks.ChangedIndex > a.Marks.ChangedIndex, "instance %s changed at index %d and again at %d", id, a.Marks.ChangedIndex, b.Marks.ChangedIndex)
+	c.want(b.Links.RestartSeq >= a.Links.RestartSeq, "instance %s: restart %d became %d", id, a.Links.RestartSeq, b.Links.RestartSeq)
+}
+
+// observedEdge reports whether an instance can be seen in from and, one or more entries later, in to. Nothing is pending again, and what stopped stays so.
+func observedEdge(from, to Observed) bool {
+	return from == to || from != ObservedStopped && to != ObservedPending
+}
+
+func (c *checker) drainStep(id DrainID, a, b *Drain) {
+	c.want(a.EndedIndex == 0 || a.EndedIndex == b.EndedIndex, "drain %s ended at index %d and again at %d", id, a.EndedIndex, b.EndedIndex)
+	c.want(len(a.Nodes) == len(b.Nodes) && a.Index == b.Index, "drain %s became another one", id)
+	for i := range min(len(a.Nodes), len(b.Nodes)) {
+		p, q := a.Nodes[i], b.Nodes[i]
+		c.want(p.Node == q.Node, "drain %s: node %s became %s", id, p.Node, q.Node)
+		c.want(p.Phase == PhaseDraining || p.Phase == q.Phase && p.LastError == q.LastError, "drain %s, node %s: %s became %s", id, p.Node, p.Phase, q.Phase)
+		c.want(!p.Turn || q.Turn && p.Deadline == q.Deadline, "drain %s, node %s: its deadline went from %d to %d", id, p.Node, p.Deadline, q.Deadline)
+	}
+}
+
+func (c *checker) deploymentStep(id DeploymentID, a, b *Deployment) {
+	rank := map[DeploymentStatus]int{DeploymentQueued: 0, DeploymentRolling: 1, DeploymentSucceeded: 2, DeploymentFailed: 2, DeploymentSuperseded: 2}
+	c.want(rank[b.Status] > rank[a.Status] || b.Status == a.Status || b.Index > a.Index && b.Version == 1, "deployment %s: %s became %s", id, a.Status, b.Status)
+	c.want(!a.Promoted || b.Promoted || b.Version == 1, "deployment %s was promoted", id)
+}
+
+// newRows holds that what is new was made by the entries in between: nothing that was deleted comes back.
+func (c *checker) newRows(before *State) {
+	for id, i := range c.s.Instances.All() {
+		c.want(before.Instances.Has(id) || i.Marks.CreatedIndex > before.Index, "instance %s came back from index %d", id, i.Marks.CreatedIndex)
+	}
+	for key := range c.s.Events.All() {
+		c.want(before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
+	}
+	for id, n := range c.s.Nodes.All() {
+		if !before.Nodes.Has(id) {
+			c.want(n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0), "node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
+		}
+	}
+}
