@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+// Identity names this agent to heartbeats and gossip.
+type Identity struct {
+	Node        fsm.NodeID
+	Name        string
+	BootID      string // of the kernel
+	Incarnation string // of this process
+}
+
+// Agent is the worker of one node. Make it with New, then call Run once. Handler, Identity and SetLabels may be called
+// from any goroutine.
+type Agent struct {
+	cfg      Config
+	log      hclog.Logger
+	home     *home
+	identity Identity
+	beats    Heartbeats
+	session  *session
+	shop     *workshop
+	crew     *crew
+	forward  *forwarder
+	seen     seen // of the goroutine of keepAssigned
+
+	mu       sync.Mutex
+	problems map[string]string // what doesn't work now, by part; for the status page
+}
+
+// New opens the data directory and finds out what the node can do. It starts nothing and talks to no one. Codes:
+// invalid, agent_running (another agent uses the directory), internal (the disk refused).
+func New(cfg Config) (*Agent, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	h, err := openHome(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	boot, err := bootID()
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	if cfg.Runtime == nil {
+		if cfg.Runtime, err = newExecRuntime(cfg, h); err != nil {
+			h.close()
+			return nil, err
+		}
+	}
+	a := &Agent{
+		cfg: cfg, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels), problems: map[string]string{},
+		identity: Identity{Node: h.node, Name: cfg.Name, BootID: boot, Incarnation: ulid.Make().String()},
+	}
+	a.forward = newForwarder(h.node, cfg.Node.Address, a.setProblem, cfg.Log.Named("forward"))
+	reports := newReporter(h.node, cfg.Servers.Report, cfg.Log.Named("report"))
+	reports.stale = a.session.lost
+	a.shop = &workshop{
+		node:    a.facts,
+		runtime: cfg.Runtime, journal: &journal{dir: h.path("instances"), log: cfg.Log.Named("journal")}, reports: reports,
+		volumes: newVolumes(h.path("volumes")), lease: newLease(cfg.Runtime.BootNow), services: a.forward.exposed,
+		prepare: a.prepareNode, log: cfg.Log.Named("instance"),
+	}
+	return a, nil
+}
+
+func newExecRuntime(cfg Config, h *home) (Runtime, error) {
+	parent := cfg.Exec.CgroupParent
+	switch parent {
+	case "":
+		parent = "outspan/" + cfg.Name
+	case "none":
+		parent = ""
+	}
+	d, err := driver.New(driver.Config{
+		Dir: filepath.Join(h.dir, "driver"), CgroupParent: parent, Executable: cfg.Exec.Binary, AllowRoot: cfg.Exec.AllowRoot,
+		DefaultUser: cfg.Exec.defaultUser(), Logger: cfg.Log.Named("driver"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return execRuntime{d}, nil
+}
+
+// Identity says who this agent is; it is known before Run, which its heartbeats need.
+func (a *Agent) Identity() Identity { return a.identity }
+
+// UseHeartbeats gives the agent its heartbeats. Call it before Run. Without them the node is never online for long, and
+// groups with exclusive = true don't start here.
+func (a *Agent) UseHeartbeats(h Heartbeats) { a.beats = h }
+
+// facts is what instances may know of this node now.
+func (a *Agent) facts() nodeFacts {
+	a.session.mu.Lock()
+	defer a.session.mu.Unlock()
+	return nodeFacts{id: a.home.node, name: a.cfg.Name, address: a.cfg.Node.Address, labels: a.session.labels}
+}
+
+// SetLabels replaces the node's labels, after the configuration was read again. The servers hear of it by a new
+// registration; running instances keep what they were started with.
+func (a *Agent) SetLabels(labels map[string]string) {
+	a.session.mu.Lock()
+	same := maps.Equal(a.session.labels, labels)
+	a.session.labels = maps.Clone(labels)
+	a.session.mu.Unlock()
+	if !same {
+		a.session.renew()
+	}
+}
+
+// How long the end may take, step by step.
+const (
+	flushTimeout   = 3 * time.Second
+	forwardTimeout = time.Second
+)
+
+// Run adopts what runs here already and then does an agent's work until ctx ends. With ShutdownKeep every program goes
+// on; with ShutdownDrain the servers are asked to empty the node first. It returns when all its goroutines have, and
+// frees the data directory. Code: state_failed, internal (what was left by an earlier agent can't be read).
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.home.close()
+	defer a.cfg.Runtime.Close()
+	// Each step of the end has its own context, in reverse order of the start.
+	report, stopReport := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopReport(nil)
+	work, stopWork := context.WithCancelCause(report)
+	defer stopWork(nil)
+
+	var err error
+	if a.seen, err = a.home.lastSeen(); err != nil {
+		a.log.Warn("index of the last assignments is damaged; the next answer is taken", "error", err)
+	}
+	a.crew = newCrew(work, a.shop)
+	if err := a.crew.adopt(work); err != nil {
+		stopWork(err)
+		a.crew.wait()
+		return err
+	}
+	var reporting, working sync.WaitGroup
+	reporting.Go(func() { a.shop.reports.run(report) })
+	reporting.Go(func() { a.keepRegistered(report) })
+	working.Go(func() { a.shop.lease.run(work) })
+	working.Go(func() { a.keepAssigned(work) })
+	working.Go(func() { a.forward.run(work, a.cfg.Servers.Services) })
+
+	<-ctx.Done()
+	cause := context.Cause(ctx)
+	a.log.Info("ending", "cause", cause, "on_shutdown", a.cfg.OnShutdown)
+	if a.cfg.OnShutdown == ShutdownDrain {
+		a.drain(report)
+	}
+	stopWork(cause)
+	working.Wait()
+	a.crew.wait()
+	flush, cancel := context.WithTimeout(report, flushTimeout)
+	a.shop.reports.drain(flush)
+	cancel()
+	stopReport(cause)
+	reporting.Wait()
+	return nil
+}
+
+// drain asks for the node to be emptied and waits until it is, or the time is over.
+func (a *Agent) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.DrainTimeout)
+	defer cancel()
+	if err := a.cfg.Drain(ctx); err != nil {
+		a.log.Error("the drain was not accepted, everything goes on", "error", err)
+		return
+	}
+	for a.crew.running() > 0 {
+		if !sleep(ctx, 200*time.Millisecond, nil) {
+			a.log.Warn("the drain took too long, what still runs goes on", "instances", a.crew.running())
+			return
+		}
+	}
+	a.log.Info("drained")
+}
+
+// setProblem notes what doesn't work now; "" clears it.
+func (a *Agent) setProblem(part, problem string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if problem == "" {
+		delete(a.problems, part)
+		return
+	}
+	a.problems[part] = problem
+}
+
+// warnings is what the node's row shows: what is not enforced here, and what doesn't work at registration.
+func (a *Agent) warnings() []string {
+	list := append([]string(nil), a.cfg.Runtime.Capabilities().Notes...)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, part := range sortedKeys(a.problems) {
+		if part != "registration" && part != "assignments" {
+			list = append(list, part+": "+a.problems[part])
+		}
+	}
+	return list
+}

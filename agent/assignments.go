@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	// pollWait is how long a server may hold a long poll; pollTimeout is when the agent stops believing in it.
+	pollWait    = 45 * time.Second
+	pollTimeout = pollWait + 10*time.Second
+	// unknownPause is how long a server is given to catch up before "register again" is believed.
+	unknownPause = 500 * time.Millisecond
+)
+
+// keepAssigned asks the servers what to run, and makes it so, until ctx ends. The first answer of an epoch is followed
+// by the full inventory: what was assigned is in it then.
+func (a *Agent) keepAssigned(ctx context.Context) {
+	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
+	var opened uint64 // the epoch whose inventory was handed over
+	for ctx.Err() == nil {
+		epoch, registered := a.session.epoch()
+		if epoch == 0 {
+			sleep(ctx, maxWait, registered)
+			continue
+		}
+		index := a.seen.Index
+		if epoch != opened {
+			index = 0
+		}
+		answer, err := a.pollAssignments(ctx, epoch, index, registered)
+		switch now, _ := a.session.epoch(); {
+		case now != epoch:
+			continue // registered meanwhile: that answer was to another question
+		case err != nil:
+			if ctx.Err() == nil {
+				a.log.Warn("assignments could not be read", "error", err)
+				a.setProblem("assignments", err.Error())
+				sleep(ctx, retry.next(rand.Float64()), registered)
+			}
+			continue
+		case answer.Register:
+			a.registerAgain(ctx, epoch)
+			continue
+		case !a.accept(answer):
+			sleep(ctx, retry.next(rand.Float64()), registered)
+			continue
+		}
+		retry.reset()
+		a.setProblem("assignments", "")
+		if epoch != opened {
+			opened = epoch
+			a.shop.reports.begin(epoch)
+		}
+	}
+}
+
+// pollAssignments is one long poll; a new registration ends it.
+func (a *Agent) pollAssignments(ctx context.Context, epoch, index uint64, registered <-chan struct{}) (transport.Assignments, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	ctx, stop := until(ctx, registered)
+	defer stop()
+	return a.cfg.Servers.Assignments(ctx, transport.AssignmentsRequest{
+		Node: a.home.node, Epoch: epoch, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond),
+	})
+}
+
+// registerAgain makes sure that it was not only a server lagging behind: it asks once more before it registers.
+func (a *Agent) registerAgain(ctx context.Context, epoch uint64) {
+	if !sleep(ctx, unknownPause, nil) {
+		return
+	}
+	_, registered := a.session.epoch()
+	answer, err := a.pollAssignments(ctx, epoch, 0, registered)
+	if err != nil || !answer.Register {
+		return
+	}
+	a.log.Warn("the servers ask to register again", "epoch", epoch)
+	a.session.lost(epoch)
+	sleep(ctx, registerTimeout, registered)
+}
+
+// accept acts on an answer, unless it is older than one that was acted on before; then it returns false.
+func (a *Agent) accept(answer transport.Assignments) bool {
+	got := seen{Incarnation: answer.Incarnation, Index: answer.Index}
+	if got.before(a.seen) {
+		a.log.Debug("older assignments ignored", "index", got.Index, "seen", a.seen.Index)
+		return false
+	}
+	if a.seen.before(got) {
+		a.seen = got
+		if err := a.home.saveSeen(got); err != nil {
+			a.log.Error("index of the assignments could not be written", "error", err)
+		}
+	}
+	a.crew.converge(answer)
+	return true
+}

@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	// maxConnections bounds one service; above it new ones wait in the kernel's queue.
+	maxConnections = 4096
+	// A connection waits this long for a backend that can be reached; then it is reset.
+	connectTimeout = 3 * time.Second
+	dialTimeout    = time.Second
+	// A backend that could not be reached is asked last for this long, doubling up to the most.
+	downFor     = time.Second
+	downForMost = 10 * time.Second
+)
+
+// served is one exposed service: its backends and who they are busy with. Safe for many goroutines.
+type served struct {
+	forward *forwarder
+	name    fsm.ServiceName
+	port    int
+	close   func()        // ends the listener
+	slots   chan struct{} // one for each connection
+
+	mu         sync.Mutex
+	generation uint64
+	backends   []*backend
+	changed    chan struct{} // closed and replaced when the set moved
+	accepted   uint64
+	refused    uint64
+}
+
+// backend is one instance that serves. One that left the set is kept by its connections only.
+type backend struct {
+	fsm.Backend
+	local     bool
+	active    int // connections
+	fails     int // in a row
+	downUntil time.Time
+}
+
+func newServed(f *forwarder, s transport.ServiceBackends) *served {
+	return &served{
+		forward: f, name: s.Name, port: s.Expose, slots: make(chan struct{}, maxConnections), changed: make(chan struct{}),
+	}
+}
+
+func (s *served) part() string { return "service " + string(s.name) }
+
+// set replaces the backends. One that stays keeps its connections and its marks.
+func (s *served) set(w transport.ServiceBackends) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := make(map[fsm.Backend]*backend, len(s.backends))
+	for _, b := range s.backends {
+		old[b.Backend] = b
+	}
+	s.generation, s.backends = w.Generation, nil
+	for _, b := range w.Backends {
+		present, known := old[b]
+		if !known {
+			present = &backend{Backend: b, local: b.Node == s.forward.node}
+		}
+		s.backends = append(s.backends, present)
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// pick chooses the backend for one connection and counts it in: one that is not marked down before one that is, local
+// before remote, then the one with the fewest connections; among equals chance. nil: all were tried.
+func (s *served) pick(tried map[*backend]bool) *backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var best *backend
+	equals := 0
+	for _, b := range s.backends {
+		if tried[b] {
+			continue
+		}
+		switch order := b.compare(best, now); {
+		case order < 0:
+			best, equals = b, 1
+		case order == 0:
+			if equals++; rand.IntN(equals) == 0 {
+				best = b
+			}
+		}
+	}
+	if best != nil {
+		best.active++
+	}
+	return best
+}
+
+// compare is negative when b is the better choice.
+func (b *backend) compare(c *backend, now time.Time) int {
+	switch {
+	case c == nil:
+		return -1
+	case b.down(now) != c.down(now):
+		return order(!b.down(now))
+	case b.local != c.local:
+		return order(b.local)
+	}
+	return b.active - c.active
+}
+
+func order(first bool) int {
+	if first {
+		return -1
+	}
+	return 1
+}
+
+func (b *backend) down(now time.Time) bool { return now.Before(b.downUntil) }
+
+// done counts a connection out.
+func (s *served) done(b *backend) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.active--
+}
+
+// failed marks a backend that could not be reached and counts the connection out.
+func (s *served) failed(b *backend) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.active--
+	b.fails++
+	b.downUntil = time.Now().Add(min(downFor<<min(b.fails-1, 8), downForMost))
+}
+
+func (s *served) reached(b *backend) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.fails, b.downUntil = 0, time.Time{}
+}
+
+// connect calls backends until one answers. When all were tried it waits for the set to move, or for a moment, and
+// begins again, until connectTimeout is over.
+func connect[C any](ctx context.Context, s *served, dial func(context.Context, string) (C, error)) (conn C, b *backend, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	for {
+		tried := map[*backend]bool{}
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		for b := s.pick(tried); b != nil; b = s.pick(tried) {
+			call, done := context.WithTimeout(ctx, dialTimeout)
+			conn, err := dial(call, b.Address)
+			done()
+			if err == nil {
+				s.reached(b)
+				return conn, b, true
+			}
+			if ctx.Err() != nil {
+				s.done(b)
+				return conn, nil, false
+			}
+			tried[b] = true
+			s.failed(b)
+			s.forward.log.Debug("backend could not be reached", "service", s.name, "instance", b.Instance, "error", err)
+		}
+		sleep(ctx, 100*time.Millisecond, changed)
+		if ctx.Err() != nil {
+			return conn, nil, false
+		}
+	}
+}
+
+func (s *served) count(accepted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if accepted {
+		s.accepted++
+	} else {
+		s.refused++
+	}
+}
+
+func (s *served) status() servedStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := servedStatus{
+		Name: s.name, Address: hostPort(s.forward.address, s.port), Generation: s.generation, Backends: len(s.backends),
+		Connections: len(s.slots), Accepted: s.accepted, Refused: s.refused,
+	}
+	now := time.Now()
+	for _, b := range s.backends {
+		if b.down(now) {
+			st.Down++
+		}
+	}
+	return st
+}

@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// settleTime is how long a program without checks must have run to count as ready: one that dies at once never does.
+const settleTime = 300 * time.Millisecond
+
+// firstProbe is the pause after the first failed probe of a program that has not passed yet. It doubles up to the
+// check's interval, so that readiness is seen soon after it is there, whatever the interval is.
+const firstProbe = 50 * time.Millisecond
+
+// prober asks one check once. It returns nil if it passes, and always soon after ctx ends.
+type prober func(ctx context.Context, c fsm.CheckSpec) error
+
+// verdict is what the checks of an instance say together.
+type verdict struct {
+	ready  bool
+	reason string // why not: the first failing check and what it said; "" while nothing is known to be wrong
+}
+
+// readiness runs the checks of one program and tells each change of their verdict. Changes that nobody took yet are
+// replaced by newer ones.
+type readiness struct {
+	out    chan verdict // capacity 1
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	passed []bool
+	failed []string // by check: what it said when it failed too often
+	last   verdict
+}
+
+// watchReadiness starts the checks. assumed says that the program was ready when it was last looked at, by an earlier
+// agent: it stays so until a check fails as often as it may. stop must be called.
+func watchReadiness(ctx context.Context, checks []fsm.CheckSpec, probe prober, assumed bool) *readiness {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &readiness{out: make(chan verdict, 1), cancel: cancel, passed: make([]bool, len(checks)), failed: make([]string, len(checks))}
+	w.last = verdict{ready: assumed}
+	for i := range w.passed {
+		w.passed[i] = assumed
+	}
+	if len(checks) == 0 {
+		w.wg.Add(1)
+		go func() {
+			defer w.wg.Done()
+			if sleep(ctx, settleTime, nil) {
+				w.judge()
+			}
+		}()
+	}
+	for i, c := range checks {
+		w.wg.Add(1)
+		go func() {
+			defer w.wg.Done()
+			w.watch(ctx, i, c, probe)
+		}()
+	}
+	return w
+}
+
+// watchNothing is for a program that nothing is known of, or that is about to end.
+func watchNothing() *readiness { return &readiness{out: make(chan verdict), cancel: func() {}} }
+
+// stop ends the checks and waits for them. It may be called again.
+func (w *readiness) stop() {
+	w.cancel()
+	w.wg.Wait()
+}
+
+// watch is one check.
+func (w *readiness) watch(ctx context.Context, i int, c fsm.CheckSpec, probe prober) {
+	began := time.Now()
+	interval := max(asDuration(c.Interval), 10*time.Millisecond)
+	passes, fails := 0, 0
+	eager := min(firstProbe, interval)
+	for ctx.Err() == nil {
+		err := ask(ctx, c, probe)
+		if ctx.Err() != nil {
+			return
+		}
+		before := w.isPassing(i)
+		if err == nil {
+			passes, fails = passes+1, 0
+			if passes >= max(c.Successes, 1) {
+				w.set(i, true, "")
+			}
+		} else {
+			passes = 0
+			if before || time.Since(began) >= asDuration(c.Grace) {
+				fails++
+			}
+			if fails >= max(c.Failures, 1) {
+				w.set(i, false, c.Name+": "+err.Error())
+			}
+		}
+		pause := interval
+		if fails == 0 && !w.isPassing(i) {
+			pause, eager = eager, min(2*eager, interval)
+		}
+		sleep(ctx, pause, nil)
+	}
+}
+
+// ask probes once, bounded by the check's timeout.
+func ask(ctx context.Context, c fsm.CheckSpec, probe prober) error {
+	ctx, cancel := context.WithTimeout(ctx, max(asDuration(c.Timeout), 10*time.Millisecond))
+	defer cancel()
+	return probe(ctx, c)
+}
+
+func (w *readiness) isPassing(i int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.passed[i]
+}
+
+func (w *readiness) set(i int, passed bool, reason string) {
+	w.mu.Lock()
+	same := w.passed[i] == passed && (w.failed[i] == "") == (reason == "")
+	if !same {
+		w.passed[i], w.failed[i] = passed, reason
+	}
+	w.mu.Unlock()
+	if !same {
+		w.judge()
+	}
+}
+
+// judge tells the verdict if it moved.
+func (w *readiness) judge() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := verdict{ready: true}
+	for i, passed := range w.passed {
+		v.ready = v.ready && passed
+		if v.reason == "" {
+			v.reason = w.failed[i]
+		}
+	}
+	if v == w.last {
+		return
+	}
+	w.last = v
+	select { // replace what nobody took
+	case <-w.out:
+	default:
+	}
+	w.out <- v
+}

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Shutdown says what happens to the work when the agent is told to end.
+type Shutdown string
+
+// The ways to end. ShutdownKeep leaves everything running, to be adopted at the next start; ShutdownDrain asks the
+// servers to drain the node first.
+const (
+	ShutdownKeep  Shutdown = "keep"
+	ShutdownDrain Shutdown = "drain"
+)
+
+// Valid reports whether s is one of the ways above.
+func (s Shutdown) Valid() bool { return s == ShutdownKeep || s == ShutdownDrain }
+
+// String returns the word as it stands in the configuration.
+func (s Shutdown) String() string { return string(s) }
+
+// Config is what New needs. Name, DataDir, Servers and Node.Address are required; of the rest zero means the default.
+type Config struct {
+	// Name is the node's name, unique in the cluster and the one in the agent's certificate.
+	Name string
+	// DataDir keeps the node's identity, the journal of instances, logs and local volumes. It is made 0700. Moving it
+	// makes this a new node, which knows nothing of what runs here. Absolute.
+	DataDir string
+	// Node is what the node offers.
+	Node NodeConfig
+	// Exec is how programs are run; unused when Runtime is given.
+	Exec ExecConfig
+	// OnShutdown: default ShutdownKeep.
+	OnShutdown Shutdown
+	// DrainTimeout bounds the wait of ShutdownDrain; default 5 min. What still runs then stays running.
+	DrainTimeout time.Duration
+	// Version is the program's version, shown in the node's row.
+	Version string
+
+	// Servers reaches the control plane.
+	Servers Servers
+	// Runtime runs the processes; nil = the exec driver in DataDir, made by New with Exec.
+	Runtime Runtime
+	// Drain asks the servers to drain this node, for ShutdownDrain. It returns when they have accepted.
+	Drain func(context.Context) error
+	// Log: default a logger that discards.
+	Log hclog.Logger
+}
+
+// NodeConfig is what a node offers to the cluster.
+type NodeConfig struct {
+	// Address is the IP address on which instances and exposed services are reached. Several agents on one machine
+	// need one each. Required.
+	Address string
+	// APIAddress is host:port of the agent's own API, through which servers read logs; "" = none.
+	APIAddress string
+	// Labels are for constraints, spread and ${node.label.X}. Nil keeps those that the servers know.
+	Labels map[string]string
+	// Capacity overrides what is detected, field by field: CPU in shares (1000 for each core), memory in bytes.
+	Capacity fsm.Resources
+	// Reserve is kept for the machine itself and never placed on.
+	Reserve fsm.Resources
+	// PortMin and PortMax bound the dynamic ports; default 20000 to 31999, below the kernel's own ephemeral range.
+	// Agents that share an address need ranges that don't overlap.
+	PortMin, PortMax int
+}
+
+// ExecConfig is how the exec driver runs programs.
+type ExecConfig struct {
+	// AllowRoot lets instances run as uid 0; default refused.
+	AllowRoot bool
+	// DefaultUser runs what names no user, when the agent is root; default nobody.
+	DefaultUser string
+	// CgroupParent is where cgroups of instances go; default outspan. "none" turns cgroups off.
+	CgroupParent string
+	// Binary is the program that has the shim subcommands; default the running one.
+	Binary string
+}
+
+const (
+	defaultPortMin = 20000
+	defaultPortMax = 31999
+)
+
+func (c Config) withDefaults() Config {
+	if c.OnShutdown == "" {
+		c.OnShutdown = ShutdownKeep
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = 5 * time.Minute
+	}
+	if c.Node.PortMin == 0 && c.Node.PortMax == 0 {
+		c.Node.PortMin, c.Node.PortMax = defaultPortMin, defaultPortMax
+	}
+	if c.Log == nil {
+		c.Log = hclog.NewNullLogger()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	bad := func(format string, args ...any) error { return fsm.Refuse(fsm.CodeInvalid, format, args...) }
+	if !fsm.ValidName(c.Name) {
+		return bad("node name %q is not 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
+	}
+	if !filepath.IsAbs(c.DataDir) {
+		return bad("data_dir %q of the agent is not an absolute path", c.DataDir)
+	}
+	if addr, err := netip.ParseAddr(c.Node.Address); err != nil || addr.IsUnspecified() {
+		return bad("advertised address %q of node %s is not one IP address that others can reach", c.Node.Address, c.Name)
+	}
+	if p := c.Node; p.PortMin < 1 || p.PortMax > 65535 || p.PortMin > p.PortMax {
+		return bad("port range %d-%d of node %s is not within 1-65535", p.PortMin, p.PortMax, c.Name)
+	}
+	if !c.OnShutdown.Valid() {
+		return bad("on_shutdown = %q is neither \"keep\" nor \"drain\"", c.OnShutdown)
+	}
+	if c.OnShutdown == ShutdownDrain && c.Drain == nil {
+		return bad("on_shutdown = \"drain\" needs a way to ask for the drain")
+	}
+	if c.Servers == nil {
+		return bad("agent %s has no servers to talk to", c.Name)
+	}
+	for name := range c.Node.Labels {
+		if !fsm.ValidName(name) {
+			return bad("%q is no label name: use 1 to 63 letters, digits, '-', '_' or '.'", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// What is kept of instances that the cluster has forgotten, for their logs.
+const (
+	keepEnded    = 32
+	keepEndedFor = 24 * time.Hour
+)
+
+// crew is every instance of the node, and the goroutine of each. Safe for many goroutines; converge and adopt are
+// called by one.
+type crew struct {
+	shop *workshop
+	ctx  context.Context // of the goroutines; ends when the agent does
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	members map[fsm.InstanceID]*member
+	ended   []Task // of forgotten instances, the newest last
+}
+
+type member struct {
+	*instance
+	stop func() // ends its goroutine and waits for it; the program goes on
+}
+
+func newCrew(ctx context.Context, shop *workshop) *crew {
+	return &crew{shop: shop, ctx: ctx, members: map[fsm.InstanceID]*member{}}
+}
+
+// adopt takes over what an earlier agent left: what the journal tells of and what the runtime finds. What ran before
+// goes on as it was, whether a server can be reached or not.
+func (c *crew) adopt(ctx context.Context) error {
+	entries, err := c.shop.journal.load()
+	if err != nil {
+		return err
+	}
+	tasks, err := c.shop.runtime.Adopt(ctx)
+	if err != nil {
+		return err
+	}
+	found, forgotten := c.sort(tasks, entries)
+	// All are made before the first one begins, so that everything that is in use is claimed.
+	var list []*instance
+	for _, id := range sortedKeys(entries) {
+		list = append(list, newInstance(c.shop, entries[id], found[id]))
+	}
+	for _, i := range list {
+		c.begin(i)
+	}
+	c.mu.Lock()
+	c.ended = forgotten
+	c.mu.Unlock()
+	c.expire()
+	if len(list) > 0 {
+		c.shop.log.Info("adopted", "instances", len(list))
+	}
+	return nil
+}
+
+// sort tells the tasks of instances, to which it adds entries for those that the journal lost, from what is left of
+// forgotten ones, the newest last.
+func (c *crew) sort(tasks []Task, entries map[fsm.InstanceID]entry) (found map[fsm.InstanceID]Task, forgotten []Task) {
+	found = make(map[fsm.InstanceID]Task, len(tasks))
+	for _, t := range tasks {
+		id := fsm.InstanceID(t.ID())
+		_, known := entries[id]
+		if !known && ended(t) {
+			forgotten = append(forgotten, t)
+			continue
+		}
+		found[id] = t
+		if !known {
+			c.shop.log.Warn("a program runs that the journal does not tell of; the servers will", "instance", id)
+			entries[id] = strayEntry(id)
+		}
+	}
+	slices.SortFunc(forgotten, func(a, b Task) int { return endedAt(a).Compare(endedAt(b)) })
+	return found, forgotten
+}
+
+// strayEntry stands for a journal entry that was lost. Its generations begin where no lost one can have been.
+func strayEntry(id fsm.InstanceID) entry {
+	return entry{
+		Assignment: transport.Assignment{ID: id, Desired: fsm.DesiredRunning}, Live: true,
+		Status: fsm.InstanceStatus{ID: id, Observed: fsm.ObservedPending, Generation: uint64(time.Now().UnixMilli())},
+	}
+}
+
+func (c *crew) begin(i *instance) {
+	ctx, cancel := context.WithCancel(c.ctx)
+	done := make(chan struct{})
+	c.mu.Lock()
+	c.members[i.id] = &member{instance: i, stop: func() { cancel(); <-done }}
+	c.mu.Unlock()
+	c.wg.Go(func() {
+		defer close(done)
+		defer cancel()
+		i.run(ctx)
+	})
+}
+
+// converge makes the node run what a server assigned. What is absent must not run, unless the servers themselves are
+// not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do.
+func (c *crew) converge(a transport.Assignments) {
+	assigned := make(map[fsm.InstanceID]bool, len(a.Instances))
+	var fresh []*instance
+	for _, as := range a.Instances {
+		assigned[as.ID] = true
+		if m := c.member(as.ID); m != nil {
+			m.set(as)
+			continue
+		}
+		if err := checkAssignment(as); err != nil {
+			c.shop.log.Error("assignment can't be carried out", "instance", as.ID, "error", err)
+			continue
+		}
+		e := entry{Assignment: as, RestartSeq: as.RestartSeq, Status: fsm.InstanceStatus{ID: as.ID, Observed: fsm.ObservedPending}}
+		fresh = append(fresh, newInstance(c.shop, e, nil))
+	}
+	if !a.Unconfirmed {
+		for _, m := range c.list() {
+			if !assigned[m.id] {
+				c.dismiss(m)
+			}
+		}
+	}
+	for _, i := range fresh { // last: stops have the word first
+		c.begin(i)
+	}
+}
+
+// checkAssignment refuses names that could lead out of the data directory.
+func checkAssignment(a transport.Assignment) error {
+	job, group := a.Group.Split()
+	if !driver.ID(a.ID).Valid() || job != a.Job || !fsm.ValidName(string(job)) || !fsm.ValidName(group) || a.Slot < 0 {
+		return fsm.Refuse(fsm.CodeInvalid, "instance %q of group %q, job %q, slot %d can't be run", a.ID, a.Group, a.Job, a.Slot)
+	}
+	if a.Spec == nil && a.Desired == fsm.DesiredRunning {
+		return fsm.Refuse(fsm.CodeInvalid, "instance %s came without its spec", a.ID)
+	}
+	return nil
+}
+
+// dismiss ends an instance that the servers don't have: it is stopped, and forgotten once they know that.
+func (c *crew) dismiss(m *member) {
+	want := m.wanted()
+	if want.Desired != fsm.DesiredStopped {
+		m.log.Info("not assigned to this node any more")
+		want.Desired = fsm.DesiredStopped
+		m.set(want)
+	}
+	status, known := c.shop.reports.status(m.id)
+	if !known || status.Observed != fsm.ObservedStopped || !c.shop.reports.delivered(m.id, status.Generation) {
+		return
+	}
+	m.stop()
+	c.shop.journal.remove(m.id)
+	c.shop.reports.forget(m.id)
+	c.mu.Lock()
+	delete(c.members, m.id)
+	if t := m.current(); t != nil {
+		c.ended = append(c.ended, t)
+	}
+	c.mu.Unlock()
+	c.expire()
+}
+
+// expire removes what is left of forgotten instances when it is old, or too much.
+func (c *crew) expire() {
+	c.mu.Lock()
+	var old []Task
+	for len(c.ended) > 0 && (len(c.ended) > keepEnded || time.Since(endedAt(c.ended[0])) > keepEndedFor) {
+		old, c.ended = append(old, c.ended[0]), c.ended[1:]
+	}
+	c.mu.Unlock()
+	for _, t := range old {
+		if err := t.Remove(); err != nil {
+			c.shop.log.Warn("ended instance could not be removed", "instance", t.ID(), "error", err)
+		}
+	}
+}
+
+func endedAt(t Task) time.Time {
+	exit, _ := t.Exit()
+	return exit.EndedAt
+}
+
+func (c *crew) member(id fsm.InstanceID) *member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.members[id]
+}
+
+// list returns all instances in order of id.
+func (c *crew) list() []*member {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]*member, 0, len(c.members))
+	for _, m := range c.members {
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b *member) int { return cmp.Compare(a.id, b.id) })
+	return list
+}
+
+// task finds the newest run of an instance, forgotten ones included.
+func (c *crew) task(id fsm.InstanceID) (Task, bool) {
+	if m := c.member(id); m != nil {
+		t := m.current()
+		return t, t != nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range slices.Backward(c.ended) {
+		if t.ID() == driver.ID(id) {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// running counts instances of which something may run.
+func (c *crew) running() int {
+	n := 0
+	for _, m := range c.list() {
+		if t := m.current(); t != nil && !ended(t) {
+			n++
+		}
+	}
+	return n
+}
+
+// wait blocks until every goroutine has ended, which they do with the context of newCrew.
+func (c *crew) wait() { c.wg.Wait() }

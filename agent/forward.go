@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// forwarder holds the services' current backends and, for each exposed service, listens on its port at the agent's own
+// address and forwards connections to a ready backend. Safe for many goroutines.
+type forwarder struct {
+	node    fsm.NodeID
+	address string
+	problem func(part, problem string)
+	log     hclog.Logger
+	wg      sync.WaitGroup
+
+	mu       sync.Mutex
+	index    uint64
+	services map[fsm.ServiceName]*served
+}
+
+func newForwarder(node fsm.NodeID, address string, problem func(part, problem string), log hclog.Logger) *forwarder {
+	return &forwarder{node: node, address: address, problem: problem, log: log, services: map[fsm.ServiceName]*served{}}
+}
+
+// exposed returns the exposed services and their ports.
+func (f *forwarder) exposed() map[fsm.ServiceName]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ports := make(map[fsm.ServiceName]int, len(f.services))
+	for name, s := range f.services {
+		ports[name] = s.port
+	}
+	return ports
+}
+
+// run follows the services until ctx ends. Connections in flight get forwardTimeout then.
+func (f *forwarder) run(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
+	conns, hangUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer hangUp()
+	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
+	older := 0
+	for ctx.Err() == nil {
+		index := f.index
+		if older > 0 {
+			index = 0
+		}
+		answer, err := f.ask(ctx, poll, index)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			f.log.Warn("services could not be read", "error", err)
+			sleep(ctx, retry.next(rand.Float64()), nil)
+		case answer.Index < f.index && older < 3:
+			// A server that lags; or, if it goes on, a cluster that was restored from a snapshot.
+			older++
+			sleep(ctx, time.Second, nil)
+		default:
+			older = 0
+			retry.reset()
+			f.update(ctx, conns, answer)
+		}
+	}
+	f.stop(hangUp)
+}
+
+func (f *forwarder) ask(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error), index uint64) (transport.Services, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	return poll(ctx, transport.ServicesRequest{Node: f.node, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond)})
+}
+
+// update makes listeners and backends those of the answer. conns is the context of forwarded connections, which a
+// service's end does not cut.
+func (f *forwarder) update(ctx, conns context.Context, answer transport.Services) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.index = answer.Index
+	wanted := make(map[fsm.ServiceName]transport.ServiceBackends, len(answer.Services))
+	for _, s := range answer.Services {
+		if s.Expose > 0 {
+			wanted[s.Name] = s
+		}
+	}
+	for name, s := range f.services {
+		if w, ok := wanted[name]; !ok || w.Expose != s.port {
+			s.close()
+			delete(f.services, name)
+			f.problem(s.part(), "")
+		}
+	}
+	for _, name := range sortedKeys(wanted) {
+		w := wanted[name]
+		s, known := f.services[name]
+		if !known {
+			s = newServed(f, w)
+			f.services[name] = s
+			listening, stop := context.WithCancel(ctx)
+			s.close = stop
+			f.wg.Go(func() { s.listen(listening, conns) })
+		}
+		s.set(w)
+	}
+}
+
+// stop ends every listener, gives connections a moment to finish, and cuts the rest.
+func (f *forwarder) stop(hangUp func()) {
+	f.mu.Lock()
+	for _, s := range f.services {
+		s.close()
+	}
+	f.mu.Unlock()
+	t := time.AfterFunc(forwardTimeout, hangUp)
+	defer t.Stop()
+	f.wg.Wait()
+}
+
+// servedStatus is one exposed service, for the status page and metrics.
+type servedStatus struct {
+	Name        fsm.ServiceName `json:"name"`
+	Address     string          `json:"address"`
+	Generation  uint64          `json:"generation"`
+	Backends    int             `json:"backends"`
+	Down        int             `json:"backends_down"`
+	Connections int             `json:"connections"`
+	Accepted    uint64          `json:"accepted_total"`
+	Refused     uint64          `json:"refused_total"` // no backend could be reached
+}
+
+func (f *forwarder) status() []servedStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]servedStatus, 0, len(f.services))
+	for _, name := range sortedKeys(f.services) {
+		list = append(list, f.services[name].status())
+	}
+	return list
+}

@@ -1,0 +1,298 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// workshop is what all instances of a node share.
+type workshop struct {
+	node     func() nodeFacts
+	runtime  Runtime
+	journal  *journal
+	reports  *reporter
+	volumes  *volumes
+	lease    *lease
+	services func() map[fsm.ServiceName]int // exposed services and their ports
+	prepare  func(transport.Assignment) error
+	log      hclog.Logger
+}
+
+// instance supervises one assignment for as long as the node has it. One goroutine runs it; set, current and finished
+// may be called from others.
+//
+// What it reports moves along the edges of the model: booting -> ready <-> unready -> draining -> stopped, and any ->
+// failed. A program that ended and waits to be restarted keeps booting, or unready once it was ready, with the reason
+// of its end.
+type instance struct {
+	id   fsm.InstanceID
+	shop *workshop
+	log  hclog.Logger
+	// changed has a token when want moved. Capacity 1.
+	changed chan struct{}
+
+	mu   sync.Mutex
+	want transport.Assignment
+	task Task // the latest, running or ended; nil before the first start
+
+	// Of the goroutine only.
+	entry   entry
+	retryAt time.Time
+}
+
+// newInstance makes the supervisor of an instance that e tells of. task is what the runtime knows of it, or nil.
+func newInstance(shop *workshop, e entry, task Task) *instance {
+	i := &instance{
+		id: e.Status.ID, shop: shop, entry: e, want: e.Assignment, task: task,
+		log: shop.log.With("instance", e.Status.ID, "group", e.Assignment.Group), changed: make(chan struct{}, 1),
+	}
+	shop.reports.set(e.Status)
+	if task != nil && !ended(task) { // before any other instance is started
+		i.entry.Live = true
+		shop.volumes.claim(e.Assignment)
+	}
+	return i
+}
+
+// set replaces what the servers want. It does not block.
+func (i *instance) set(a transport.Assignment) {
+	i.mu.Lock()
+	i.want = a
+	i.mu.Unlock()
+	select {
+	case i.changed <- struct{}{}:
+	default:
+	}
+}
+
+// wanted is the newest assignment.
+func (i *instance) wanted() transport.Assignment {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.want
+}
+
+// current is the latest task, or nil.
+func (i *instance) current() Task {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.task
+}
+
+// run supervises until ctx ends. What runs then goes on.
+func (i *instance) run(ctx context.Context) {
+	i.recover()
+	for ctx.Err() == nil {
+		want := i.wanted()
+		switch {
+		case i.entry.Live:
+			i.oversee(ctx)
+		case want.Desired != fsm.DesiredRunning:
+			i.shop.volumes.release(i.id)
+			i.observe(fsm.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
+			i.wait(ctx, maxWait)
+		case i.entry.Status.Observed == fsm.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
+			i.wait(ctx, maxWait)
+		default:
+			i.start(ctx)
+		}
+	}
+}
+
+// recover accounts for a program of which neither a process nor an exit status is left.
+func (i *instance) recover() {
+	if i.entry.Live && i.task == nil {
+		i.setLive(false)
+		i.failed(failure{code: driver.ReasonShimLost.String()})
+	}
+}
+
+// wait blocks until the assignment moves, ctx ends, or d is over; it reports whether d is.
+func (i *instance) wait(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, i.changed) }
+
+// start does what it takes to run the program once, or notes why it could not. It returns early, having done nothing,
+// when the assignment moves.
+func (i *instance) start(ctx context.Context) {
+	want := i.wanted()
+	if want.Spec == nil {
+		i.wait(ctx, maxWait) // a journal that was lost: the servers will say what it is
+		return
+	}
+	if want.RestartSeq > i.entry.RestartSeq { // a person asked: old failures don't count
+		i.entry.RestartSeq, i.entry.Failures, i.retryAt = want.RestartSeq, nil, time.Time{}
+	}
+	if pause := time.Until(i.retryAt); pause > 0 && !i.wait(ctx, pause) {
+		return
+	}
+	if !i.holdVolumes(ctx, want) || !i.holdLease(ctx, want) {
+		return
+	}
+	spec, err := i.shop.launch(want)
+	if err == nil {
+		err = i.shop.prepare(want)
+	}
+	if err != nil {
+		i.failed(failure{code: startFailed, detail: message(err), final: hopeless(err)})
+		return
+	}
+	i.entry.Live = true // in the journal before there is a process
+	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
+	task, err := i.shop.runtime.Start(ctx, spec)
+	if err != nil {
+		i.setLive(false)
+		if ctx.Err() == nil {
+			i.failed(failure{code: startFailed, detail: message(err), final: hopeless(err)})
+		}
+		return
+	}
+	i.mu.Lock()
+	i.task = task
+	i.mu.Unlock()
+	i.log.Info("program started", "restarts", i.entry.Status.Restarts)
+}
+
+// holdVolumes waits until no other instance uses the volumes.
+func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) bool {
+	holder, freed := i.shop.volumes.claim(want)
+	if holder == "" {
+		return true
+	}
+	i.log.Info("waiting for a volume", "holder", holder)
+	select {
+	case <-freed:
+	case <-i.changed:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// holdLease waits until a fenced instance may run.
+func (i *instance) holdLease(ctx context.Context, want transport.Assignment) bool {
+	if !want.Spec.Exclusive || i.shop.lease.until() != 0 {
+		return true
+	}
+	i.log.Info("waiting for a lease: too few servers answer heartbeats")
+	i.wait(ctx, leaseCheck)
+	return false
+}
+
+// oversee follows a running program until it ended, was stopped, or ctx ends.
+func (i *instance) oversee(ctx context.Context) {
+	task := i.current()
+	watch := i.watch(ctx, task)
+	defer watch.stop()
+	defer i.keepLease(ctx, task)()
+	for {
+		want := i.wanted()
+		switch {
+		case ended(task):
+			i.ended(task)
+			return
+		case want.Desired != fsm.DesiredRunning:
+			watch.stop()
+			i.bringDown(ctx, task, want.Desired == fsm.DesiredDraining)
+			return
+		case want.RestartSeq > i.entry.RestartSeq:
+			watch.stop()
+			i.restart(ctx, task)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-task.Done():
+		case v := <-watch.out:
+			i.judge(v)
+		case <-i.changed:
+			if want.Spec == nil { // now there is something to check
+				return
+			}
+		}
+	}
+}
+
+// keepLease renews the lease of a fenced program until the returned function is called.
+func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
+	if want := i.wanted(); want.Spec == nil || !want.Spec.Exclusive {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { i.shop.lease.hand(ctx, task, i.log) })
+	return func() { cancel(); wg.Wait() }
+}
+
+// watch begins the checks of the program.
+func (i *instance) watch(ctx context.Context, task Task) *readiness {
+	want := i.wanted()
+	if want.Spec == nil || want.Desired != fsm.DesiredRunning {
+		return watchNothing()
+	}
+	probe := newProber(i.shop.values(want), want, task.Exec)
+	return watchReadiness(ctx, want.Spec.Checks, probe, i.entry.Status.Observed == fsm.ObservedReady)
+}
+
+// judge turns the checks' verdict into a state.
+func (i *instance) judge(v verdict) {
+	switch {
+	case v.ready:
+		i.observe(fsm.ObservedReady, "", i.entry.Status.ExitCode)
+	case v.reason != "":
+		i.log.Warn("check failed", "reason", v.reason)
+		i.observe(i.down(), "check_failed: "+v.reason, i.entry.Status.ExitCode)
+	case i.entry.Status.Observed == fsm.ObservedReady:
+		i.observe(fsm.ObservedUnready, "check_failed", i.entry.Status.ExitCode)
+	}
+}
+
+// down is the state of an instance that is to run and isn't ready: booting until it was ready once, then unready.
+func (i *instance) down() fsm.Observed {
+	switch i.entry.Status.Observed {
+	case fsm.ObservedReady, fsm.ObservedUnready:
+		return fsm.ObservedUnready
+	}
+	return fsm.ObservedBooting
+}
+
+// observe reports a new state, if it is one. It is in the journal before anyone hears of it.
+func (i *instance) observe(o fsm.Observed, reason string, code *int) {
+	s := i.entry.Status
+	if s.Observed == o && s.Reason == reason && equal(s.ExitCode, code) && s.Restarts == i.entry.Restarts {
+		i.save()
+		return
+	}
+	s.Generation++
+	s.Observed, s.Reason, s.ExitCode, s.Restarts = o, reason, code, i.entry.Restarts
+	i.entry.Status = s
+	i.save()
+	i.log.Info("instance is "+string(o), "reason", reason)
+	i.shop.reports.set(s)
+}
+
+func (i *instance) save() {
+	i.entry.Assignment = i.wanted()
+	i.shop.journal.save(i.id, i.entry)
+}
+
+func (i *instance) setLive(live bool) {
+	i.entry.Live = live
+	i.save()
+}
+
+func ended(t Task) bool {
+	select {
+	case <-t.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func equal(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }

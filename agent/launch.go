@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// The range of the kernel's cpu shares.
+const (
+	minShares = 2
+	maxShares = 262144
+)
+
+// values are the variables of an assignment.
+func (w *workshop) values(a transport.Assignment) values {
+	return values{node: w.node(), slot: a.Slot, port: a.Ports}
+}
+
+// launch turns an assignment into what the driver runs. Code: invalid, for what no other try will make right.
+func (w *workshop) launch(a transport.Assignment) (driver.Spec, error) {
+	v := w.values(a)
+	command, err := v.expand("command", a.Spec.Exec.Command)
+	if err != nil {
+		return driver.Spec{}, err
+	}
+	args, err := v.expandAll("argument", a.Spec.Exec.Args)
+	if err != nil {
+		return driver.Spec{}, err
+	}
+	env, err := v.environment(a, func(name string) string { return w.volumes.dir(a, name) }, w.services())
+	if err != nil {
+		return driver.Spec{}, err
+	}
+	sig, grace := w.stopPolicy(a)
+	spec := driver.Spec{
+		ID: driver.ID(a.ID), Command: command, Args: args, Env: env, User: a.Spec.Exec.User,
+		Limits: limits(a), Stop: driver.StopPolicy{Signal: sig, Grace: grace},
+	}
+	if a.Spec.Exclusive {
+		spec.LeaseUntil = w.lease.until()
+	}
+	return spec, nil
+}
+
+func limits(a transport.Assignment) driver.Limits {
+	l := driver.Limits{
+		MemoryBytes: a.Memory, PidsMax: a.Spec.Resources.Pids,
+		CPUShares: min(max(a.Spec.Resources.CPU, minShares), maxShares),
+	}
+	if len(a.Spec.Exec.Rlimits) > 0 {
+		l.Rlimits = make(map[string]driver.Rlimit, len(a.Spec.Exec.Rlimits))
+		for name, n := range a.Spec.Exec.Rlimits {
+			l.Rlimits[name] = driver.Rlimit{Soft: n, Hard: n}
+		}
+	}
+	return l
+}
+
+// stopPolicy is how the assignment's program is asked to end, and how long it may take.
+func (w *workshop) stopPolicy(a transport.Assignment) (syscall.Signal, time.Duration) {
+	if a.Spec == nil {
+		return syscall.SIGTERM, 0
+	}
+	sig, err := driver.ParseSignal(a.Spec.Stop.Signal)
+	if err != nil {
+		sig = syscall.SIGTERM
+	}
+	grace := a.Spec.Stop.Grace
+	if a.Grace != nil {
+		grace = *a.Grace
+	}
+	return sig, asDuration(grace)
+}
+
+// prepareNode makes what a program needs of this node: its volumes, and its ports free.
+func (a *Agent) prepareNode(as transport.Assignment) error {
+	who, err := accountOf(as.Spec.Exec.User, a.cfg.Exec.defaultUser())
+	if err != nil {
+		return err
+	}
+	if who.other {
+		if err := a.home.letThrough(); err != nil {
+			return err
+		}
+	}
+	if err := a.shop.volumes.prepare(as, who); err != nil {
+		return err
+	}
+	for _, name := range sortedKeys(as.Ports) {
+		if err := portFree(a.cfg.Node.Address, name, as.Ports[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// portFree says who is to blame when a program could not listen: the servers give a port to one instance at a time, so
+// a taken one belongs to something that they don't know.
+func portFree(address, name string, port int) error {
+	l, err := net.Listen("tcp", hostPort(address, port))
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, unix.EADDRINUSE):
+		return fsm.Refuse(driver.CodePortTaken, "port %q: %d of %s is in use by something else on this node", name, port, address)
+	case errors.Is(err, unix.EACCES): // below 1024: the program's user decides, not the agent's
+		return nil
+	}
+	return fsm.Refuse(fsm.CodeInternal, "port %q: %d of %s can't be used: %v", name, port, address, err)
+}
+
+func (c ExecConfig) defaultUser() string {
+	if c.DefaultUser == "" {
+		return "nobody"
+	}
+	return c.DefaultUser
+}

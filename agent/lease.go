@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/agent/driver"
+)
+
+// How long a lease is: this many heartbeat intervals, which is what makes a node offline unless the setting is at an end
+// of its range. Its length is no safety matter: its end alone never lets anything else start.
+const leaseBeats = 6
+
+// leaseCheck is how often an instance that waits for a lease looks again.
+const leaseCheck = 200 * time.Millisecond
+
+// lease is the right of fenced instances to run: it is held while a majority of the voters answer heartbeats sent
+// within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Safe for many
+// goroutines.
+type lease struct {
+	boot func() driver.BootTime
+
+	mu     sync.Mutex
+	beats  Heartbeats // nil: never held
+	length time.Duration
+	end    driver.BootTime
+	moved  chan struct{} // closed and replaced when end moved
+	mark   clocks        // of the last look
+	awake  time.Time     // answers to heartbeats sent before don't count: the machine slept since
+}
+
+// clocks are one moment on both clocks. Only the second goes on in suspend.
+type clocks struct {
+	mono time.Time
+	boot driver.BootTime
+}
+
+func newLease(boot func() driver.BootTime) *lease {
+	return &lease{boot: boot, moved: make(chan struct{})}
+}
+
+// set tells who confirms, and the interval of heartbeats.
+func (l *lease) set(beats Heartbeats, interval time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beats, l.length = beats, leaseBeats*interval
+}
+
+// until is when the lease ends; 0 = it is not held.
+func (l *lease) until() driver.BootTime {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end <= l.boot() {
+		return 0
+	}
+	return l.end
+}
+
+// run looks for newer answers until ctx ends.
+func (l *lease) run(ctx context.Context) {
+	for sleep(ctx, l.refresh(), nil) {
+	}
+}
+
+// refresh moves the end, if newer answers allow it, and returns when to look again.
+func (l *lease) refresh() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.beats == nil || l.length == 0 {
+		return leaseCheck
+	}
+	// The boot clock is read first: sleep between the two reads makes the end come early, never late.
+	now := clocks{boot: l.boot()}
+	now.mono = time.Now()
+	if slept := time.Duration(now.boot-l.mark.boot) - now.mono.Sub(l.mark.mono); !l.mark.mono.IsZero() && slept > 20*time.Millisecond {
+		l.awake = now.mono
+	}
+	l.mark = now
+	until := l.beats.LeaseUntil(l.length)
+	if !until.IsZero() && until.Add(-l.length).After(l.awake) {
+		if end := now.boot.Add(until.Sub(now.mono)); end > l.end {
+			l.end = end
+			close(l.moved)
+			l.moved = make(chan struct{})
+		}
+	}
+	return min(l.length/(2*leaseBeats), leaseCheck)
+}
+
+// hand gives each new end to the program's shim until ctx ends or the program has.
+func (l *lease) hand(ctx context.Context, task Task, log hclog.Logger) {
+	var given driver.BootTime
+	for {
+		l.mu.Lock()
+		end, moved := l.end, l.moved
+		l.mu.Unlock()
+		if end > given {
+			if err := task.Renew(ctx, end); err == nil {
+				given = end
+			} else if ctx.Err() == nil && !ended(task) {
+				log.Warn("lease could not be renewed", "error", err)
+			}
+		}
+		select {
+		case <-moved:
+		case <-task.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+const registerTimeout = 10 * time.Second // of one attempt
+
+// again bounds how often the agent registers: each time is an entry in the servers' log.
+const again = time.Second
+
+// session is the present registration, for everyone who needs its epoch. Safe for many goroutines.
+type session struct {
+	mu      sync.Mutex
+	reply   transport.RegisterReply // Epoch 0: not registered
+	changed chan struct{}           // closed and replaced at each registration
+	due     chan struct{}           // capacity 1: register (again)
+	labels  map[string]string
+}
+
+func newSession(labels map[string]string) *session {
+	return &session{changed: make(chan struct{}), due: make(chan struct{}, 1), labels: labels}
+}
+
+// epoch returns the present epoch, and a channel that is closed at the next registration.
+func (s *session) epoch() (uint64, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reply.Epoch, s.changed
+}
+
+func (s *session) set(r transport.RegisterReply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reply = r
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// lost says that the servers don't take this epoch any more. One that is over already is no news.
+func (s *session) lost(epoch uint64) {
+	s.mu.Lock()
+	present := s.reply.Epoch
+	s.mu.Unlock()
+	if epoch == present {
+		s.renew()
+	}
+}
+
+func (s *session) renew() {
+	select {
+	case s.due <- struct{}{}:
+	default:
+	}
+}
+
+// keepRegistered registers whenever that is due, until ctx ends.
+func (a *Agent) keepRegistered(ctx context.Context) {
+	var givenUp <-chan struct{}
+	if a.beats != nil {
+		givenUp = a.beats.GivenUp()
+	}
+	a.session.renew()
+	for {
+		select {
+		case <-a.session.due:
+		case <-givenUp:
+			a.log.Warn("a server gave this node up as offline, registering again")
+		case <-ctx.Done():
+			return
+		}
+		a.shop.reports.suspend()
+		if !a.register(ctx) || !sleep(ctx, again, nil) {
+			return
+		}
+	}
+}
+
+// register tries until a server has committed the registration. It returns false when ctx ended.
+func (a *Agent) register(ctx context.Context) bool {
+	retry := backoff{first: 100 * time.Millisecond, most: 10 * time.Second}
+	for {
+		reply, err := a.registerOnce(ctx)
+		if err == nil {
+			a.registered(reply)
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		a.setProblem("registration", err.Error())
+		a.log.Warn("registration failed", "error", err)
+		pause := retry.next(rand.Float64())
+		var refused *fsm.Error
+		if errors.As(err, &refused) && (refused.Code == fsm.CodeNameTaken || refused.Code == fsm.CodeConflict || refused.Code == fsm.CodeForbidden) {
+			pause = max(pause, 5*time.Second) // a person has to act
+		}
+		if !sleep(ctx, pause, nil) {
+			return false
+		}
+	}
+}
+
+func (a *Agent) registerOnce(ctx context.Context) (transport.RegisterReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	reply, err := a.cfg.Servers.Register(ctx, a.registration())
+	if err == nil && reply.Epoch == 0 {
+		err = fsm.Refuse(fsm.CodeInternal, "the servers answered a registration without an epoch")
+	}
+	if err == nil {
+		err = a.home.pin(reply.Cluster)
+	}
+	return reply, err
+}
+
+func (a *Agent) registration() transport.RegisterRequest {
+	node := a.cfg.Node
+	a.session.mu.Lock()
+	node.Labels = a.session.labels
+	a.session.mu.Unlock()
+	return transport.RegisterRequest{
+		Node: a.home.node, Name: a.cfg.Name,
+		Agent: fsm.AgentInfo{
+			BootID: a.identity.BootID, Incarnation: a.identity.Incarnation, Address: node.Address, APIAddress: node.APIAddress,
+			Version: a.cfg.Version, Warnings: a.warnings(),
+		},
+		Shape: shape(node),
+	}
+}
+
+// registered begins the new epoch: heartbeats first, since the node's age counts from here.
+func (a *Agent) registered(reply transport.RegisterReply) {
+	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
+	a.setProblem("registration", "")
+	interval := asDuration(reply.Heartbeat)
+	if a.beats != nil {
+		a.beats.Register(reply.Key, reply.Epoch, interval)
+		a.shop.lease.set(a.beats, interval)
+	}
+	a.session.set(reply)
+}

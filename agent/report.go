@@ -1,0 +1,249 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// How reports travel.
+const (
+	reportCoalesce = 30 * time.Millisecond // changes this close to each other go in one report
+	reportTimeout  = 10 * time.Second      // of one attempt
+	reportBatch    = 2000                  // statuses in one report that isn't the full inventory
+)
+
+// reporter tells the servers what changed, in batches, until they acknowledge it. A status is identified by its
+// generation, so one that is sent twice changes nothing. Safe for many goroutines.
+type reporter struct {
+	node fsm.NodeID
+	send func(context.Context, transport.ReportRequest) (transport.ReportReply, error)
+	log  hclog.Logger
+	wake chan struct{} // capacity 1
+
+	mu     sync.Mutex
+	latest map[fsm.InstanceID]fsm.InstanceStatus
+	acked  map[fsm.InstanceID]uint64 // generation
+	epoch  uint64                    // 0: not registered, nothing is sent
+	full   bool                      // the full inventory is due
+	moved  chan struct{}             // closed and replaced when something was acknowledged
+	stale  func(epoch uint64)        // told when the servers don't know the epoch any more
+}
+
+func newReporter(node fsm.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error), log hclog.Logger) *reporter {
+	return &reporter{
+		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(uint64) {},
+		latest: map[fsm.InstanceID]fsm.InstanceStatus{}, acked: map[fsm.InstanceID]uint64{}, moved: make(chan struct{}),
+	}
+}
+
+// set is the newest status of an instance.
+func (r *reporter) set(s fsm.InstanceStatus) {
+	r.mu.Lock()
+	r.latest[s.ID] = s
+	r.mu.Unlock()
+	r.kick()
+}
+
+// forget drops an instance that the servers don't have any more.
+func (r *reporter) forget(id fsm.InstanceID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.latest, id)
+	delete(r.acked, id)
+}
+
+// status returns the newest status of one instance.
+func (r *reporter) status(id fsm.InstanceID) (fsm.InstanceStatus, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := r.latest[id]
+	return s, ok
+}
+
+// statuses returns the newest status of every instance, in order of id.
+func (r *reporter) statuses() []fsm.InstanceStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.collect(func(fsm.InstanceStatus) bool { return true })
+}
+
+// suspend holds reports back: the epoch is over, or the inventory isn't complete yet.
+func (r *reporter) suspend() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epoch = 0
+}
+
+// begin opens an epoch with the full inventory, which must be complete by now.
+func (r *reporter) begin(epoch uint64) {
+	r.mu.Lock()
+	r.epoch, r.full = epoch, true
+	r.mu.Unlock()
+	r.kick()
+}
+
+// delivered reports whether the servers have this generation of the instance, or a newer one.
+func (r *reporter) delivered(id fsm.InstanceID, generation uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.acked[id] >= generation
+}
+
+// await blocks until delivered, at most limit, and reports whether it is.
+func (r *reporter) await(ctx context.Context, id fsm.InstanceID, generation uint64, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		r.mu.Lock()
+		done, moved := r.acked[id] >= generation, r.moved
+		r.mu.Unlock()
+		if done {
+			return true
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// drain blocks until nothing is left to report, or ctx ends.
+func (r *reporter) drain(ctx context.Context) {
+	for {
+		r.mu.Lock()
+		idle, moved := r.epoch == 0 || !r.full && len(r.pending()) == 0, r.moved
+		r.mu.Unlock()
+		if idle {
+			return
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *reporter) kick() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run sends reports until ctx ends.
+func (r *reporter) run(ctx context.Context) {
+	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
+	for {
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
+			return
+		}
+		if !sleep(ctx, reportCoalesce, nil) {
+			return
+		}
+		for ctx.Err() == nil {
+			more, err := r.flush(ctx)
+			if err == nil && !more {
+				retry.reset()
+				break
+			}
+			if err != nil {
+				sleep(ctx, retry.next(rand.Float64()), nil)
+			}
+		}
+	}
+}
+
+// flush sends one report, if there is one to send, and books its acknowledgement. more says that there is another.
+func (r *reporter) flush(ctx context.Context) (more bool, err error) {
+	req, ok := r.next()
+	if !ok {
+		return false, nil
+	}
+	call, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	_, err = r.send(call, req)
+	var refused *fsm.Error
+	switch {
+	case err == nil:
+		return r.book(req), nil
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case errors.As(err, &refused) && (refused.Code == fsm.CodeStale || refused.Code == fsm.CodeNotFound):
+		r.log.Info("the servers do not know this registration any more", "epoch", req.Epoch, "error", err)
+		r.mu.Lock()
+		if r.epoch == req.Epoch {
+			r.epoch = 0
+		}
+		stale := r.stale
+		r.mu.Unlock()
+		stale(req.Epoch)
+		return false, nil
+	}
+	r.log.Warn("report was not taken", "instances", len(req.Instances), "full", req.Full, "error", err)
+	return true, err
+}
+
+// next builds the report that is due.
+func (r *reporter) next() (transport.ReportRequest, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	req := transport.ReportRequest{Node: r.node, Epoch: r.epoch, Full: r.full}
+	if r.epoch == 0 {
+		return req, false
+	}
+	if r.full {
+		req.Instances = r.collect(func(fsm.InstanceStatus) bool { return true })
+		return req, true
+	}
+	req.Instances = r.pending()
+	if len(req.Instances) > reportBatch {
+		req.Instances = req.Instances[:reportBatch]
+	}
+	return req, len(req.Instances) > 0
+}
+
+func (r *reporter) pending() []fsm.InstanceStatus {
+	return r.collect(func(s fsm.InstanceStatus) bool { return s.Generation > r.acked[s.ID] })
+}
+
+func (r *reporter) collect(keep func(fsm.InstanceStatus) bool) []fsm.InstanceStatus {
+	var list []fsm.InstanceStatus
+	for _, s := range r.latest {
+		if keep(s) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b fsm.InstanceStatus) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return list
+}
+
+// book notes what the servers have now and reports whether more is waiting.
+func (r *reporter) book(req transport.ReportRequest) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range req.Instances {
+		if _, known := r.latest[s.ID]; known {
+			r.acked[s.ID] = max(r.acked[s.ID], s.Generation)
+		}
+	}
+	if req.Full && req.Epoch == r.epoch {
+		r.full = false
+	}
+	close(r.moved)
+	r.moved = make(chan struct{})
+	return r.epoch != 0 && (r.full || len(r.pending()) > 0)
+}

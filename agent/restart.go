@@ -1,0 +1,260 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+// startFailed is the reason of an instance whose program could not be started; what was wrong follows it.
+const startFailed = string(driver.ReasonStartFailed)
+
+// The delay between restarts doubles up to this, or stays the group's own if that is longer.
+const maxRestartDelay = time.Minute
+
+// failure is one end of a program that was to run, or one start that did not come about.
+type failure struct {
+	code   string
+	detail string
+	exit   *int
+	final  bool // trying again is of no use
+	free   bool // not the program's fault: it isn't counted, and tried again at once
+}
+
+// failed decides between a restart and the end. Programs are restarted whatever their exit code is: an instance is to
+// run until the servers say otherwise.
+func (i *instance) failed(f failure) {
+	var limit fsm.RestartSpec
+	if want := i.wanted(); want.Spec != nil {
+		limit = want.Spec.Restart
+	}
+	reason := f.code
+	if f.detail != "" {
+		reason += ": " + f.detail
+	}
+	recent := 0
+	if !f.free {
+		recent = i.countFailure(limit)
+	}
+	if f.final || recent > limit.Attempts {
+		i.log.Error("instance failed", "reason", reason, "failures", recent)
+		i.shop.volumes.release(i.id)
+		i.observe(fsm.ObservedFailed, finalReason(f, reason), f.exit)
+		return
+	}
+	delay := time.Duration(0)
+	if recent > 0 {
+		delay = restartDelay(asDuration(limit.Delay), recent)
+	}
+	i.retryAt = time.Now().Add(delay)
+	i.entry.Restarts++
+	i.log.Warn("program is restarted", "reason", reason, "failures", recent, "delay", delay)
+	i.observe(i.down(), reason, f.exit)
+}
+
+// countFailure books one more failure and returns how many there were within the limit's interval.
+func (i *instance) countFailure(limit fsm.RestartSpec) int {
+	now := time.Now().UnixMilli()
+	var recent []int64
+	for _, at := range i.entry.Failures {
+		if now-at < int64(limit.Interval) && at <= now {
+			recent = append(recent, at)
+		}
+	}
+	i.entry.Failures = append(recent, now)
+	return len(i.entry.Failures)
+}
+
+// finalReason is what an instance failed of in the end: the code of the failure where the servers know it, or
+// crash_loop.
+func finalReason(f failure, reason string) string {
+	switch f.code {
+	case string(driver.ReasonExited), string(driver.ReasonSignaled):
+		return string(fsm.CauseCrashLoop)
+	}
+	return reason
+}
+
+func restartDelay(delay time.Duration, failures int) time.Duration {
+	most := max(delay, maxRestartDelay)
+	for range failures - 1 {
+		if delay *= 2; delay >= most {
+			return most
+		}
+	}
+	return min(delay, most)
+}
+
+// ended accounts for the end of a program, whoever wanted it.
+func (i *instance) ended(task Task) {
+	exit, _ := task.Exit()
+	i.entry.Live = false
+	code := &exit.Code
+	if exit.Code < 0 {
+		code = nil // nobody saw it
+	}
+	if i.wanted().Desired != fsm.DesiredRunning {
+		i.observe(fsm.ObservedStopped, i.stopReason(exit), code)
+		i.shop.volumes.release(i.id)
+		return
+	}
+	i.shop.volumes.release(i.id)
+	f := failure{code: exit.Reason.String(), exit: code}
+	switch exit.Reason {
+	case driver.ReasonFenced, driver.ReasonHostRebooted:
+		f.free = true
+	case driver.ReasonStartFailed:
+		f.detail = exit.Message
+	case driver.ReasonStopped, driver.ReasonKilled, driver.ReasonKilledAfterGrace: // by an agent that was killed meanwhile
+		f.free = true
+	}
+	i.failed(f)
+}
+
+// stopReason says why a stopped instance ended, where that is worth saying: "" is a clean stop.
+func (i *instance) stopReason(exit driver.Exit) string {
+	switch exit.Reason {
+	case driver.ReasonStopped, driver.ReasonExited:
+		return ""
+	case driver.ReasonKilled:
+		if i.entry.Status.Observed == fsm.ObservedDraining { // the servers ended the grace a moment before the shim did
+			return driver.ReasonKilledAfterGrace.String()
+		}
+	}
+	return exit.Reason.String()
+}
+
+// bringDown ends the program because the servers want it. gently means that readiness is withdrawn first, and that
+// nothing is sent to the program until the drain delay is over: by then no new connection reaches it.
+func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
+	if gently {
+		i.observe(fsm.ObservedDraining, "", i.entry.Status.ExitCode)
+		i.drainDelay(ctx, task)
+	}
+	i.stopTask(ctx, task)
+	if ended(task) {
+		i.ended(task)
+	}
+}
+
+// restart ends the program and lets run start it again. Until the servers know that it isn't ready, and for the drain
+// delay after that, it is left alone.
+func (i *instance) restart(ctx context.Context, task Task) {
+	i.log.Info("restarting as asked")
+	seq := i.wanted().RestartSeq
+	if i.entry.Status.Observed == fsm.ObservedReady {
+		i.observe(fsm.ObservedUnready, "restarting", i.entry.Status.ExitCode)
+		i.shop.reports.await(ctx, i.id, i.entry.Status.Generation, 5*time.Second)
+		i.drainDelay(ctx, task)
+	}
+	i.stopTask(ctx, task)
+	switch {
+	case !ended(task):
+	case i.wanted().Desired != fsm.DesiredRunning:
+		i.ended(task)
+	default:
+		i.shop.volumes.release(i.id)
+		i.entry.RestartSeq, i.entry.Failures, i.retryAt = seq, nil, time.Time{}
+		i.entry.Restarts++
+		i.setLive(false)
+	}
+}
+
+// drainDelay waits until no new connection can reach the program. It returns early when there is no reason to wait any
+// more: the program ended, or is to be killed.
+func (i *instance) drainDelay(ctx context.Context, task Task) {
+	want := i.wanted()
+	if want.Spec == nil {
+		return
+	}
+	t := time.NewTimer(asDuration(want.Spec.Stop.DrainDelay))
+	defer t.Stop()
+	for i.wanted().Desired != fsm.DesiredStopped {
+		select {
+		case <-t.C:
+			return
+		case <-task.Done():
+			return
+		case <-ctx.Done():
+			return
+		case <-i.changed:
+		}
+	}
+}
+
+// stopTask asks the program to end within its grace and waits until nothing of it is left. As soon as the servers say
+// stopped it is killed. When ctx ends the shim goes on alone.
+func (i *instance) stopTask(ctx context.Context, task Task) {
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sig, grace := i.shop.stopPolicy(i.wanted())
+	stop := func(grace time.Duration) {
+		asked.Go(func() {
+			if err := task.Stop(ctx, sig, grace); err != nil && ctx.Err() == nil {
+				i.log.Error("program could not be stopped", "error", err)
+			}
+		})
+	}
+	kill := i.wanted().Desired == fsm.DesiredStopped
+	if kill {
+		grace = 0
+	}
+	stop(grace)
+	for {
+		select {
+		case <-task.Done():
+			return
+		case <-ctx.Done():
+			return
+		case <-i.changed:
+		}
+		if !kill && i.wanted().Desired == fsm.DesiredStopped {
+			kill = true
+			stop(0)
+		}
+	}
+}
+
+// hopeless reports whether a start that failed like this fails again.
+func hopeless(err error) bool {
+	var refused *fsm.Error
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Code {
+	case fsm.CodeInvalid, driver.CodeInvalidSpec, driver.CodeRootNotAllowed, driver.CodeUserNotAllowed, driver.CodeUserUnknown:
+		return true
+	}
+	return false
+}
+
+// message is what people need of an error; reasons are shown with each instance, so it is bounded.
+func message(err error) string {
+	text := err.Error()
+	var refused *fsm.Error
+	if errors.As(err, &refused) {
+		text = refused.Message
+		if refused.Hint != "" {
+			text += "; " + refused.Hint
+		}
+	}
+	if len(text) > 300 {
+		text = text[:300] + "..."
+	}
+	return text
+}
+
+// exitText is an exit for the agent's own status page.
+func exitText(e driver.Exit) string {
+	if e.Message != "" {
+		return fmt.Sprintf("%s, code %d: %s", e.Reason, e.Code, e.Message)
+	}
+	return fmt.Sprintf("%s, code %d", e.Reason, e.Code)
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+)
+
+// Runtime runs the processes of instances: the exec driver, or memory in a simulation. Safe for many goroutines.
+type Runtime interface {
+	// Start runs spec and returns once the program is executed. An instance that has ended is started anew.
+	Start(context.Context, driver.Spec) (Task, error)
+	// Adopt returns everything that an earlier agent left, running or ended. It is called once, before Start.
+	Adopt(context.Context) ([]Task, error)
+	// Capabilities says what is enforced; its notes are shown with the node.
+	Capabilities() driver.Capabilities
+	// BootNow is the clock of leases.
+	BootNow() driver.BootTime
+	// Close lets go of every instance; all of them go on.
+	Close() error
+}
+
+// Task is one instance of a Runtime, running or ended; see driver.Task. Safe for many goroutines.
+type Task interface {
+	ID() driver.ID
+	// Done is closed when nothing of the instance is left.
+	Done() <-chan struct{}
+	Exit() (driver.Exit, bool)
+	// Stop blocks until Done; grace 0 kills at once. Called again, the earlier end counts.
+	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
+	// Renew moves the end of the lease of a fenced instance.
+	Renew(ctx context.Context, until driver.BootTime) error
+	// Exec runs a command beside the program, as its user and under its limits, and returns its exit code and the
+	// beginning of its output.
+	Exec(ctx context.Context, argv []string) (code int, output string, err error)
+	OpenLog(ctx context.Context, s driver.Stream, offset int64, follow bool) (Log, error)
+	// Remove deletes what is left of an ended instance, its logs too.
+	Remove() error
+}
+
+// Log reads one stream of an instance. Offset is the place of the byte that the next Read returns.
+type Log interface {
+	io.ReadCloser
+	Offset() int64
+}
+
+// execRuntime is the driver seen as a Runtime.
+type execRuntime struct{ *driver.Driver }
+
+type execTask struct{ *driver.Task }
+
+func (r execRuntime) Start(ctx context.Context, spec driver.Spec) (Task, error) {
+	t, err := r.Driver.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return execTask{t}, nil
+}
+
+func (r execRuntime) Adopt(ctx context.Context) ([]Task, error) {
+	list, err := r.Driver.Adopt(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tasks := make([]Task, 0, len(list))
+	for _, t := range list {
+		tasks = append(tasks, execTask{t})
+	}
+	return tasks, nil
+}
+
+// execOutput is how much of a command's output is kept.
+const execOutput = 4 << 10
+
+func (t execTask) Exec(ctx context.Context, argv []string) (int, string, error) {
+	out := &prefix{left: execOutput}
+	code, err := t.Task.Exec(ctx, driver.Command{Argv: argv, Stdout: out, Stderr: out})
+	return code, out.String(), err
+}
+
+// prefix keeps the beginning of what is written to it and drops the rest. Safe for many goroutines.
+type prefix struct {
+	mu   sync.Mutex
+	left int
+	kept []byte
+}
+
+func (p *prefix) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := min(len(b), p.left)
+	p.kept, p.left = append(p.kept, b[:n]...), p.left-n
+	return len(b), nil
+}
+
+func (p *prefix) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return string(p.kept)
+}
+
+func (execRuntime) BootNow() driver.BootTime { return driver.BootNow() }
+
+func (t execTask) OpenLog(ctx context.Context, s driver.Stream, offset int64, follow bool) (Log, error) {
+	r, err := t.Task.OpenLog(ctx, s, offset, follow)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Servers is the agent's protocol with the control plane. Each call goes to whichever server answers; an
+// implementation tries others when one does not. Calls are idempotent and end with their context. Safe for many
+// goroutines.
+type Servers interface {
+	Register(context.Context, transport.RegisterRequest) (transport.RegisterReply, error)
+	Report(context.Context, transport.ReportRequest) (transport.ReportReply, error)
+	Assignments(context.Context, transport.AssignmentsRequest) (transport.Assignments, error)
+	Services(context.Context, transport.ServicesRequest) (transport.Services, error)
+}
+
+// Heartbeats tells every server again and again that this node lives. Package cluster has it. None of its methods
+// blocks; all are safe for many goroutines.
+type Heartbeats interface {
+	// Register makes heartbeats carry this epoch, signed with its key, from now on.
+	Register(key []byte, epoch uint64, interval time.Duration)
+	// LeaseUntil tells until when (with its monotonic reading) a lease of this length holds: while a majority of the
+	// voters have answered heartbeats SENT within it. Zero: it never held.
+	LeaseUntil(length time.Duration) time.Time
+	// GivenUp has a token when a server agreed to this epoch being offline: register again.
+	GivenUp() <-chan struct{}
+}
+
+// asDuration turns cluster time into time of this machine.
+func asDuration(d fsm.Duration) time.Duration {
+	if d >= fsm.Duration(maxWait/time.Millisecond) {
+		return maxWait
+	}
+	return time.Duration(d) * time.Millisecond
+}
+
+// maxWait stands for "for ever" where a timer needs a number.
+const maxWait = 100 * 365 * 24 * time.Hour
+
+// sleep waits for d, or until ctx ends or wake has something; it reports whether d passed in full.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-wake:
+	}
+	return false
+}
+
+// until returns a context that also ends when done is closed. stop frees what that takes.
+func until(ctx context.Context, done <-chan struct{}) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case <-done:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() { cancel(); wg.Wait() }
+}
+
+// backoff grows from first to most by factors of two, with a quarter of chance, so that agents which lost the same
+// server don't return together.
+type backoff struct {
+	first, most time.Duration
+	now         time.Duration
+}
+
+func (b *backoff) next(random float64) time.Duration {
+	b.now = min(max(2*b.now, b.first), b.most)
+	return b.now*3/4 + time.Duration(float64(b.now/4)*random)
+}
+
+func (b *backoff) reset() { b.now = 0 }

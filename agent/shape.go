@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// sharesPerCore is what one core counts in CPU shares, whatever its clock: a number that does not change while a
+// machine saves power.
+const sharesPerCore = 1000
+
+// detectCapacity finds what this machine, or the container that the agent is in, can give. root is "/" but in tests.
+// What can't be found is 0, and then nothing is placed here until it is configured.
+func detectCapacity(root string) fsm.Resources {
+	memory := memTotal(filepath.Join(root, "proc/meminfo"))
+	for _, limit := range cgroupLimits(root) {
+		memory = min(memory, limit)
+	}
+	return fsm.Resources{CPU: int64(runtime.NumCPU()) * sharesPerCore, MemoryBytes: memory}
+}
+
+func memTotal(path string) int64 {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		if f := strings.Fields(s.Text()); len(f) == 3 && f[0] == "MemTotal:" && f[2] == "kB" {
+			kb, _ := strconv.ParseInt(f[1], 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+// cgroupLimits returns the memory limits of the agent's own cgroup and of all above it, of whichever version.
+func cgroupLimits(root string) []int64 {
+	b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	if err != nil {
+		return nil
+	}
+	var limits []int64
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		f := strings.SplitN(s.Text(), ":", 3) // id:controllers:path
+		if len(f) != 3 {
+			continue
+		}
+		switch {
+		case f[1] == "":
+			limits = append(limits, limitsAbove(filepath.Join(root, "sys/fs/cgroup"), f[2], "memory.max")...)
+		case strings.Contains(","+f[1]+",", ",memory,"):
+			limits = append(limits, limitsAbove(filepath.Join(root, "sys/fs/cgroup/memory"), f[2], "memory.limit_in_bytes")...)
+		}
+	}
+	return limits
+}
+
+// limitsAbove reads file in mount/path and in every directory between the two. In a container path may not exist in
+// the mount, which then begins at the container's own cgroup: the walk still ends there.
+func limitsAbove(mount, path, file string) []int64 {
+	var limits []int64
+	for dir := filepath.Clean("/" + path); ; dir = filepath.Dir(dir) {
+		if b, err := os.ReadFile(filepath.Join(mount, dir, file)); err == nil {
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 {
+				limits = append(limits, n)
+			}
+		}
+		if dir == "/" {
+			return limits
+		}
+	}
+}
+
+// shape is what the node tells of itself at registration.
+func shape(c NodeConfig) fsm.NodeShape {
+	capacity := detectCapacity("/")
+	if c.Capacity.CPU > 0 {
+		capacity.CPU = c.Capacity.CPU
+	}
+	if c.Capacity.MemoryBytes > 0 {
+		capacity.MemoryBytes = c.Capacity.MemoryBytes
+	}
+	return fsm.NodeShape{
+		Capacity: capacity, Reserved: c.Reserve, Labels: c.Labels, Attributes: attributes(), PortMin: c.PortMin, PortMax: c.PortMax,
+	}
+}
+
+// attributes are facts for constraints, as node.attr.X.
+func attributes() map[string]string {
+	a := map[string]string{"os": runtime.GOOS, "arch": runtime.GOARCH, "cpus": strconv.Itoa(runtime.NumCPU())}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		a["kernel"] = unix.ByteSliceToString(u.Release[:])
+	}
+	if name, err := os.Hostname(); err == nil {
+		a["hostname"] = name
+	}
+	return a
+}
+
+// bootID names this boot of the kernel.
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", diskError("read the boot id of the kernel", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}

@@ -1,0 +1,130 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// volumes hands out the directories of local volumes, each to one living instance at a time. A directory stays where it
+// is when its instance goes: the next holder of the slot finds the data. Safe for many goroutines.
+type volumes struct {
+	root string
+
+	mu      sync.Mutex
+	holders map[fsm.VolumeID]fsm.InstanceID
+	freed   chan struct{} // closed and replaced whenever something is released
+}
+
+func newVolumes(root string) *volumes {
+	return &volumes{root: root, holders: map[fsm.VolumeID]fsm.InstanceID{}, freed: make(chan struct{})}
+}
+
+// claim takes all volumes of the assignment or none. When one is in use it names the holder and returns a channel that
+// is closed at the next release.
+func (v *volumes) claim(a transport.Assignment) (holder fsm.InstanceID, freed <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, id := range volumeIDs(a) {
+		if h, taken := v.holders[id]; taken && h != a.ID {
+			return h, v.freed
+		}
+	}
+	for _, id := range volumeIDs(a) {
+		v.holders[id] = a.ID
+	}
+	return "", nil
+}
+
+// release gives back everything that the instance holds; it is called when nothing of it runs.
+func (v *volumes) release(id fsm.InstanceID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for volume, holder := range v.holders {
+		if holder == id {
+			delete(v.holders, volume)
+		}
+	}
+	close(v.freed)
+	v.freed = make(chan struct{})
+}
+
+func volumeIDs(a transport.Assignment) []fsm.VolumeID {
+	if a.Spec == nil {
+		return nil
+	}
+	ids := make([]fsm.VolumeID, 0, len(a.Spec.Volumes))
+	for _, v := range a.Spec.Volumes {
+		ids = append(ids, fsm.NewVolumeID(a.Group, a.Slot, v.Name))
+	}
+	return ids
+}
+
+// dir is where a volume of the assignment is.
+func (v *volumes) dir(a transport.Assignment, name string) string {
+	_, group := a.Group.Split()
+	return filepath.Join(v.root, string(a.Job), group, strconv.Itoa(a.Slot), name)
+}
+
+// prepare makes the directories of an assignment's volumes and gives them to its user. It changes nothing inside.
+func (v *volumes) prepare(a transport.Assignment, as account) error {
+	for _, spec := range a.Spec.Volumes {
+		dir := v.dir(a, spec.Name)
+		if !fsm.ValidName(spec.Name) {
+			return fsm.Refuse(fsm.CodeInvalid, "volume name %q can't be a directory", spec.Name)
+		}
+		// The way to it may be searched, so that another user reaches its own directory; it can't be listed.
+		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
+			return diskError("make volume "+spec.Name, err)
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return diskError("make volume "+spec.Name, err)
+		}
+		if as.other {
+			if err := os.Lchown(dir, as.uid, as.gid); err != nil {
+				return diskError("give volume "+spec.Name+" to user "+as.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// account is who an instance will run as, as far as directories are concerned.
+type account struct {
+	name     string
+	uid, gid int
+	other    bool // not the agent's own user
+}
+
+// accountOf finds the user by name or number. Whether it may be used is the driver's to decide.
+func accountOf(name, fallback string) (account, error) {
+	own := account{uid: os.Geteuid(), gid: os.Getegid()}
+	if own.uid != 0 {
+		return own, nil // only root can change user: the driver refuses another one
+	}
+	if name == "" {
+		name = fallback
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			uid, nerr := strconv.Atoi(name)
+			if nerr != nil {
+				return account{}, fsm.Refuse(fsm.CodeInvalid, "user %q does not exist on this node", name)
+			}
+			return account{name: name, uid: uid, gid: uid, other: uid != 0}, nil
+		}
+	}
+	uid, uerr := strconv.Atoi(u.Uid)
+	gid, gerr := strconv.Atoi(u.Gid)
+	if err := errors.Join(uerr, gerr); err != nil {
+		return account{}, fsm.Refuse(fsm.CodeInvalid, "user %q has no numeric id: %v", name, err)
+	}
+	return account{name: name, uid: uid, gid: gid, other: uid != own.uid}, nil
+}
