@@ -1,0 +1,59 @@
+package reconcile
+
+import (
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// blockerOf says what keeps one instance on the node of a drain, as this pass found it. false: nothing does, or it is meant to stay.
+func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
+	b := fsm.Blocker{Instance: inst.ID}
+	with := func(code fsm.Code, message, unblock string) (fsm.Blocker, bool) {
+		b.Code, b.Message, b.Unblock = code, message, unblock
+		return b, true
+	}
+	stays := p.state().Movable(inst)
+	recorded, waits := p.reasons.blockers[inst.ID]
+	switch {
+	case inst.Status.Observed == fsm.ObservedStopped:
+		return b, false
+	case d.node.Health == fsm.HealthOffline:
+		return with(fsm.CodeNodeOffline, "node "+d.node.Name+" is offline: it is not known to have stopped", "bring the machine back, or if it is gone: outspan node confirm-dead "+d.node.Name)
+	case inst.Desired != fsm.DesiredRunning:
+		return with(fsm.CodeStopping, "it is stopping", "")
+	case stays != nil && !d.drain.Options.Force:
+		b.Volume = p.volumeOf(inst)
+		if slices.Contains(d.node.Acked, inst.ID) {
+			return b, false
+		}
+		return with(stays.Code, stays.Message, "outspan node ack-blockers "+d.node.Name)
+	case p.isSystem(inst) && d.drain.Options.IgnoreSystem:
+		return b, false
+	case d.drain.Paused:
+		return with(fsm.CodePaused, "the drain is paused", "outspan drain resume "+string(d.drain.ID))
+	case p.in.State.Settings.Paused:
+		return with(fsm.CodePaused, "actuation is paused", "outspan settings resume")
+	case !d.part.Turn:
+		return with(fsm.CodeReplacementPending, "the node waits for its turn in the drain", "")
+	case waits:
+		return recorded, true
+	case p.isSystem(inst):
+		return with(fsm.CodeReplacementPending, "it goes last, when the others have stopped", "")
+	}
+	return with(fsm.CodeReplacementPending, "its replacement is being made", "")
+}
+
+// volumeOf names the local volume that ties an instance to its node; empty if it has none.
+func (p *pass) volumeOf(inst *fsm.Instance) fsm.VolumeID {
+	spec, ok := p.state().Spec(inst.Group, inst.Version)
+	if !ok {
+		return ""
+	}
+	for _, v := range spec.Volumes {
+		if v.Kind == fsm.VolumeLocal {
+			return fsm.NewVolumeID(inst.Group, inst.Slot, v.Name)
+		}
+	}
+	return ""
+}

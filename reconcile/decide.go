@@ -1,0 +1,80 @@
+package reconcile
+
+import "github.com/outspan/outspan/fsm"
+
+// Input is all that a decision rests on.
+type Input struct {
+	State fsm.State
+	Live  map[fsm.NodeID]fsm.Liveness // the leader's evidence about nodes; only looked up by key
+	Now   fsm.Time                    // cluster time
+	Term  uint64                      // of the leader; its entries carry it
+	Calm  fsm.Time                    // Plan.Calm of the decision before this one; 0 at first
+}
+
+// pass is the working memory of one Decide. It belongs to one goroutine and is gone when Decide returns.
+type pass struct {
+	in      Input
+	plan    planner
+	kills   []fsm.InstanceID // draining instances
+	marked  []fsm.InstanceID // those whose eviction is wished for
+	groups  []*groupView     // those that may need something, in the order in which they are served
+	nodes   *nodeTable       // what placement knows of nodes; made at first use
+	reasons reasons          // why things wait, for whoever asks
+	calm    fsm.Time
+}
+
+// passes is everything that is decided, in order. A later pass sees what an earlier one did.
+var passes = [...]func(*pass){
+	(*pass).watchNodes,      // who is reachable, and is it safe to say so (model 6)
+	(*pass).takeTurns,       // which nodes of which drains go on (3)
+	(*pass).survey,          // what may need something
+	(*pass).killOverdue,     // whose grace is over (P15)
+	(*pass).markEvictions,   // what has to leave its node (2, 3)
+	(*pass).viewGroups,      // slots, holders, successors
+	(*pass).stopSurplus,     // what nobody wants any more (2, 12)
+	(*pass).place,           // what is missing, by class (11)
+	(*pass).stopEvicted,     // what can leave now (3, 7)
+	(*pass).stopRolled,      // what a new version replaced (12)
+	(*pass).endDrains,       // which drains are over (P11, B9, B10)
+	(*pass).stepDeployments, // which rollouts are over (12)
+}
+
+// Decide returns what to do next. It is pure: no clock, no chance, no map order, and it keeps nothing.
+func Decide(in Input) Plan {
+	p := decide(in)
+	return p.plan.finish(p.in, p.calm)
+}
+
+func decide(in Input) *pass {
+	in.Now = max(in.Now, in.State.Now)
+	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons()}
+	for _, step := range passes {
+		step(p)
+	}
+	return p
+}
+
+// state is the draft as it is now. Rows and iterators taken from it are from before the next accepted command: never iterate over it while
+// commands are tried.
+func (p *pass) state() *fsm.State { return p.plan.draft.State() }
+
+// instance returns the present row of an instance.
+func (p *pass) instance(id fsm.InstanceID) *fsm.Instance {
+	inst, _ := p.state().Instances.Get(id)
+	return inst
+}
+
+// node returns the present row of a node; nil if it was forgotten.
+func (p *pass) node(id fsm.NodeID) *fsm.Node {
+	n, _ := p.state().Nodes.Get(id)
+	return n
+}
+
+// past reports whether t has come, and otherwise asks to be woken then.
+func (p *pass) past(t fsm.Time) bool {
+	if t <= p.in.Now {
+		return true
+	}
+	p.plan.wakeAt(t)
+	return false
+}

@@ -1,0 +1,134 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// stepDeployments moves deployments forward: rolling as soon as they are seen, succeeded when every instance is of the new version and has proved itself,
+// failed when that makes no progress or its instances keep failing.
+func (p *pass) stepDeployments() {
+	byDeployment := map[fsm.DeploymentID][]*groupView{}
+	var ids []fsm.DeploymentID
+	for _, g := range p.groups {
+		if g.rolling() {
+			if byDeployment[g.deploy.ID] == nil {
+				ids = append(ids, g.deploy.ID)
+			}
+			byDeployment[g.deploy.ID] = append(byDeployment[g.deploy.ID], g)
+		}
+	}
+	for _, id := range ids {
+		d, _ := p.state().Deployments.Get(id)
+		if d.Status == fsm.DeploymentQueued {
+			p.step(id, fsm.DeploymentRolling, "")
+		}
+		p.endDeployment(d, byDeployment[id])
+	}
+}
+
+func (p *pass) step(id fsm.DeploymentID, status fsm.DeploymentStatus, reason string, with ...fsm.Command) bool {
+	group := append([]fsm.Command{&fsm.DeploymentStep{ID: id, Status: status, Reason: reason}}, with...)
+	refusal := p.plan.try("deployment/"+string(id), group...)
+	if refusal != nil {
+		p.plan.refuse("deployment/"+string(id), refusal)
+	}
+	return refusal == nil
+}
+
+func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
+	done, idle, deadline := d.Promoted, true, fsm.Duration(0)
+	for _, g := range groups {
+		p.viewSlots(g)
+		if r := p.retryOf(g, g.row.Version, ""); r.limited {
+			p.failDeployment(d, groups, fmt.Sprintf("retry_limit: %d instances of %s failed within %s", r.failures, g.id, g.spec.Reschedule.Interval))
+			return
+		}
+		done = done && p.rolledOut(g)
+		idle = idle && (p.canariesReady(g) || p.rolledOut(g))
+		deadline = max(deadline, g.spec.Update.Deadline)
+	}
+	switch {
+	case done:
+		p.step(d.ID, fsm.DeploymentSucceeded, "")
+	case !d.Promoted && idle:
+		p.plan.refuse("deployment/"+string(d.ID), fsm.Refuse(fsm.CodeAckRequired, "its canaries are ready and wait to be promoted"))
+	case p.past(d.Progress.Add(deadline)):
+		p.failDeployment(d, groups, fmt.Sprintf("no progress for %s%s", deadline, p.firstReason(groups)))
+	}
+}
+
+// rolledOut reports whether a group has what its job's new version wants: every slot held by a proven instance of the current version, and no older one running.
+func (p *pass) rolledOut(g *groupView) bool {
+	held := 0
+	for _, slot := range g.slots {
+		if slot.successor != nil || slot.holder != nil && (slot.holder.Version != g.row.Version || !p.healthy(g, slot.holder)) {
+			return false
+		}
+		if slot.holder != nil {
+			held++
+		}
+	}
+	if g.system() && g.row.Count > 0 {
+		return len(p.systemMissing(g)) == 0
+	}
+	return held == g.row.Count
+}
+
+// canariesReady reports whether a group has as many proven instances of the new version as it asked for before the others follow.
+func (p *pass) canariesReady(g *groupView) bool {
+	proven := 0
+	for _, slot := range g.slots {
+		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
+			if inst != nil && inst.Version == g.row.Version && p.healthy(g, inst) {
+				proven++
+			}
+		}
+	}
+	return g.spec.Update.Canary > 0 && proven >= g.spec.Update.Canary
+}
+
+// failDeployment ends a deployment, and goes back to the last version that succeeded if a group asks for that.
+func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason string) {
+	job := groups[0].job
+	back := false
+	for _, g := range groups {
+		back = back || g.spec.Update.AutoRevert
+	}
+	if back && job.Stable != 0 && job.Stable != d.Version {
+		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
+		if p.step(d.ID, fsm.DeploymentFailed, reason, revert) {
+			return
+		}
+	}
+	p.step(d.ID, fsm.DeploymentFailed, reason)
+}
+
+// firstReason names the first thing that a deployment waits for.
+func (p *pass) firstReason(groups []*groupView) string {
+	for _, g := range groups {
+		for _, slot := range g.slots {
+			if why := p.reasons.slots[slotKey{g.id, slot.n}]; why != nil {
+				return fmt.Sprintf("; %s slot %d: %s: %s", g.id, slot.n, why.code, why.message)
+			}
+			for _, inst := range [...]*fsm.Instance{slot.successor, slot.holder} {
+				if inst != nil && inst.Version == g.row.Version && !inst.Ready() {
+					return fmt.Sprintf("; instance %s on node %s is %s", inst.ID, p.nodeName(inst.Node), inst.Status.Observed)
+				}
+				if inst == nil {
+					continue
+				}
+				if b, ok := p.reasons.blockers[inst.ID]; ok {
+					return fmt.Sprintf("; instance %s: %s: %s", inst.ID, b.Code, b.Message)
+				}
+			}
+		}
+		for n := range g.row.Count {
+			if why := p.reasons.slots[slotKey{g.id, n}]; why != nil {
+				return fmt.Sprintf("; %s slot %d: %s: %s", g.id, n, why.code, why.message)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,332 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	budgetRetry = 2 * fsm.Second  // a stop that a budget refused is tried again at the latest then (B7)
+	forcedWait  = 30 * fsm.Second // after a forced deadline, for agents to confirm what was killed
+	namedAtMost = 20              // blockers that a last error names
+)
+
+// drainPart is one node of a running drain.
+type drainPart struct {
+	drain *fsm.Drain
+	part  fsm.DrainNode
+	node  *fsm.Node
+}
+
+// running lists the parts of all drains that are still going on, as they stand now.
+func (p *pass) running() []drainPart {
+	var parts []drainPart
+	s := p.state()
+	for _, d := range s.Drains.All() {
+		if d.EndedIndex != 0 {
+			continue
+		}
+		for _, part := range d.Nodes {
+			if n, ok := s.Nodes.Get(part.Node); ok && part.Phase == fsm.PhaseDraining {
+				parts = append(parts, drainPart{d, part, n})
+			}
+		}
+	}
+	return parts
+}
+
+// takeTurns lets the next nodes of each drain begin, at most max_parallel_nodes at once, in the order given.
+func (p *pass) takeTurns() {
+	busy := map[fsm.DrainID]int{}
+	parts := p.running()
+	for _, d := range parts {
+		if d.part.Turn {
+			busy[d.drain.ID]++
+		}
+	}
+	for _, d := range parts {
+		limit := d.drain.Options.MaxParallelNodes
+		if d.part.Turn || d.drain.Paused || limit > 0 && busy[d.drain.ID] >= limit {
+			continue
+		}
+		if p.plan.try(d.subject(), &fsm.DrainTurn{ID: d.drain.ID, Node: d.node.ID}) == nil {
+			busy[d.drain.ID]++
+		}
+	}
+}
+
+func (d *drainPart) subject() string { return fmt.Sprintf("drain/%s/%s", d.drain.ID, d.node.ID) }
+
+// active reports whether evictions of this part may begin now.
+func (d *drainPart) active(now fsm.Time) bool {
+	return d.part.Turn && !d.drain.Paused && now < d.part.Deadline && d.node.Health != fsm.HealthOffline
+}
+
+// leavable reports whether the drain may stop an instance at all. The others are left running.
+func (p *pass) leavable(d *fsm.Drain, inst *fsm.Instance) bool {
+	return d.Options.Force || p.state().Movable(inst) == nil
+}
+
+func (p *pass) isSystem(inst *fsm.Instance) bool {
+	g, ok := p.state().Groups.Get(inst.Group)
+	return ok && g.Role == fsm.RoleSystem
+}
+
+// markEvictions asks for the eviction of every instance that a drain wants off its node: system groups when all others are gone.
+func (p *pass) markEvictions() {
+	for _, d := range p.running() {
+		if !d.active(p.in.Now) {
+			continue
+		}
+		var marks []fsm.Command
+		others := 0
+		for inst := range p.state().InstancesOn(d.node.ID) {
+			if !inst.Terminal() && !p.isSystem(inst) && p.leavable(d.drain, inst) {
+				others++
+			}
+		}
+		for inst := range p.state().InstancesOn(d.node.ID) {
+			if p.toMark(&d, inst, others) {
+				marks = append(marks, &fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)})
+			}
+		}
+		for _, mark := range marks {
+			if refusal := p.plan.try(d.subject(), mark); refusal != nil {
+				p.plan.refuse(d.subject(), refusal)
+			}
+		}
+	}
+	p.unmark()
+}
+
+func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
+	if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested || inst.Status.Observed == fsm.ObservedLost || !p.leavable(d.drain, inst) {
+		return false
+	}
+	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem
+}
+
+// unmark cancels evictions whose reason has disappeared before the stop began (L12, L14).
+func (p *pass) unmark() {
+	for _, id := range p.marked {
+		inst := p.instance(id)
+		if inst.Desired != fsm.DesiredRunning || !inst.Eviction.Requested || !p.reasonGone(inst) {
+			continue
+		}
+		if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceMark{ID: id}); refusal != nil {
+			p.blockBy(inst, refusal)
+		}
+	}
+}
+
+func (p *pass) reasonGone(inst *fsm.Instance) bool {
+	if inst.Eviction.Cause != fsm.CauseNodeDraining {
+		return false
+	}
+	d, ok := p.partOf(inst)
+	return !ok || p.in.Now >= d.part.Deadline
+}
+
+// partOf returns the part of the running drain that asked for an instance's eviction.
+func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
+	n := p.node(inst.Node)
+	d, ok := p.state().Drains.Get(fsm.DrainID(inst.Eviction.By))
+	if n == nil || !ok {
+		return drainPart{}, false
+	}
+	part, ok := d.Node(inst.Node)
+	return drainPart{d, part, n}, ok && part.Phase == fsm.PhaseDraining
+}
+
+// evicting reports whether the drain that marked an instance may stop it now.
+func (p *pass) evicting(inst *fsm.Instance) bool {
+	d, ok := p.partOf(inst)
+	return ok && d.active(p.in.Now)
+}
+
+// stopEvicted stops what has to leave its node and can: once a replacement covers it, or where none is needed. Every refusal of a budget is tried again.
+func (p *pass) stopEvicted() {
+	for _, g := range p.groups {
+		for _, slot := range p.evictable(g) {
+			switch p.wishOf(g, slot.holder) {
+			case wishDisabled:
+				p.stop(slot.holder, fsm.CauseNodeDisabled, "node "+p.nodeName(slot.holder.Node)+" is disabled")
+			case wishDrained:
+				p.stopDrained(g, slot)
+			case wishFailed:
+				if p.evicting(slot.holder) { // nothing runs, so nothing is lost by not waiting for a replacement
+					p.stop(slot.holder, fsm.CauseNodeDraining, slot.holder.Eviction.By)
+				}
+			}
+		}
+	}
+}
+
+// evictable lists the slots whose holder is wanted off its node and still runs: not ready ones first, then those of old versions.
+func (p *pass) evictable(g *groupView) []*slotView {
+	var slots []*slotView
+	for _, slot := range g.slots {
+		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) {
+			continue
+		}
+		if now := p.instance(slot.holder.ID); now.Desired == fsm.DesiredRunning {
+			slot.holder = now
+			slots = append(slots, slot)
+		}
+	}
+	slices.SortStableFunc(slots, func(a, b *slotView) int {
+		return cmp.Or(first(!a.holder.Ready(), !b.holder.Ready()), first(a.holder.Version != g.row.Version, b.holder.Version != g.row.Version))
+	})
+	return slots
+}
+
+// stopDrained stops one marked instance if its turn has come: with surge when its replacement covers it, with stop-first when a replacement would fit. Where it
+// fits nowhere nothing is stopped, unless the operator accepted that (P30).
+func (p *pass) stopDrained(g *groupView, slot *slotView) {
+	inst := slot.holder
+	d, _ := p.partOf(inst)
+	switch {
+	case g.system(), p.state().Movable(inst) != nil: // no replacement elsewhere; the second only with force
+		p.stopFor(&d, inst, false)
+	case g.stopFirst(g.spec.Eviction.Order):
+		n := p.takeover(g, slot, wishDrained, urgentMove)
+		if _, why := p.peek(n); why != nil {
+			p.unplaced(n, why)
+			p.acceptDowntime(&d, inst)
+			return
+		}
+		p.stopFor(&d, inst, false)
+	default:
+		p.stopSurged(&d, g, inst)
+	}
+}
+
+func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
+	next, ok := p.state().Successor(inst)
+	switch {
+	case !ok:
+		p.acceptDowntime(d, inst)
+	case covers(next, g.spec.Eviction.SurgeWait):
+		p.stopFor(d, inst, false)
+	default:
+		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
+	}
+}
+
+// covers reports whether a replacement has come as far as the surge waits for.
+func covers(next *fsm.Instance, wait fsm.SurgeWait) bool {
+	return next.Ready() || wait == fsm.WaitStarted && next.Wanted() && next.Status.Observed != fsm.ObservedPending
+}
+
+// acceptDowntime stops an instance whose replacement fits nowhere, if the operator said so; the reason was recorded before.
+func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
+	if d.drain.Options.AcceptsDowntime(inst.Group) {
+		p.stopFor(d, inst, true)
+	}
+}
+
+// stopFor begins a drain's stop. Where downtime was accepted the number of ready instances does not hold it back, the rate does.
+func (p *pass) stopFor(d *drainPart, inst *fsm.Instance, downtime bool) {
+	c := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)}
+	refusal := p.plan.try(d.subject(), c)
+	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && downtime {
+		bypass := *c
+		bypass.Bypass = true
+		refusal = p.plan.try(d.subject(), &bypass)
+	}
+	if refusal != nil {
+		p.retryStop(inst, c.Cause, refusal)
+		return
+	}
+	delete(p.reasons.blockers, inst.ID)
+}
+
+// retryStop records why a stop was refused and asks to be woken when it could be allowed.
+func (p *pass) retryStop(inst *fsm.Instance, cause fsm.Cause, refusal *fsm.Error) {
+	p.blockBy(inst, refusal)
+	if _, next := p.state().CheckBudget(inst, cause); next > p.in.Now && next != fsm.Never {
+		p.plan.wakeAt(next)
+	}
+	p.plan.wakeAt(p.in.Now.Add(budgetRetry))
+}
+
+// endDrains ends the parts that are done, or out of time.
+func (p *pass) endDrains() {
+	for _, d := range p.running() {
+		left := p.state().DrainLeft(d.drain, d.node)
+		switch {
+		case left == nil && d.part.Turn:
+			p.end(&d, fsm.PhaseDrained, "")
+		case !d.part.Turn || !p.past(d.part.Deadline):
+		case d.drain.Options.ForceAtDeadline && p.force(&d):
+		default:
+			p.end(&d, fsm.PhaseFailed, p.lastError(&d))
+		}
+	}
+}
+
+func (p *pass) end(d *drainPart, phase fsm.DrainPhase, lastError string) {
+	c := &fsm.DrainEnd{ID: d.drain.ID, Node: d.node.ID, Phase: phase, LastError: lastError}
+	if refusal := p.plan.note(c); refusal != nil {
+		p.plan.refuse(d.subject(), refusal)
+	}
+}
+
+// force kills at the deadline what the drain may stop, and reports whether it is worth waiting for agents to confirm it.
+func (p *pass) force(d *drainPart) bool {
+	var kills [][]fsm.Command
+	for inst := range p.state().InstancesOn(d.node.ID) {
+		switch {
+		case inst.Terminal() || inst.Desired == fsm.DesiredStopped:
+		case inst.Desired == fsm.DesiredDraining:
+			kills = append(kills, []fsm.Command{&fsm.InstanceKill{ID: inst.ID, Now: true}})
+		case p.leavable(d.drain, inst) && !(p.isSystem(inst) && d.drain.Options.IgnoreSystem):
+			kills = append(kills, []fsm.Command{
+				&fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseDrainTimeout, By: string(d.drain.ID), Bypass: true},
+				&fsm.InstanceKill{ID: inst.ID, Now: true},
+			})
+		}
+	}
+	for _, kill := range kills {
+		if refusal := p.plan.try(d.subject(), kill...); refusal != nil {
+			p.plan.refuse(d.subject(), refusal)
+		}
+	}
+	left := p.state().DrainLeft(d.drain, d.node)
+	return left != nil && left.Code == fsm.CodeStopping && !p.past(d.part.Deadline.Add(forcedWait))
+}
+
+// lastError lists what kept a node from being drained. It is never empty.
+func (p *pass) lastError(d *drainPart) string {
+	var lines []string
+	more := 0
+	for inst := range p.state().InstancesOn(d.node.ID) {
+		b, blocked := p.blockerOf(d, inst)
+		switch {
+		case !blocked:
+		case len(lines) == namedAtMost:
+			more++
+		default:
+			lines = append(lines, blockerLine(b))
+		}
+	}
+	if more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	if len(lines) == 0 {
+		return "the deadline passed"
+	}
+	return strings.Join(lines, "; ")
+}
+
+func blockerLine(b fsm.Blocker) string {
+	text := fmt.Sprintf("%s: instance %s", b.Code, b.Instance)
+	if b.Volume != "" {
+		text += ", volume " + string(b.Volume)
+	}
+	return text + ": " + b.Message
+}

@@ -1,0 +1,223 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// needs lists what a group lacks now. What can't be tried yet is recorded with its reason instead.
+func (p *pass) needs(g *groupView) []*need {
+	if g.system() {
+		return p.systemNeeds(g)
+	}
+	var needs []*need
+	for _, slot := range p.wantedSlots(g) {
+		if n := p.slotNeed(g, slot); n != nil {
+			needs = append(needs, n)
+		}
+	}
+	return append(needs, p.rollNeeds(g)...)
+}
+
+// wantedSlots are the slots that the group keeps: those that are held, and as many empty ones as are missing, the smallest first.
+func (p *pass) wantedSlots(g *groupView) []*slotView {
+	missing := g.row.Count - g.held()
+	var wanted []*slotView
+	for n := 0; missing > 0 && n < g.row.Count; n++ {
+		if slot := g.slot(n); slot.holder == nil {
+			wanted = append(wanted, slot)
+			missing--
+		}
+	}
+	for _, slot := range g.slots {
+		if slot.holder != nil && !slot.dropped {
+			wanted = append(wanted, slot)
+		}
+	}
+	return wanted
+}
+
+// slotNeed is what one slot lacks: an instance where there is none, or one that takes over from the holder. Rollouts are not among its causes.
+func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
+	if slot.holder == nil {
+		return p.vacancy(g, slot)
+	}
+	w := p.wishOf(g, slot.holder)
+	if slot.successor != nil {
+		return p.renewal(g, slot, w)
+	}
+	switch w {
+	case wishLost:
+		return p.lostNeed(g, slot)
+	case wishFailed:
+		return p.failedNeed(g, slot)
+	case wishDisabled, wishDrained:
+		if !g.stopFirst(g.spec.Eviction.Order) {
+			return p.takeover(g, slot, w, urgentMove)
+		}
+	}
+	return nil
+}
+
+// takeover is the need of an instance that replaces the slot's holder.
+func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
+	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder, cause: w.cause(slot.holder), urgency: u}
+	n.home = p.homeOf(g, slot.n)
+	return n
+}
+
+// homeOf is the node that holds a slot's local volumes; empty if the slot has none.
+func (p *pass) homeOf(g *groupView, slot int) fsm.NodeID {
+	home, _ := p.state().VolumeHome(g.spec, g.id, slot)
+	return home
+}
+
+// vacancy is the need of a slot that nobody holds. The last instance may have to be gone first.
+func (p *pass) vacancy(g *groupView, slot *slotView) *need {
+	n := &need{group: g, slot: slot.n, version: p.version(g, slot.last), cause: fsm.CauseScaleUp, home: p.homeOf(g, slot.n)}
+	if slot.last != nil {
+		n.cause = vacancyCause(slot.last)
+	}
+	for _, old := range slot.leaving {
+		if p.mustGoFirst(g, old) {
+			p.wait(old, fsm.CodeStopping, "the next instance of its slot waits until it has stopped", "")
+			if _, why := p.peek(n); why != nil {
+				p.reasons.slots[slotKey{g.id, slot.n}] = why
+			}
+			return nil
+		}
+	}
+	if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
+		return nil
+	}
+	return n
+}
+
+// vacancyCause is why a slot's next instance is made: what ended the last one, unless nobody wanted the slot then.
+func vacancyCause(last *fsm.Instance) fsm.Cause {
+	switch last.Marks.StopCause {
+	case "", fsm.CauseScaleDown, fsm.CauseJobStopped, fsm.CauseDrainTimeout:
+		return fsm.CauseScaleUp
+	}
+	return last.Marks.StopCause
+}
+
+// mustGoFirst reports whether an instance on its way out must be confirmed stopped before its slot is filled again. Where nothing is shared, one whose
+// node is offline is waited for no longer than a running one would be.
+func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
+	if g.pinned() {
+		return true
+	}
+	if !g.stopFirst(g.spec.Eviction.Order) || old.Status.Observed == fsm.ObservedPending || old.Status.Observed == fsm.ObservedFailed {
+		return false
+	}
+	return old.Status.Observed != fsm.ObservedLost || !p.tolerated(g, old)
+}
+
+// tolerated reports whether a lost instance has been lost for as long as its group tolerates.
+func (p *pass) tolerated(g *groupView, lost *fsm.Instance) bool {
+	wait := fsm.Duration(0)
+	if g.spec.Toleration.Unreachable != nil {
+		wait = *g.spec.Toleration.Unreachable
+	}
+	return p.past(lost.Marks.UnreadySince.Add(wait))
+}
+
+// lostNeed is the replacement of an instance whose node is offline (P17, P22): after its toleration, never during a hold, and where only one may
+// exist, not before it is known to have stopped.
+func (p *pass) lostNeed(g *groupView, slot *slotView) *need {
+	if !p.mayReplaceLost(g, slot.holder) {
+		return nil
+	}
+	return p.takeover(g, slot, wishLost, urgentGone)
+}
+
+func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
+	name := p.nodeName(lost.Node)
+	switch {
+	case len(g.spec.Volumes) > 0:
+		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back")
+	case g.spec.Replacement.Mode != fsm.ModeAlways:
+		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
+	case g.pinned():
+		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name), "bring the node back, or: outspan node confirm-dead "+name)
+	case p.state().Hold.Active:
+		p.block(lost, fsm.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")
+	case !p.tolerated(g, lost):
+		p.wait(lost, fsm.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
+	default:
+		return true
+	}
+	return false
+}
+
+func (p *pass) nodeName(id fsm.NodeID) string {
+	if n := p.node(id); n != nil {
+		return n.Name
+	}
+	return string(id)
+}
+
+// failedNeed is the replacement of an instance that failed or never became ready. Where only one may exist the failed one is told to stop first; the
+// slot is filled again when that is confirmed.
+func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
+	old := slot.holder
+	version := p.version(g, old)
+	if !p.mayRetry(g, version, old) {
+		return nil
+	}
+	stop := &fsm.InstanceStop{ID: old.ID, Cause: failureCause(old), By: "failed"}
+	if g.pinned() {
+		if refusal := p.plan.try("instance/"+string(old.ID), stop); refusal != nil {
+			p.blockBy(old, refusal)
+		}
+		return nil
+	}
+	if g.spec.Replacement.Mode == fsm.ModeNever {
+		p.block(old, fsm.CodeRoleNever, fmt.Sprintf("it failed and %s is never replaced", g.id), "restart it, or run a new version")
+		return nil
+	}
+	n := p.takeover(g, slot, wishFailed, urgentGone)
+	if g.spec.Replacement.Mode == fsm.ModeRestart {
+		n.home = old.Node
+	}
+	if old.Status.Observed != fsm.ObservedFailed { // a failed one ends by being replaced
+		n.first, n.spare = []fsm.Command{stop}, true
+	}
+	return n
+}
+
+// renewal replaces a successor that came to nothing. While it is on its way nothing is needed (P24).
+func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
+	next := slot.successor
+	if w == wishNone {
+		return nil // a surplus
+	}
+	version, cause := p.version(g, slot.holder), fsm.CauseScaleDown
+	if w == wishRolled {
+		version = g.row.Version
+	}
+	switch p.wishOf(g, next) {
+	case wishLost:
+		if !p.mayReplaceLost(g, next) {
+			return nil
+		}
+		cause = fsm.CauseNodeOffline
+	case wishFailed:
+		if !p.mayRetry(g, version, next) {
+			return nil
+		}
+		cause = failureCause(next)
+	case wishDisabled, wishDrained:
+		if next.Ready() {
+			return nil // it takes over first, and moves then
+		}
+	default:
+		return nil
+	}
+	n := p.takeover(g, slot, w, urgentGone)
+	n.version = version
+	n.first = []fsm.Command{&fsm.InstanceStop{ID: next.ID, Cause: cause, By: "it came to nothing"}}
+	return n
+}

@@ -1,0 +1,213 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// nodeTable is what placement knows of nodes during one pass.
+type nodeTable struct {
+	views []*nodeView // in order of id
+	byID  map[fsm.NodeID]*nodeView
+}
+
+// nodeView is one node as the draft has it now.
+type nodeView struct {
+	node     *fsm.Node
+	refusal  *fsm.Error // why nothing may be placed there; nil if it is eligible
+	promised int64      // memory kept for instances whose predecessors must stop first
+	moves    int        // grows with each placement and promise, so that scores known to be old are made anew
+}
+
+// free is the memory that can still be given away.
+func (v *nodeView) free() int64 {
+	return v.node.Allocatable().MemoryBytes - v.node.Placed.MemoryBytes - v.promised
+}
+
+// candidates returns the table of nodes, made when something is placed for the first time.
+func (p *pass) candidates() *nodeTable {
+	if p.nodes != nil {
+		return p.nodes
+	}
+	s := p.state()
+	t := &nodeTable{views: make([]*nodeView, 0, s.Nodes.Len()), byID: make(map[fsm.NodeID]*nodeView, s.Nodes.Len())}
+	for id, n := range s.Nodes.All() {
+		v := &nodeView{node: n, refusal: s.Eligible(n)}
+		if n.Intent == fsm.IntentActive && n.Health != fsm.HealthOffline && s.Now < n.Return.HeldUntil {
+			p.plan.wakeAt(n.Return.HeldUntil)
+		}
+		t.views = append(t.views, v)
+		t.byID[id] = v
+	}
+	p.nodes = t
+	return t
+}
+
+// changed takes the draft's row of a node on which something was placed.
+func (p *pass) changed(id fsm.NodeID) {
+	if v := p.candidates().byID[id]; v != nil {
+		v.node = p.node(id)
+		v.moves++
+	}
+}
+
+// excluded counts the nodes that each filter took out, in the order of the filters.
+type excluded []fsm.Excluded
+
+func (e *excluded) add(code fsm.Code) {
+	for i := range *e {
+		if (*e)[i].Code == code {
+			(*e)[i].Nodes++
+			return
+		}
+	}
+	*e = append(*e, fsm.Excluded{Code: code, Nodes: 1})
+}
+
+// rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is what people are told.
+func rank(code fsm.Code) int {
+	return slices.Index([]fsm.Code{fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeOffline, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity, fsm.CodeNoPorts, fsm.CodeNoMemory}, code)
+}
+
+// main is the code that stands for all of them.
+func (e excluded) main() fsm.Code {
+	best := fsm.CodeNoNodes
+	for _, x := range e {
+		if rank(x.Code) > rank(best) {
+			best = x.Code
+		}
+	}
+	return best
+}
+
+// String says how many nodes each filter took out.
+func (e excluded) String() string {
+	if len(e) == 0 {
+		return "there are no nodes"
+	}
+	sorted := slices.Clone(e)
+	slices.SortFunc(sorted, func(a, b fsm.Excluded) int { return rank(a.Code) - rank(b.Code) })
+	parts := make([]string, len(sorted))
+	for i, x := range sorted {
+		parts[i] = fmt.Sprintf("%s on %d", x.Code, x.Nodes)
+	}
+	return strings.Join(parts, ", ") + plural(len(sorted), sorted[len(sorted)-1].Nodes)
+}
+
+func plural(kinds, last int) string {
+	if kinds == 1 && last == 1 {
+		return " node"
+	}
+	return " nodes"
+}
+
+// hardFilters are the rules that a node must meet whatever the score, in order. Each returns the code that excludes the node, or "".
+// Only distinct attributes are not among them: they depend on where the others went.
+var hardFilters = [...]func(*field, *nodeView) fsm.Code{
+	filterEligible,
+	filterConstraints,
+	filterStaticPorts,
+	filterMemory,
+}
+
+func filterEligible(_ *field, v *nodeView) fsm.Code {
+	if v.refusal != nil {
+		return fsm.CodeNoNodes
+	}
+	return ""
+}
+
+func filterConstraints(f *field, v *nodeView) fsm.Code {
+	for i := range f.spec.Constraints {
+		if !f.spec.Constraints[i].Matches(v.node) {
+			return fsm.CodeConstraint
+		}
+	}
+	return ""
+}
+
+func filterStaticPorts(f *field, v *nodeView) fsm.Code {
+	for _, port := range f.spec.Ports {
+		if port.Static == 0 {
+			continue
+		}
+		if _, taken := f.pass.state().PortOwner(v.node.ID, port.Static); taken {
+			return fsm.CodeNoPorts
+		}
+	}
+	return ""
+}
+
+func filterMemory(f *field, v *nodeView) fsm.Code {
+	if v.free() < f.claim.MemoryBytes {
+		return fsm.CodeNoMemory
+	}
+	return ""
+}
+
+// exclude returns the first filter's code that takes the node out, or "".
+func (f *field) exclude(v *nodeView) fsm.Code {
+	for _, filter := range hardFilters {
+		if code := filter(f, v); code != "" {
+			return code
+		}
+	}
+	return ""
+}
+
+// ports chooses the node's ports for one more instance: static ones as asked, dynamic ones from the node's range, beginning at a place that depends on
+// the instance, so that a port that was just given back is rarely the next one out. ok is false if there are not enough.
+func (f *field) ports(v *nodeView, id fsm.InstanceID) (ports map[string]int, ok bool) {
+	if len(f.spec.Ports) == 0 {
+		return nil, true
+	}
+	ports = make(map[string]int, len(f.spec.Ports))
+	used := make([]int, 0, len(f.spec.Ports))
+	for _, port := range f.spec.Ports {
+		if port.Static != 0 {
+			used = append(used, port.Static)
+		}
+	}
+	size := v.node.Shape.PortMax - v.node.Shape.PortMin + 1
+	for _, port := range f.spec.Ports {
+		if port.Static != 0 {
+			ports[port.Name] = port.Static
+			continue
+		}
+		if size <= 0 {
+			return nil, false
+		}
+		n, found := f.dynamicPort(v, int(hash(string(id), port.Name)%uint64(size)), size, used)
+		if !found {
+			return nil, false
+		}
+		ports[port.Name] = n
+		used = append(used, n)
+	}
+	return ports, true
+}
+
+func (f *field) dynamicPort(v *nodeView, start, size int, used []int) (int, bool) {
+	for i := range size {
+		n := v.node.Shape.PortMin + (start+i)%size
+		if _, taken := f.pass.state().PortOwner(v.node.ID, n); !taken && !slices.Contains(used, n) {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// hash is FNV-1a over the parts; ties are broken by it.
+func hash(parts ...string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, part := range parts {
+		for i := range len(part) {
+			h = (h ^ uint64(part[i])) * 1099511628211
+		}
+		h = (h ^ 0) * 1099511628211
+	}
+	return h
+}

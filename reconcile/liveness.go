@@ -1,0 +1,197 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	calmFor      = 60 * fsm.Second // a hold ends after its reason has been gone for this long
+	overrideFor  = 10 * fsm.Minute // an operator who ends a hold is believed for this long
+	microToken   = 1_000_000       // one node going offline
+	smallCluster = 10              // below it half of the nodes may be silent before a hold, from it on 34 %
+	minBurst     = 2
+)
+
+// Interval is how often agents send heartbeats: a sixth of the time after which a node is offline, at least 300 ms and at most 10 s.
+func Interval(offlineAfter fsm.Duration) fsm.Duration {
+	return min(max(offlineAfter/6, 300*fsm.Millisecond), 10*fsm.Second)
+}
+
+// census is what the mass guard counts.
+type census struct {
+	nodes     []*fsm.Node // every node
+	judged    int         // those that are meant to work
+	out       int         // of these offline, or silent for more than three intervals
+	domain    string      // a failure domain that is out as a whole while others are out too; empty if there is none
+	candidate []*fsm.Node // those that every rule but the mass guard calls offline, the longest silent first
+}
+
+// watchNodes writes what the evidence says of each node, guarded against the mistake that costs most: to take a broken network for broken nodes.
+func (p *pass) watchNodes() {
+	c := p.count()
+	p.hold(&c)
+	for _, n := range c.nodes {
+		p.judgeGossip(n)
+	}
+	if p.state().Hold.Active {
+		for _, n := range c.candidate {
+			p.plan.refuse("node/"+string(n.ID), fsm.Refuse(fsm.CodeHold, "node %s is silent, but so are too many others", n.Name))
+		}
+		return
+	}
+	p.writeOffline(&c)
+}
+
+func (p *pass) count() census {
+	var c census
+	interval := Interval(p.in.State.Settings.OfflineAfter)
+	label := p.in.State.Settings.FailureDomainLabel
+	size, gone := map[string]int{}, map[string]int{}
+	var domains []string
+	for id, n := range p.state().Nodes.All() {
+		c.nodes = append(c.nodes, n)
+		live, known := p.in.Live[id]
+		if known && n.Health != fsm.HealthOffline {
+			p.plan.wakeAt(p.in.Now.Add(interval))
+			if live.Silent {
+				c.candidate = append(c.candidate, n)
+			}
+		}
+		if !judged(n) {
+			continue
+		}
+		c.judged++
+		domain, has := n.Shape.Labels[label]
+		if has {
+			if size[domain]++; size[domain] == 1 {
+				domains = append(domains, domain)
+			}
+		}
+		if n.Health == fsm.HealthOffline || known && live.Age > 3*interval && live.SeenBy == "" {
+			c.out++
+			gone[domain]++
+		}
+	}
+	for _, d := range domains {
+		if size[d] > 1 && gone[d] == size[d] && c.out > gone[d] {
+			c.domain = d
+		}
+	}
+	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
+	return c
+}
+
+// judged reports whether a node's silence would be news: not if it was taken out of service, emptied, or confirmed dead.
+func judged(n *fsm.Node) bool {
+	emptied := n.Intent == fsm.IntentDraining && n.Placed.Instances == 0
+	return n.Intent != fsm.IntentDisabled && !emptied && !n.Return.ConfirmedDead
+}
+
+// limit is the number of silent nodes above which nobody is believed to be dead, times 100: max(2, 34 %), 50 % in a small cluster.
+func (c *census) limit() int {
+	percent := 34
+	if c.judged < smallCluster {
+		percent = 50
+	}
+	return max(200, percent*c.judged)
+}
+
+func (c *census) tooMany() string {
+	switch {
+	case c.out*100 > c.limit():
+		return fmt.Sprintf("%d of %d nodes are silent", c.out, c.judged)
+	case c.domain != "":
+		return fmt.Sprintf("the whole failure domain %s and others are silent, %d of %d nodes", c.domain, c.out, c.judged)
+	}
+	return ""
+}
+
+// hold begins a hold before the first of too many silent nodes is written, and ends it when less than half the limit has been silent for a minute.
+func (p *pass) hold(c *census) {
+	h, why := p.state().Hold, c.tooMany()
+	switch {
+	case !h.Active && why != "" && !(h.Reason != "" && p.in.Now < h.Since.Add(overrideFor)):
+		p.observe(&fsm.HoldSet{Active: true, Reason: why})
+	case h.Active && why == "" && c.out*200 < c.limit():
+		p.calm = p.in.Calm
+		if p.calm == 0 {
+			p.calm = p.in.Now
+		}
+		if p.past(max(p.calm, h.Since).Add(calmFor)) {
+			p.observe(&fsm.HoldSet{})
+		}
+	}
+}
+
+func (p *pass) observe(c fsm.Command) bool {
+	refusal := p.plan.note(c)
+	if refusal != nil {
+		p.plan.refuse("liveness", refusal)
+	}
+	return refusal == nil
+}
+
+// judgeGossip makes a node degraded while gossip suspects it, and online again at once when it does not. That alone never evicts anything.
+func (p *pass) judgeGossip(n *fsm.Node) {
+	live, known := p.in.Live[n.ID]
+	if !known || n.Health == fsm.HealthOffline {
+		return
+	}
+	health := n.Health
+	switch live.Gossip {
+	case fsm.GossipSuspect, fsm.GossipDead:
+		health = fsm.HealthDegraded
+	case fsm.GossipAlive:
+		health = fsm.HealthOnline
+	}
+	if health != n.Health {
+		p.observe(&fsm.NodeHealth{ID: n.ID, Health: health, BootID: n.Agent.BootID, Version: n.Version, Reason: "gossip: " + string(live.Gossip)})
+	}
+}
+
+// writeOffline declares nodes offline, the longest silent first, no more than the rate allows.
+func (p *pass) writeOffline(c *census) {
+	perMilli, burst := int64(max(200, 10*len(c.nodes))), int64(max(minBurst, len(c.nodes)*5/100))*microToken
+	tokens := p.offlineTokens(c.nodes, perMilli, burst)
+	for _, judged := range c.candidate {
+		if tokens < microToken {
+			p.plan.wakeAt(p.in.Now.Add(fsm.Duration((microToken-tokens)/perMilli + 1)))
+			p.plan.refuse("node/"+string(judged.ID), fsm.Refuse(fsm.CodeHold, "node %s is silent; others were declared offline a moment ago", judged.Name))
+			continue
+		}
+		n := p.node(judged.ID) // gossip may have changed its version in this pass
+		reason := fmt.Sprintf("no heartbeat for %s, a majority of servers agrees", p.in.Live[n.ID].Age)
+		if p.observe(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Version: n.Version, Reason: reason}) {
+			tokens -= microToken
+		}
+	}
+}
+
+// offlineTokens is how many nodes may go offline now, in millionths: a bucket of burst that fills by perMilli each millisecond. What was taken from it is read
+// from the nodes, so that it holds across leaders.
+func (p *pass) offlineTokens(nodes []*fsm.Node, perMilli, burst int64) int64 {
+	var taken []fsm.Time
+	for _, n := range nodes {
+		if at := n.Return.OfflineSince; at > 0 && int64(p.in.Now.Sub(at))*perMilli < burst {
+			taken = append(taken, at)
+		}
+	}
+	slices.Sort(taken)
+	tokens, last := burst, fsm.Time(0)
+	for _, at := range taken {
+		tokens = min(burst, tokens+refill(at.Sub(last), perMilli, burst)) - microToken
+		last = at
+	}
+	return min(burst, tokens+refill(p.in.Now.Sub(last), perMilli, burst))
+}
+
+// refill is what flows into the bucket in a time, at most what it holds.
+func refill(d fsm.Duration, perMilli, burst int64) int64 {
+	if int64(d) > 2*burst/perMilli {
+		return 2 * burst
+	}
+	return int64(d) * perMilli
+}

@@ -1,0 +1,225 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// urgency orders the needs of one class: what is gone before what still runs somewhere.
+type urgency int
+
+const (
+	urgentGone urgency = iota // nobody fills the slot
+	urgentMove                // somebody fills it, but must leave
+	urgentRoll                // somebody fills it with an older version
+)
+
+// need is one instance that a group lacks.
+type need struct {
+	group    *groupView
+	slot     int
+	version  uint64
+	replaces *fsm.Instance // the holder that it takes over from; nil if nobody holds the slot
+	cause    fsm.Cause
+	urgency  urgency
+	home     fsm.NodeID    // the only node that will do; empty = any
+	first    []fsm.Command // what stands or falls with the placement, such as the end of a failed successor
+	spare    bool          // try again without first if first is what is refused
+}
+
+// unplaced says why a need can't be fulfilled now.
+type unplaced struct {
+	code    fsm.Code
+	message string
+	out     excluded
+}
+
+// place fulfils what is missing: the first class first, and in it what is gone before what must move before what is only old. Higher classes come first
+// so that they find room; nobody is evicted for them.
+func (p *pass) place() {
+	var needs []*need
+	for _, g := range p.groups {
+		needs = append(needs, p.needs(g)...)
+	}
+	slices.SortStableFunc(needs, func(a, b *need) int {
+		return cmp.Or(cmp.Compare(a.group.class, b.group.class), cmp.Compare(a.urgency, b.urgency))
+	})
+	for _, n := range needs {
+		if why := p.fulfil(n); why != nil {
+			p.unplaced(n, why)
+		}
+	}
+}
+
+// unplaced records why a need stays open.
+func (p *pass) unplaced(n *need, why *unplaced) {
+	p.reasons.slots[slotKey{n.group.id, n.slot}] = why
+	if n.replaces != nil {
+		p.block(n.replaces, fsm.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, unblockPlacement(why.code))
+		return
+	}
+	p.plan.refuse(fmt.Sprintf("%s/%d", n.group.subject(), n.slot), fsm.Refuse(why.code, "%s", why.message))
+}
+
+// fulfil places one instance, or says why not. The draft has the last word: a node that it refuses is left out and the next best is tried.
+func (p *pass) fulfil(n *need) *unplaced {
+	f := p.fieldOf(n.group, n.version)
+	if f == nil {
+		return &unplaced{code: fsm.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
+	}
+	if n.home != "" {
+		return p.placeAt(n, f)
+	}
+	c, why := p.choose(n, f, func(c *candidate) (bool, fsm.Code) {
+		refusal := p.tryPlace(n, f, c.view)
+		if refusal == nil {
+			return true, ""
+		}
+		return false, refusal.Code
+	})
+	if c == nil {
+		return why
+	}
+	f.count(c)
+	f.putBack(c)
+	return nil
+}
+
+// peek returns the node that fulfil would choose, and keeps room there for the rest of the pass.
+func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
+	f := p.fieldOf(n.group, n.version)
+	if f == nil {
+		return "", &unplaced{code: fsm.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
+	}
+	if n.home != "" {
+		return n.home, p.homeProblem(n, f)
+	}
+	c, why := p.choose(n, f, func(*candidate) (bool, fsm.Code) { return true, "" })
+	if c == nil {
+		return "", why
+	}
+	c.view.promised += f.claim.MemoryBytes
+	c.view.moves++
+	f.count(c)
+	f.putBack(c)
+	return c.view.node.ID, nil
+}
+
+// choose takes the best nodes in turn until one is accepted. Those that only this need can't use go back to the field.
+func (p *pass) choose(n *need, f *field, accept func(*candidate) (bool, fsm.Code)) (*candidate, *unplaced) {
+	var replaced *fsm.Node
+	if n.replaces != nil {
+		replaced = p.node(n.replaces.Node)
+	}
+	var back []*candidate
+	defer func() {
+		for _, c := range back {
+			f.putBack(c)
+		}
+	}()
+	why := excluded(nil)
+	for {
+		c := f.take()
+		if c == nil {
+			return nil, p.nowhere(f, why)
+		}
+		if f.repeats(c.view.node, replaced) {
+			why.add(fsm.CodeAntiAffinity)
+			back = append(back, c)
+			continue
+		}
+		ok, code := accept(c)
+		if ok {
+			return c, nil
+		}
+		if rank(code) < 0 { // not about this node: no other one will do either
+			back = append(back, c)
+			return nil, &unplaced{code: code, message: fmt.Sprintf("%s slot %d: %s", n.group.id, n.slot, code)}
+		}
+		f.out.add(code)
+	}
+}
+
+// nowhere says why no node will do, with the number of nodes that each rule took out.
+func (p *pass) nowhere(f *field, also excluded) *unplaced {
+	out := slices.Clone(f.out)
+	for _, x := range also {
+		for range x.Nodes {
+			out.add(x.Code)
+		}
+	}
+	return &unplaced{code: out.main(), message: out.String(), out: out}
+}
+
+// placeAt places a need that has only one possible node: the home of its volume, or its node of a system group.
+func (p *pass) placeAt(n *need, f *field) *unplaced {
+	if why := p.homeProblem(n, f); why != nil {
+		return why
+	}
+	if refusal := p.tryPlace(n, f, p.candidates().byID[n.home]); refusal != nil {
+		return &unplaced{code: refusal.Code, message: refusal.Message, out: excluded{{Code: refusal.Code, Nodes: 1}}}
+	}
+	return nil
+}
+
+func (p *pass) homeProblem(n *need, f *field) *unplaced {
+	v := p.candidates().byID[n.home]
+	why := func(code fsm.Code, format string, args ...any) *unplaced {
+		return &unplaced{code: code, message: fmt.Sprintf(format, args...), out: excluded{{Code: code, Nodes: 1}}}
+	}
+	switch {
+	case v == nil:
+		return why(fsm.CodeVolumeNoNode, "its home node %s is gone", n.home)
+	case v.node.Health == fsm.HealthOffline:
+		return why(fsm.CodeVolumeOffline, "its home node %s is offline", v.node.Name)
+	case v.refusal != nil:
+		return why(fsm.CodeVolumeNoNode, "its only possible %s", v.refusal.Message)
+	}
+	if code := f.exclude(v); code != "" {
+		return why(code, "its only possible node %s: %s", v.node.Name, code)
+	}
+	return nil
+}
+
+// tryPlace tries the placement on the draft, with the commands that go with it.
+func (p *pass) tryPlace(n *need, f *field, v *nodeView) *fsm.Error {
+	row, _ := p.state().Groups.Get(n.group.id)
+	id := fsm.DeriveInstanceID(p.in.State.Index, n.group.id, n.slot, row.Placed)
+	ports, ok := f.ports(v, id)
+	if !ok {
+		return fsm.Refuse(fsm.CodeNoPorts, "node %s has no port left in its range", v.node.Name)
+	}
+	c := &fsm.InstancePlace{ID: id, Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID, Ports: ports, Cause: n.cause}
+	if n.replaces != nil {
+		c.Replaces = n.replaces.ID
+	}
+	refusal := p.plan.try(n.group.subject(), append(slices.Clip(n.first), c)...)
+	if refusal == nil {
+		p.changed(v.node.ID)
+	}
+	return refusal
+}
+
+// unblockPlacement says what would let a placement succeed.
+func unblockPlacement(code fsm.Code) string {
+	switch code {
+	case fsm.CodeNoMemory:
+		return "add a node, scale something down, or accept downtime"
+	case fsm.CodeNoPorts:
+		return "free the port on another node, or use a dynamic one"
+	case fsm.CodeNoNodes:
+		return "add or uncordon a node"
+	case fsm.CodeConstraint:
+		return "add a node that meets the constraints, or relax them"
+	case fsm.CodeAntiAffinity:
+		return "add a node with another value of the distinct attribute"
+	case fsm.CodeVolumeOffline:
+		return "bring the home node back"
+	case fsm.CodeRetryLimit:
+		return "fix what makes it fail, or run a new version"
+	}
+	return ""
+}

@@ -1,0 +1,35 @@
+package reconcile
+
+import "github.com/outspan/outspan/fsm"
+
+// reasons is why things wait, as this pass found it. Drains write it into their last error, and `why`, forecasts and status show it.
+type reasons struct {
+	blockers map[fsm.InstanceID]fsm.Blocker
+	slots    map[slotKey]*unplaced
+}
+
+// slotKey names a slot of a group.
+type slotKey struct {
+	group fsm.GroupID
+	slot  int
+}
+
+func newReasons() reasons {
+	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{}}
+}
+
+// block records why an instance that should go stays, and lists it among the refusals.
+func (p *pass) block(inst *fsm.Instance, code fsm.Code, message, unblock string) {
+	p.wait(inst, code, message, unblock)
+	p.plan.refuse("instance/"+string(inst.ID), &fsm.Error{Code: code, Message: message})
+}
+
+// wait records what an instance waits for when nothing is wrong: it is no refusal.
+func (p *pass) wait(inst *fsm.Instance, code fsm.Code, message, unblock string) {
+	p.reasons.blockers[inst.ID] = fsm.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
+}
+
+// blockBy records a refusal of the draft.
+func (p *pass) blockBy(inst *fsm.Instance, refusal *fsm.Error) {
+	p.block(inst, refusal.Code, refusal.Message, refusal.Hint)
+}

@@ -1,0 +1,165 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// rollNeeds lists the instances of a new version that may be made beside the old ones now: canaries first, then max_surge at a time (12).
+func (p *pass) rollNeeds(g *groupView) []*need {
+	if !g.rolling() || g.stopFirst(g.spec.Update.Order) {
+		return nil
+	}
+	room := g.spec.Update.MaxSurge
+	for _, slot := range g.slots {
+		if slot.holder != nil && slot.successor != nil && slot.holder.Version != g.row.Version {
+			room--
+		}
+	}
+	if p.canarying(g) {
+		room = g.spec.Update.Canary - g.current()
+	}
+	var needs []*need
+	for _, slot := range p.rollable(g) {
+		if slot.successor == nil && len(needs) < room {
+			n := p.takeover(g, slot, wishRolled, urgentRoll)
+			n.version = g.row.Version
+			needs = append(needs, n)
+		}
+	}
+	return needs
+}
+
+// rollable lists the slots that an older version holds and nothing else moves: those on nodes to be emptied first (P28), then not ready ones.
+func (p *pass) rollable(g *groupView) []*slotView {
+	var slots []*slotView
+	for _, slot := range g.slots {
+		if slot.holder != nil && !slot.dropped && p.wishOf(g, slot.holder) == wishRolled {
+			slots = append(slots, slot)
+		}
+	}
+	slices.SortStableFunc(slots, func(a, b *slotView) int {
+		return cmp.Or(first(p.leaving(a.holder), p.leaving(b.holder)), first(!a.holder.Ready(), !b.holder.Ready()))
+	})
+	return slots
+}
+
+// canarying reports whether the deployment waits for its canaries to be accepted.
+func (p *pass) canarying(g *groupView) bool {
+	return g.rolling() && !g.deploy.Promoted && g.spec.Update.Canary > 0
+}
+
+// current is the number of slots that have an instance of the group's version, or wait for one.
+func (g *groupView) current() int {
+	n := 0
+	for _, slot := range g.slots {
+		switch {
+		case slot.holder != nil && slot.holder.Version == g.row.Version, slot.successor != nil && slot.successor.Version == g.row.Version,
+			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout:
+			n++
+		}
+	}
+	return n
+}
+
+// healthy reports whether an instance is ready and has been for the group's min_healthy.
+func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
+	return inst != nil && inst.Ready() && p.past(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
+}
+
+// available is the number of slots with an instance that serves; one of the new version only once it has proved itself.
+func (p *pass) available(g *groupView) int {
+	n := 0
+	for _, slot := range g.slots {
+		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
+			if inst != nil && !slot.dropped && inst.Ready() && (inst.Version != g.row.Version || p.healthy(g, inst)) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// stopRolled stops what a new version has replaced, or where the old one goes first or some may be unavailable, as many as that allows.
+func (p *pass) stopRolled() {
+	for _, g := range p.groups {
+		if !g.rolling() || g.row.Count == 0 {
+			continue
+		}
+		for _, slot := range g.slots {
+			if slot.holder != nil {
+				slot.holder = p.instance(slot.holder.ID)
+			}
+		}
+		p.rollStops(g)
+	}
+}
+
+func (p *pass) rollStops(g *groupView) {
+	stopFirst := g.system() || g.stopFirst(g.spec.Update.Order)
+	limit := g.spec.Update.MaxUnavailable
+	if stopFirst {
+		limit = max(limit, 1)
+	}
+	want := g.row.Count
+	if g.system() {
+		want = g.held()
+	}
+	down := want - p.available(g)
+	canaries := len(g.slots)
+	if p.canarying(g) {
+		canaries = g.spec.Update.Canary - g.current()
+	}
+	for _, slot := range p.rollable(g) {
+		inst := slot.holder
+		switch {
+		case inst.Desired != fsm.DesiredRunning:
+		case slot.successor != nil:
+			p.finishRoll(g, slot)
+		case limit == 0 || down >= limit && inst.Ready():
+			p.wait(inst, fsm.CodeReplacementPending, "it waits for its turn in the rollout", "")
+		case canaries <= 0:
+		case p.roomAfter(g, slot) && p.stop(inst, fsm.CauseRollout, fmt.Sprintf("version %d comes", g.row.Version)):
+			canaries--
+			if inst.Ready() {
+				down++
+			}
+		}
+	}
+}
+
+// finishRoll stops the old instance of a slot once the new one has proved itself, unless it is only a canary.
+func (p *pass) finishRoll(g *groupView, slot *slotView) {
+	next := slot.successor
+	switch {
+	case p.canarying(g):
+		p.wait(slot.holder, fsm.CodeReplacementPending, "its canary "+string(next.ID)+" waits to be promoted", "outspan deployment promote "+string(g.deploy.ID))
+	case next.Version == g.row.Version && p.healthy(g, next):
+		p.stop(slot.holder, fsm.CauseRollout, "replaced by "+string(next.ID))
+	default:
+		p.wait(slot.holder, fsm.CodeReplacementPending, "its replacement "+string(next.ID)+" is not ready yet", "")
+	}
+}
+
+// roomAfter reports whether the new version would fit once the old instance is gone: elsewhere now, or in its place.
+func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
+	n := p.takeover(g, slot, wishRolled, urgentRoll)
+	n.version = g.row.Version
+	f := p.fieldOf(g, n.version)
+	v := p.candidates().byID[slot.holder.Node]
+	if f != nil && v != nil && v.refusal == nil && filterConstraints(f, v) == "" && v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes {
+		return true
+	}
+	if g.system() {
+		n.home = slot.holder.Node
+	}
+	if _, why := p.peek(n); why != nil {
+		p.unplaced(n, why)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,156 @@
+package reconcile
+
+import (
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Weights of the soft rules, in points. A node's use counts at most full points.
+const (
+	full          = 10_000
+	sameGroup     = full     // for each instance of the group on the node, with the algorithm spread
+	sameValue     = 2 * full // for each instance of the group in the same domain of a spread
+	affinityPoint = 200      // for each point of weight of an affinity: as much as two instances at most
+	failedThere   = 5 * full // for each recent failure of the group on the node
+)
+
+// score is how well one more instance would do on the node, the spread over domains apart (that is the domain's). Greater is better.
+func (f *field) score(c *candidate) int64 {
+	total := f.use(c.view) - int64(c.same)*f.samePenalty + c.bonus
+	return total
+}
+
+// use scores how full the node would be: the algorithm spread prefers empty nodes, binpack full ones.
+func (f *field) use(v *nodeView) int64 {
+	capacity := v.node.Allocatable()
+	memory, cpu := int64(full), int64(full)
+	if capacity.MemoryBytes > 0 {
+		memory = (v.node.Placed.MemoryBytes + v.promised + f.claim.MemoryBytes) / max(capacity.MemoryBytes/full, 1)
+	}
+	if capacity.CPU > 0 {
+		cpu = (v.node.Placed.CPU + f.claim.CPU) * full * 100 / (capacity.CPU * max(f.overcommit, 1))
+	}
+	used := min((memory+min(cpu, full))/2, full)
+	if f.binpack {
+		return used
+	}
+	return full - used
+}
+
+// constantBonus is the part of a node's score that placing more instances does not change: affinities and recent failures.
+func (f *field) constantBonus(n *fsm.Node) int64 {
+	total := int64(0)
+	for i := range f.spec.Affinities {
+		if a := &f.spec.Affinities[i]; a.Matches(n) {
+			total += int64(a.Weight) * affinityPoint
+		}
+	}
+	for _, x := range f.failures {
+		if x.Node == n.ID {
+			total -= failedThere
+		}
+	}
+	return total
+}
+
+// domain is the set of nodes with the same values of every spread attribute; within it a heap gives the best node.
+type domain struct {
+	heap candidates
+	used int64 // instances of the group in domains that share a value, one count for each shared value
+}
+
+// domainKey joins a node's values of the spread attributes.
+func (f *field) domainKey(n *fsm.Node) string {
+	if len(f.spec.Spreads) == 0 {
+		return ""
+	}
+	values := make([]string, len(f.spec.Spreads))
+	for i := range f.spec.Spreads {
+		values[i], _ = n.Attribute(f.spec.Spreads[i].Attribute)
+	}
+	return strings.Join(values, "\x00")
+}
+
+// countSpread adds delta instances on a node to every domain that shares a value with it.
+func (f *field) countSpread(n *fsm.Node, delta int64) {
+	if len(f.spec.Spreads) == 0 {
+		return
+	}
+	here := strings.Split(f.domainKey(n), "\x00")
+	for _, key := range f.domainKeys {
+		there := strings.Split(key, "\x00")
+		for i := range here {
+			if here[i] == there[i] {
+				f.domains[key].used += delta
+			}
+		}
+	}
+}
+
+// candidate is one node in a field.
+type candidate struct {
+	view  *nodeView
+	same  int   // instances of the group on it
+	bonus int64 // the constant part of its score
+	score int64
+	moves int    // the view's moves when it was scored
+	tie   uint64 // hash of group and node
+}
+
+// candidates is a heap: the best score first, then the smallest tie, then the smallest id.
+type candidates []*candidate
+
+func (c candidates) better(i, j int) bool {
+	a, b := c[i], c[j]
+	if a.score != b.score {
+		return a.score > b.score
+	}
+	if a.tie != b.tie {
+		return a.tie < b.tie
+	}
+	return a.view.node.ID < b.view.node.ID
+}
+
+func (c candidates) down(i int) {
+	for {
+		best := i
+		for _, child := range [...]int{2*i + 1, 2*i + 2} {
+			if child < len(c) && c.better(child, best) {
+				best = child
+			}
+		}
+		if best == i {
+			return
+		}
+		c[i], c[best] = c[best], c[i]
+		i = best
+	}
+}
+
+func (c candidates) build() {
+	for i := len(c)/2 - 1; i >= 0; i-- {
+		c.down(i)
+	}
+}
+
+func (c *candidates) push(x *candidate) {
+	*c = append(*c, x)
+	for i := len(*c) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !c.better(i, parent) {
+			return
+		}
+		(*c)[i], (*c)[parent] = (*c)[parent], (*c)[i]
+		i = parent
+	}
+}
+
+func (c *candidates) pop() *candidate {
+	old := *c
+	top, last := old[0], len(old)-1
+	old[0] = old[last]
+	*c = old[:last]
+	c.down(0)
+	return top
+}

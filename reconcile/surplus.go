@@ -1,0 +1,153 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// stopSurplus stops what nobody wants any more: the instances of stopped jobs and removed groups, those above the count, and of a slot's two the one that is
+// not needed after all.
+func (p *pass) stopSurplus() {
+	for _, g := range p.groups {
+		if g.system() && g.row.Count > 0 {
+			p.stopStraySystem(g)
+		} else {
+			p.scaleDown(g)
+		}
+		for _, slot := range g.slots {
+			for _, inst := range slot.extra {
+				p.stop(inst, fsm.CauseScaleDown, "its slot is held")
+			}
+			if slot.successor != nil && !slot.dropped {
+				p.settlePair(g, slot)
+			}
+		}
+	}
+}
+
+// stop begins a stop that waits for nothing but budgets; a refusal is recorded.
+func (p *pass) stop(inst *fsm.Instance, cause fsm.Cause, by string) bool {
+	refusal := p.plan.try("instance/"+string(inst.ID), &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
+	if refusal != nil {
+		p.retryStop(inst, cause, refusal)
+	}
+	return refusal == nil
+}
+
+// scaleDown takes the slots above the count, the most dispensable instance first.
+func (p *pass) scaleDown(g *groupView) {
+	excess := g.held() - g.row.Count
+	if excess <= 0 {
+		return
+	}
+	held := slices.DeleteFunc(slices.Clone(g.slots), func(v *slotView) bool { return v.holder == nil })
+	slices.SortStableFunc(held, func(a, b *slotView) int { return p.dispensable(g, a.holder, b.holder) })
+	cause, by := fsm.CauseScaleDown, "above the count"
+	if g.job.Stopped {
+		cause, by = fsm.CauseJobStopped, "the job is stopped"
+	}
+	for _, slot := range held[:excess] {
+		slot.dropped = true
+		p.stop(slot.holder, cause, by)
+		if slot.successor != nil {
+			p.stop(slot.successor, cause, by)
+		}
+	}
+}
+
+// dispensable orders instances for scale-down: failed, not ready, on draining nodes, newest version last, oldest, smallest id (model 12). While the
+// latest version is one that failed, it is the first to go.
+func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
+	failed := g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed
+	return cmp.Or(
+		first(isDown(a), isDown(b)),
+		first(!a.Ready(), !b.Ready()),
+		first(p.leaving(a), p.leaving(b)),
+		first((a.Version == g.row.Version) == failed, (b.Version == g.row.Version) == failed),
+		cmp.Compare(a.Version, b.Version),
+		older(a, b),
+	)
+}
+
+// first orders true before false.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func isDown(inst *fsm.Instance) bool {
+	return inst.Status.Observed == fsm.ObservedFailed || inst.Status.Observed == fsm.ObservedLost
+}
+
+// leaving reports whether an instance's node is to be emptied.
+func (p *pass) leaving(inst *fsm.Instance) bool {
+	n := p.node(inst.Node)
+	return n == nil || n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled
+}
+
+// settlePair ends the time in which a slot has two instances, where that waits for nothing else: the holder is gone for good and its successor is ready,
+// or the reason for the successor has disappeared and one of the two is a surplus (L14).
+func (p *pass) settlePair(g *groupView, slot *slotView) {
+	holder, next := slot.holder, slot.successor
+	switch w := p.wishOf(g, holder); w {
+	case wishNone:
+		p.stopOneOf(g, slot)
+	case wishLost:
+		if next.Ready() && p.stop(holder, fsm.CauseNodeOffline, "replaced by "+string(next.ID)) {
+			slot.handOver(p)
+		} else {
+			p.wait(holder, fsm.CodeReplacementPending, "its replacement "+string(next.ID)+" is not ready yet", "")
+		}
+	case wishFailed:
+		down := holder.Status.Observed == fsm.ObservedFailed
+		if (down || next.Ready()) && p.stop(holder, failureCause(holder), "replaced by "+string(next.ID)) {
+			slot.handOver(p)
+		}
+	}
+}
+
+// stopOneOf stops the more dispensable of a slot's two instances. What replaced a lost one that is back is the surplus, unless it alone is ready.
+func (p *pass) stopOneOf(g *groupView, slot *slotView) {
+	holder, next := slot.holder, slot.successor
+	successorGoes := p.dispensable(g, next, holder) < 0
+	if next.Cause == fsm.CauseNodeOffline {
+		successorGoes = !next.Ready() || holder.Ready()
+	}
+	if !successorGoes {
+		if p.stop(holder, fsm.CauseScaleDown, "its replacement "+string(next.ID)+" stays") {
+			slot.handOver(p)
+		}
+		return
+	}
+	if p.stop(next, fsm.CauseScaleDown, "what it should replace stays") {
+		slot.leaving = append(slot.leaving, p.instance(next.ID))
+		slot.successor = nil
+	}
+}
+
+// handOver makes the successor the holder, now that the holder is on its way out.
+func (v *slotView) handOver(p *pass) {
+	gone := p.instance(v.holder.ID)
+	v.leaving, v.last = append(v.leaving, gone), gone
+	v.holder, v.successor = v.successor, nil
+}
+
+// killOverdue writes stopped for what is still draining when its grace is over; the agent kills and reports (P15). An agent that can't be reached gets it
+// when it returns (P16).
+func (p *pass) killOverdue() {
+	for _, id := range p.kills {
+		inst := p.instance(id)
+		if p.past(inst.Marks.StopBegan.Add(inst.Marks.StopGrace)) {
+			if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceKill{ID: id}); refusal != nil {
+				p.blockBy(inst, refusal)
+			}
+		}
+	}
+}

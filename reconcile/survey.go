@@ -1,0 +1,215 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// groupView is what a pass knows of one group that may need something.
+type groupView struct {
+	id      fsm.GroupID
+	row     *fsm.Group
+	spec    *fsm.GroupSpec // its policy: counts, limits and roles also of older instances
+	job     *fsm.Job
+	deploy  *fsm.Deployment // the latest of the job, ended or not; nil if there is none
+	class   int             // position in the order of classes: a smaller one is served first
+	slots   []*slotView     // in order of slot
+	fields  []*field        // where instances of it could go, one for each version asked for
+	vacated int             // slots without a holder that wait for something
+}
+
+// slotView is one slot: who holds it, who takes over, who is on the way out.
+type slotView struct {
+	n         int
+	holder    *fsm.Instance
+	successor *fsm.Instance
+	extra     []*fsm.Instance // more than a holder and a successor
+	leaving   []*fsm.Instance // not wanted any more, not confirmed stopped
+	last      *fsm.Instance   // the youngest that isn't wanted any more
+	dropped   bool            // scale-down takes it
+}
+
+// survey finds the groups that may need something: those whose sums say so, those with an instance that is not simply running, those being rolled out, and
+// those on nodes that are to be emptied. All others are left alone, so that a settled cluster costs one look at each row.
+func (p *pass) survey() {
+	s := p.state()
+	dirty := map[fsm.GroupID]bool{}
+	for _, inst := range s.Instances.All() {
+		switch {
+		case inst.Ready() && !inst.Eviction.Requested, inst.Terminal():
+		default:
+			dirty[inst.Group] = true
+			if inst.Desired == fsm.DesiredDraining {
+				p.kills = append(p.kills, inst.ID)
+			}
+			if inst.Eviction.Requested {
+				p.marked = append(p.marked, inst.ID)
+			}
+		}
+	}
+	for _, n := range s.Nodes.All() {
+		if n.Placed.Instances == 0 || n.Intent != fsm.IntentDraining && n.Intent != fsm.IntentDisabled {
+			continue
+		}
+		for inst := range s.InstancesOn(n.ID) {
+			dirty[inst.Group] = true
+		}
+	}
+	for id, row := range s.Groups.All() {
+		if dirty[id] || p.unsettled(row) {
+			p.groups = append(p.groups, &groupView{id: id, row: row})
+		}
+	}
+}
+
+// unsettled reports whether a group's row alone says that it may need something.
+func (p *pass) unsettled(g *fsm.Group) bool {
+	if g.Role == fsm.RoleSystem && g.Count > 0 {
+		return p.systemUnsettled(g)
+	}
+	if g.Ready != g.Count || g.Running != g.Count {
+		return true
+	}
+	d := p.deploymentOf(g.ID)
+	return d != nil && !d.Status.Ended()
+}
+
+func (p *pass) deploymentOf(g fsm.GroupID) *fsm.Deployment {
+	name, _ := g.Split()
+	job, ok := p.state().Jobs.Get(name)
+	if !ok {
+		return nil
+	}
+	d, _ := p.state().Deployments.Get(job.Deployment)
+	return d
+}
+
+// viewGroups fills in the views of the groups that were found, the first class first.
+func (p *pass) viewGroups() {
+	s := p.state()
+	views := p.groups[:0]
+	for _, g := range p.groups {
+		name, _ := g.id.Split()
+		job, ok := s.Jobs.Get(name)
+		spec, known := s.Policy(g.id)
+		if !ok || !known {
+			continue
+		}
+		g.job, g.spec = job, spec
+		g.class = slices.Index(s.Classes, job.Class)
+		if g.class < 0 {
+			g.class = len(s.Classes)
+		}
+		g.deploy, _ = s.Deployments.Get(job.Deployment)
+		p.viewSlots(g)
+		views = append(views, g)
+	}
+	slices.SortStableFunc(views, func(a, b *groupView) int { return cmp.Compare(a.class, b.class) })
+	p.groups = views
+}
+
+// viewSlots reads the slots of a group anew.
+func (p *pass) viewSlots(g *groupView) {
+	s := p.state()
+	g.row, _ = s.Groups.Get(g.id)
+	g.slots = g.slots[:0]
+	var slot *slotView
+	for inst := range s.InstancesOf(g.id) {
+		if slot == nil || slot.n != inst.Slot {
+			slot = &slotView{n: inst.Slot}
+			g.slots = append(g.slots, slot)
+		}
+		slot.take(inst)
+	}
+	for _, slot := range g.slots {
+		slot.order()
+	}
+}
+
+func (v *slotView) take(inst *fsm.Instance) {
+	if inst.Desired == fsm.DesiredRunning {
+		v.extra = append(v.extra, inst)
+		return
+	}
+	if !inst.Terminal() {
+		v.leaving = append(v.leaving, inst)
+	}
+	if v.last == nil || older(v.last, inst) < 0 {
+		v.last = inst
+	}
+}
+
+// order tells the holder from the successor: the successor replaces the holder. Instances in extra beyond these two should not exist.
+func (v *slotView) order() {
+	slices.SortFunc(v.extra, older)
+	if len(v.extra) > 0 {
+		v.holder = v.extra[0]
+	}
+	if len(v.extra) > 1 {
+		v.successor = v.extra[1]
+		if v.holder.Links.Replaces == v.successor.ID {
+			v.holder, v.successor = v.successor, v.holder
+		}
+		v.extra = v.extra[2:]
+		return
+	}
+	v.extra = nil
+}
+
+// older orders instances by age, the oldest first, then by id.
+func older(a, b *fsm.Instance) int {
+	return cmp.Or(cmp.Compare(a.Marks.CreatedIndex, b.Marks.CreatedIndex), cmp.Compare(a.Marks.Created, b.Marks.Created), cmp.Compare(a.ID, b.ID))
+}
+
+// slot returns the view of a slot that has or had an instance.
+func (g *groupView) slot(n int) *slotView {
+	i, ok := slices.BinarySearchFunc(g.slots, n, func(v *slotView, n int) int { return cmp.Compare(v.n, n) })
+	if !ok {
+		return &slotView{n: n}
+	}
+	return g.slots[i]
+}
+
+// held is the number of slots that count toward the group's count.
+func (g *groupView) held() int {
+	n := 0
+	for _, v := range g.slots {
+		if v.holder != nil && !v.dropped {
+			n++
+		}
+	}
+	return n
+}
+
+// subject names the group in refusals.
+func (g *groupView) subject() string { return "group/" + string(g.id) }
+
+// pinned reports whether a slot's old instance must be confirmed stopped before another one may hold it: a local volume has one holder, and an
+// exclusive group one instance of each identity.
+func (g *groupView) pinned() bool { return g.spec.Exclusive || len(g.spec.Volumes) > 0 }
+
+// stopFirst reports whether an instance that must leave is stopped before its replacement is made.
+func (g *groupView) stopFirst(order fsm.Order) bool { return g.pinned() || order == fsm.OrderStopFirst }
+
+func (g *groupView) system() bool { return g.row.Role == fsm.RoleSystem }
+
+// rolling reports whether a new version is on its way.
+func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
+
+// held back: the new version isn't trusted yet, or not any more, so what must be replaced meanwhile keeps the version it had.
+func (g *groupView) distrusted() bool {
+	return g.deploy != nil && (g.deploy.Status == fsm.DeploymentFailed || !g.deploy.Promoted && !g.deploy.Status.Ended())
+}
+
+// version is what an instance that takes over from old should run; old may be nil.
+func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
+	if old == nil || !g.distrusted() || old.Version > g.row.Version || old.Marks.StopCause == fsm.CauseRollout {
+		return g.row.Version
+	}
+	if _, ok := p.state().Spec(g.id, old.Version); !ok {
+		return g.row.Version
+	}
+	return old.Version
+}

@@ -1,0 +1,83 @@
+package reconcile
+
+import "github.com/outspan/outspan/fsm"
+
+// wish is why the holder of a slot should make room for another instance.
+type wish int
+
+// The wishes, the strongest first.
+const (
+	wishNone     wish = iota
+	wishLost          // its node is offline (6)
+	wishFailed        // it failed, or never became ready (2, P26)
+	wishDisabled      // its node is disabled (P21)
+	wishDrained       // a drain wants it off its node (3)
+	wishRolled        // a new version takes its place (12)
+)
+
+// wishOf is the strongest reason why an instance that is desired running should go.
+func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
+	node := p.node(inst.Node)
+	switch {
+	case inst.Status.Observed == fsm.ObservedLost || node == nil:
+		return wishLost
+	case inst.Status.Observed == fsm.ObservedFailed || p.startOverdue(inst):
+		return wishFailed
+	case node.Intent == fsm.IntentDisabled && p.state().Movable(inst) == nil:
+		return wishDisabled
+	case inst.Eviction.Requested && p.evicting(inst):
+		return wishDrained
+	case inst.Version != g.row.Version && g.rolling():
+		return wishRolled
+	}
+	return wishNone
+}
+
+// startOverdue reports whether an instance has had its time to become ready. A node that can't be heard gets no such verdict.
+func (p *pass) startOverdue(inst *fsm.Instance) bool {
+	if inst.Status.Observed != fsm.ObservedPending && inst.Status.Observed != fsm.ObservedBooting {
+		return false
+	}
+	if n := p.node(inst.Node); n == nil || n.Health == fsm.HealthOffline {
+		return false
+	}
+	return p.past(max(inst.Marks.Created, inst.Marks.UnreadySince).Add(p.in.State.Settings.StartTimeout))
+}
+
+// cause is what the log says of an instance that is replaced for this wish.
+func (w wish) cause(inst *fsm.Instance) fsm.Cause {
+	switch w {
+	case wishLost:
+		return fsm.CauseNodeOffline
+	case wishFailed:
+		return failureCause(inst)
+	case wishDisabled:
+		return fsm.CauseNodeDisabled
+	case wishDrained:
+		return fsm.CauseNodeDraining
+	case wishRolled:
+		return fsm.CauseRollout
+	}
+	return fsm.CauseScaleUp
+}
+
+// failureCause is the cause that stands for an instance's failure.
+func failureCause(inst *fsm.Instance) fsm.Cause {
+	if inst.Status.Observed != fsm.ObservedFailed {
+		return fsm.CauseStartTimeout
+	}
+	switch reason := fsm.Cause(inst.Status.Reason); reason {
+	case fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed, fsm.CauseFenced:
+		return reason
+	}
+	return fsm.CauseCrashLoop
+}
+
+// isFailure reports whether a cause is a failure of the instance itself.
+func isFailure(c fsm.Cause) bool {
+	switch c {
+	case fsm.CauseCrashLoop, fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed:
+		return true
+	}
+	return false
+}
