@@ -1,0 +1,238 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	firstPause = 50 * time.Millisecond // after a refusal or a failed write, doubled at each one in a row
+	longPause  = 5 * time.Second
+	longSleep  = time.Hour // the timer is never set for longer
+)
+
+// States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine is one.
+type States interface {
+	Watch() (fsm.State, <-chan struct{})
+}
+
+// Evidence is the leader's clock and its evidence about nodes. LiveChanged's channel is closed when Live says something new; it is taken before
+// Live is called. None of them blocks.
+type Evidence interface {
+	Now() fsm.Time
+	Live() map[fsm.NodeID]fsm.Liveness
+	LiveChanged() <-chan struct{}
+}
+
+// Log takes entries. Those that one goroutine submits are logged in that order.
+type Log interface {
+	Submit(ctx context.Context, e fsm.Entry) (Outcome, error)
+}
+
+// Outcome is an entry on its way. Wait blocks until it is applied here, or ctx ends, and returns the outcome of each group.
+type Outcome interface {
+	Wait(ctx context.Context) ([]fsm.Result, error)
+}
+
+// Report tells of one decision, or of an entry that was not taken as it was planned.
+type Report struct {
+	Took    time.Duration // of Decide; 0 in a report of an outcome
+	Plan    Plan
+	Refused []*fsm.Error // groups that the log refused although the draft had accepted them
+	Err     error        // an entry was not committed, or it is not known whether it was
+}
+
+// Config is what a Loop needs.
+type Config struct {
+	States   States
+	Evidence Evidence
+	Log      Log
+	Term     uint64        // the term that this server leads; entries of another one are refused
+	Gap      time.Duration // least time between two decisions; default 2 ms. Longer means fewer decisions in a burst and later ones
+	InFlight int           // entries under way at once; default 16
+	Reports  func(Report)  // called after each decision and each outcome that was no success, by the loop itself; may be nil
+}
+
+// Loop decides and proposes while its server leads. It keeps nothing that the next leader would need.
+type Loop struct {
+	cfg     Config
+	flights []*flight     // submitted, in order
+	queue   []fsm.Entry   // planned on top of them, not yet submitted
+	landed  chan *flight  // flights that have an outcome
+	settle  bool          // something was not as planned: wait for all outcomes and begin again from the published state
+	pause   time.Duration // the last one; 0 after a success
+	took    time.Duration // by the last decision
+	calm    fsm.Time
+}
+
+// flight is an entry on its way into the log.
+type flight struct {
+	entry   fsm.Entry
+	results []fsm.Result
+	err     error
+	index   uint64 // where it was applied; 0 = no outcome yet
+	done    bool
+}
+
+// New returns a Loop for one term.
+func New(cfg Config) *Loop {
+	if cfg.Gap <= 0 {
+		cfg.Gap = 2 * time.Millisecond
+	}
+	if cfg.InFlight <= 0 {
+		cfg.InFlight = 16
+	}
+	if cfg.Reports == nil {
+		cfg.Reports = func(Report) {}
+	}
+	return &Loop{cfg: cfg, landed: make(chan *flight, cfg.InFlight)}
+}
+
+// Run decides and proposes until ctx ends, and returns its cause after every goroutine of it has ended. It is the only caller of the Loop.
+func (l *Loop) Run(ctx context.Context) error {
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for ctx.Err() == nil {
+		live := l.cfg.Evidence.LiveChanged()
+		state, changed := l.cfg.States.Watch()
+		l.forget(state.Index)
+		wake := longSleep
+		if len(l.queue) == 0 && !(l.settle && len(l.flights) > 0) {
+			l.settle = false
+			wake = l.decide(state)
+		}
+		l.submit(ctx, &waiting)
+		l.sleep(ctx, changed, live, wake)
+	}
+	return context.Cause(ctx)
+}
+
+// decide makes a plan on top of what is under way and returns how long it holds if nothing changes.
+func (l *Loop) decide(state fsm.State) time.Duration {
+	began := time.Now()
+	now := l.cfg.Evidence.Now()
+	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Calm: l.calm})
+	l.calm, l.queue = plan.Calm, plan.Entries
+	l.took = time.Since(began)
+	l.cfg.Reports(Report{Took: l.took, Plan: plan})
+	if plan.Wake == fsm.Never {
+		return longSleep
+	}
+	return min(time.Duration(max(plan.Wake.Sub(now), 0))*time.Millisecond, longSleep)
+}
+
+// ahead is the published state with the entries under way applied to it, so that nothing is decided twice or forgotten. Groups that are in it already are
+// refused, which changes nothing.
+func (l *Loop) ahead(state fsm.State, now fsm.Time) fsm.State {
+	if len(l.flights) == 0 {
+		return state
+	}
+	draft := state.NewDraft(now)
+	for _, f := range l.flights {
+		for _, group := range f.entry.Groups {
+			_ = draft.Try(group...)
+		}
+	}
+	return *draft.State()
+}
+
+// submit sends planned entries, in order, as many as may be under way.
+func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
+	for len(l.queue) > 0 && len(l.flights) < l.cfg.InFlight && !l.settle {
+		f := &flight{entry: l.queue[0]}
+		outcome, err := l.cfg.Log.Submit(ctx, f.entry)
+		if err != nil {
+			l.failed(err)
+			return
+		}
+		l.queue = l.queue[1:]
+		l.flights = append(l.flights, f)
+		waiting.Go(func() {
+			f.results, f.err = outcome.Wait(ctx)
+			l.landed <- f // has room for every flight
+		})
+	}
+}
+
+// failed drops the rest of the plan: what it rests on may not be there.
+func (l *Loop) failed(err error) {
+	l.queue, l.settle = nil, true
+	l.pause = min(max(2*l.pause, firstPause), longPause)
+	l.cfg.Reports(Report{Err: err})
+}
+
+// land takes the outcome of a flight. A refusal means that the state was not what the plan rested on: the next one begins from what is published.
+func (l *Loop) land(f *flight) {
+	f.done = true
+	var refused []*fsm.Error
+	for _, r := range f.results {
+		f.index = max(f.index, r.Index)
+		if r.Refusal != nil {
+			refused = append(refused, r.Refusal)
+		}
+	}
+	switch {
+	case f.err != nil:
+		if !errors.Is(f.err, context.Canceled) {
+			l.failed(f.err)
+		}
+	case len(refused) > 0:
+		l.queue, l.settle = nil, true
+		l.pause = min(max(2*l.pause, firstPause), longPause)
+		l.cfg.Reports(Report{Refused: refused})
+	default:
+		l.pause = 0
+	}
+}
+
+// forget drops the flights whose outcome the published state shows.
+func (l *Loop) forget(published uint64) {
+	left := l.flights[:0]
+	for _, f := range l.flights {
+		if !f.done || f.err == nil && f.index > published {
+			left = append(left, f)
+		}
+	}
+	l.flights = left
+}
+
+// sleep waits until there is something to do: a newer state, new evidence, an outcome, or time. It lasts at least the gap, and as
+// long as the last decision took, so that at most half of the time goes into deciding; after a refusal it lasts the pause.
+func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake time.Duration) {
+	timer := time.NewTimer(max(wake, l.cfg.Gap))
+	defer timer.Stop()
+	if l.settle && l.pause > 0 && len(l.flights) == 0 {
+		l.drowse(ctx, l.pause)
+		return
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case f := <-l.landed:
+		l.land(f)
+	case <-changed:
+	case <-live:
+	case <-timer.C:
+	}
+	l.drowse(ctx, max(l.cfg.Gap, l.took))
+}
+
+// drowse waits for d in any case, and takes what lands meanwhile.
+func (l *Loop) drowse(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case f := <-l.landed:
+			l.land(f)
+		case <-timer.C:
+			return
+		}
+	}
+}
