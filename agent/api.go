@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Handler is the agent's own API, for a listener with TLS (role server: logs on their way to a person) and a local
+// unix socket (role cli: status). metrics serves /metrics; nil = there is none. Who asks is read by
+// transport.IdentityFrom; who proved nothing gets only /healthz.
+//
+//	GET /healthz                    200 while the process serves; says whether the node is registered
+//	GET /metrics
+//	GET /v1/agent/status            Status, as JSON
+//	GET /v1/agent/logs/{instance}   see serveLogs
+func (a *Agent) Handler(metrics http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	logs := newLogServer(a)
+	mux.HandleFunc("GET /healthz", a.serveHealth)
+	mux.Handle("GET /v1/agent/status", only(http.HandlerFunc(a.serveStatus), transport.RoleServer, transport.RoleCLI))
+	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), transport.RoleServer))
+	if metrics != nil {
+		mux.Handle("GET /metrics", only(metrics, transport.RoleServer, transport.RoleCLI, transport.RoleAgent))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, fsm.Refuse(transport.CodeNoRoute, "an agent has no such operation").WithHint("ask a server: agents only serve logs and their status"))
+	})
+	return mux
+}
+
+// only lets callers of these roles through. Code: forbidden.
+func only(next http.Handler, roles ...transport.Role) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, ok := transport.IdentityFrom(r.Context())
+		if !ok || !slices.Contains(roles, who.Role) {
+			writeProblem(w, fsm.Refuse(fsm.CodeForbidden, "this is not for the role %q", who.Role).WithHint("ask a server: it asks the agent"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func writeProblem(w http.ResponseWriter, err error) {
+	p := transport.NewProblem(err)
+	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the client has gone: there is no one to tell
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v) // the client has gone: there is no one to tell
+}
+
+func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	epoch, _ := a.session.epoch()
+	writeJSON(w, map[string]any{"status": "ok", "registered": epoch != 0})
+}
+
+// Status is what an agent knows of itself.
+type Status struct {
+	Node      fsm.NodeID        `json:"node"`
+	Name      string            `json:"name"`
+	Address   string            `json:"address"`
+	Version   string            `json:"version"`
+	Epoch     uint64            `json:"epoch"` // 0: not registered
+	BootID    string            `json:"boot_id"`
+	Problems  map[string]string `json:"problems"` // what doesn't work now, by part
+	Warnings  []string          `json:"warnings"` // what is not enforced here
+	Instances []InstanceView    `json:"instances"`
+	Services  []servedStatus    `json:"services"`
+}
+
+// InstanceView is an instance as its agent sees it, which may be ahead of the servers.
+type InstanceView struct {
+	ID       fsm.InstanceID `json:"id"`
+	Group    fsm.GroupID    `json:"group"`
+	Slot     int            `json:"slot"`
+	Desired  fsm.Desired    `json:"desired"`
+	Observed fsm.Observed   `json:"observed"`
+	Reason   string         `json:"reason"`
+	Restarts int            `json:"restarts"`
+	LastExit string         `json:"last_exit"`
+	Reported bool           `json:"reported"` // the servers have acknowledged this state
+}
+
+// Status returns a snapshot. It does not block and may be called from any goroutine once Run has begun.
+func (a *Agent) Status() Status {
+	epoch, _ := a.session.epoch()
+	st := Status{
+		Node: a.home.node, Name: a.cfg.Name, Address: a.cfg.Node.Address, Version: a.cfg.Version, Epoch: epoch,
+		BootID: a.identity.BootID, Problems: map[string]string{}, Warnings: a.cfg.Runtime.Capabilities().Notes,
+		Instances: []InstanceView{}, Services: a.forward.status(),
+	}
+	a.mu.Lock()
+	for part, problem := range a.problems {
+		st.Problems[part] = problem
+	}
+	a.mu.Unlock()
+	for _, m := range a.crew.list() {
+		st.Instances = append(st.Instances, a.view(m))
+	}
+	return st
+}
+
+func (a *Agent) view(m *member) InstanceView {
+	want := m.wanted()
+	status, _ := a.shop.reports.status(m.id)
+	v := InstanceView{
+		ID: m.id, Group: want.Group, Slot: want.Slot, Desired: want.Desired, Observed: status.Observed, Reason: status.Reason,
+		Restarts: status.Restarts, Reported: a.shop.reports.delivered(m.id, status.Generation),
+	}
+	if t := m.current(); t != nil {
+		if exit, ended := t.Exit(); ended {
+			v.LastExit = exitText(exit)
+		}
+	}
+	return v
+}
+
+func (a *Agent) serveStatus(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) }
