@@ -102,7 +102,7 @@ func (s *State) noteProgress(inst *Instance) {
 const keptFailures = 32
 
 // noteFailure remembers where and when an instance failed, for the reschedule limit and so that its group avoids the node.
-func (s *State) noteFailure(inst *Instance) {
+func (s *State) noteFailure(inst *Instance, reason string) {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok {
 		return
@@ -117,7 +117,7 @@ func (s *State) noteFailure(inst *Instance) {
 	if len(next.Failures) >= keptFailures {
 		next.Failures = next.Failures[1:]
 	}
-	next.Failures = append(next.Failures, Failure{At: s.Now, Node: inst.Node, Version: inst.Version, Reason: inst.Status.Reason})
+	next.Failures = append(next.Failures, Failure{At: s.Now, Node: inst.Node, Version: inst.Version, Reason: reason})
 	s.Groups.put(g.ID, &next)
 }
 

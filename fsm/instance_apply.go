@@ -99,9 +99,10 @@ func portsMatch(spec *GroupSpec, ports map[string]int) *Error {
 }
 
 // slotFree checks that the slot has room for one more: no holder, or a holder without a successor that the new instance replaces. It returns the replaced
-// instance, if there is one.
+// instance, if there is one. After a scale-down a slot above the count can still be held; then its holder can be replaced, but nobody else gets in.
 func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance, *Error) {
-	if c.Slot < 0 || g.Role != RoleSystem && c.Slot >= g.Count {
+	above := g.Role != RoleSystem && c.Slot >= g.Count
+	if c.Slot < 0 || above && c.Replaces == "" {
 		return nil, Refuse(CodeStale, "group %s has no slot %d", g.ID, c.Slot)
 	}
 	var old *Instance
@@ -116,7 +117,7 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 			return nil, Refuse(CodeVolumeInUse, "the volumes or the identity of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
 		}
 	}
-	if c.Replaces != "" && old == nil {
+	if c.Replaces != "" && (old == nil || above && old.Desired != DesiredRunning) {
 		return nil, Refuse(CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
 	}
 	if home, ok := s.VolumeHome(spec, c.Group, c.Slot); ok && home != c.Node {
@@ -189,7 +190,7 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
 	}
 	if moved && status.Observed == ObservedFailed {
-		s.noteFailure(&next)
+		s.noteFailure(&next, status.Reason)
 	}
 	if moved && status.Observed == ObservedReady {
 		s.noteProgress(&next)
@@ -351,8 +352,11 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	next.Marks.StopGrace = s.graceOf(inst, c.Grace)
 	next.Marks.GraceOverride = c.Grace
 	s.setDesired(&next, desired, c.Cause, reason)
-	if c.Cause == CauseNodeDraining {
+	switch c.Cause {
+	case CauseNodeDraining:
 		s.countMoved(DrainID(c.By), inst.Node)
+	case CauseStartTimeout: // it never came to fail by itself
+		s.noteFailure(inst, string(c.Cause))
 	}
 }
 
