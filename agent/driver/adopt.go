@@ -81,7 +81,7 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch) (*Task, err
 		t.record(Exit{Reason: ReasonHostRebooted, Code: -1, Message: "the machine was started anew", EndedAt: time.Now()})
 		return t, nil
 	}
-	shim, err := d.findShim(ctx, dir, l)
+	shim, main, err := d.findShim(ctx, dir, l)
 	if err != nil {
 		return nil, err
 	}
@@ -92,38 +92,43 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch) (*Task, err
 		return nil, nil
 	}
 	t := newTask(d, dir, l, nil)
-	t.shim = shim
-	t.main, _ = dir.readIdentity(fileMain, l.Run)
+	t.shim, t.main = shim, main
 	return t, nil
 }
 
-// findShim returns the identity of the run's shim, dead or alive; zero after giving the run up because there
-// never was one. A shim takes its lock first, then writes its identity, then starts the program: a lock that is
-// held means wait, and a free one without an identity means that nothing was started.
-func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (Identity, error) {
+// findShim returns the identities of the run's shim, dead or alive, and of its program; zero after giving the run
+// up because there never was a shim. A shim takes its lock first, then writes its identity, then starts the
+// program: a lock that is held means wait, and a free one without an identity means that nothing was started.
+// Should a disk have lost the identities, the shim itself tells them.
+func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (shim, main Identity, err error) {
 	for deadline := time.Now().Add(adoptTimeout); ; {
 		shim, known := dir.readIdentity(fileShim, l.Run)
-		_, started := dir.readIdentity(fileMain, l.Run)
+		main, started := dir.readIdentity(fileMain, l.Run)
 		if known && (started || !shim.Alive()) {
-			return shim, nil
+			return shim, main, nil
 		}
 		lock, err := dir.lock()
 		if err == nil {
 			defer lock.Close()
 			if shim, known = dir.readIdentity(fileShim, l.Run); known {
-				return shim, nil
+				return shim, main, nil
 			}
-			return Identity{}, d.giveUp(dir, l)
+			return Identity{}, Identity{}, d.giveUp(dir, l)
 		}
-		switch {
-		case !errors.Is(err, errLocked):
-			return Identity{}, err
-		case time.Now().After(deadline) && known:
-			return shim, nil
-		case time.Now().After(deadline):
-			return Identity{}, errors.New("its shim holds the lock but does not say who it is")
-		case !sleep(ctx, 10*time.Millisecond):
-			return Identity{}, ctx.Err()
+		if !errors.Is(err, errLocked) {
+			return Identity{}, Identity{}, err
+		}
+		if r, err := callShim(ctx, dir, request{Op: opWatch}, time.Second); err == nil && r.Shim.Alive() {
+			return r.Shim, r.Main, nil
+		}
+		if time.Now().After(deadline) && known { // frozen, perhaps; it is watched from here
+			return shim, main, nil
+		}
+		if time.Now().After(deadline) {
+			return Identity{}, Identity{}, errors.New("its shim holds the lock, but does not answer")
+		}
+		if !sleep(ctx, 10*time.Millisecond) {
+			return Identity{}, Identity{}, ctx.Err()
 		}
 	}
 }

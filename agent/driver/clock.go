@@ -26,6 +26,9 @@ func BootNow() BootTime {
 // Add returns b + d.
 func (b BootTime) Add(d time.Duration) BootTime { return b + BootTime(d) }
 
+// String implements fmt.Stringer: the time since the machine was started.
+func (b BootTime) String() string { return time.Duration(b).String() }
+
 // bootTimer fires at a point of BootTime. A time.Timer would stand still in suspend.
 type bootTimer struct {
 	C     chan struct{} // capacity 1

@@ -40,6 +40,8 @@ type request struct {
 type reply struct {
 	Code    fsm.Code `cbor:"1,keyasint"` // "" = done
 	Message string   `cbor:"2,keyasint"`
+	Shim    Identity `cbor:"3,keyasint"` // opWatch: the shim itself and the program
+	Main    Identity `cbor:"4,keyasint"`
 }
 
 func (r reply) err() error {
@@ -219,27 +221,27 @@ func (s *controlServer) close() {
 	s.closer.Close()
 }
 
-// callShim sends one request and waits for its answer, at most timeout.
-func callShim(ctx context.Context, dir stateDir, req request, timeout time.Duration) error {
+// callShim sends one request and waits for its answer, at most timeout. A refusal is an *fsm.Error.
+func callShim(ctx context.Context, dir stateDir, req request, timeout time.Duration) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	var r reply
 	c, err := dialControl(ctx, dir)
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	if err := writeFrame(c, req); err != nil {
-		return err
+		return r, err
 	}
-	var r reply
 	if err := readFrame(c, &r); err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return r, ctx.Err()
 		}
-		return err
+		return r, err
 	}
-	return r.err()
+	return r, r.err()
 }
 
 // noShim reports whether err of callShim means that nobody listens any more.

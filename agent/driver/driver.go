@@ -77,7 +77,7 @@ type Driver struct {
 }
 
 // New prepares the directories and finds out what the node can enforce. It blocks for some milliseconds and
-// starts nothing. CodeDriverLocked means that another agent uses Dir; CodeStateFailed that Dir can't be used.
+// starts nothing; up to a second when Dir is in use. CodeDriverLocked means that another agent uses Dir; CodeStateFailed that Dir can't be used.
 func New(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.Dir) {
 		return nil, fsm.Refuse(CodeInvalidSpec, "driver directory %q is not absolute", cfg.Dir)
@@ -87,7 +87,7 @@ func New(cfg Config) (*Driver, error) {
 	if err := d.makeDirs(); err != nil {
 		return nil, fsm.Refuse(CodeStateFailed, "prepare driver directory %s: %v", cfg.Dir, err)
 	}
-	lock, err := lockFile(filepath.Join(cfg.Dir, "driver.lock"))
+	lock, err := lockPatiently(filepath.Join(cfg.Dir, "driver.lock"))
 	if errors.Is(err, errLocked) {
 		return nil, fsm.Refuse(CodeDriverLocked, "driver directory %s is in use", cfg.Dir).WithHint("stop the other agent first")
 	}
@@ -98,6 +98,17 @@ func New(cfg Config) (*Driver, error) {
 	d.host, d.caps = detectHost(cfg.CgroupParent)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil
+}
+
+// lockPatiently tries for a second: an agent that was killed while it forked leaves a child that holds the lock
+// until its exec.
+func lockPatiently(path string) (*os.File, error) {
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+		f, err := lockFile(path)
+		if !errors.Is(err, errLocked) || time.Now().After(deadline) {
+			return f, err
+		}
+	}
 }
 
 func (d *Driver) makeDirs() error {

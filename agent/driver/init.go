@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -38,6 +39,7 @@ const (
 func InitMain([]string) int {
 	// Rights, no_new_privs and the parent death signal belong to the thread that calls execve.
 	runtime.LockOSThread()
+	closeInherited(fdPlan)
 	unix.CloseOnExec(fdStatus)
 	unix.CloseOnExec(fdPlan)
 	status := os.NewFile(fdStatus, "status")
@@ -170,6 +172,25 @@ func lookPath(name string, env []string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("execute %s: not found in PATH %q", name, path)
+}
+
+// closeInherited closes the descriptors above last that whoever started the agent left open in it. Held by a shim
+// they would keep a stranger's pipe or file open for as long as the instance runs. Go's own are closed on exec, so
+// one that is not came from outside.
+func closeInherited(last int) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= last {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
 }
 
 // resetSignals gives the program default handlers and an empty mask. A signal ignored by our parents (nohup)

@@ -45,6 +45,7 @@ func ShimMain(args []string) int {
 		fmt.Fprintln(os.Stderr, "usage: outspan shim STATEDIR (started by the agent only)")
 		return 2
 	}
+	closeInherited(fdReport)
 	report := openReport()
 	s, err := newShim(stateDir(args[0]))
 	if err != nil {
@@ -219,7 +220,7 @@ func (s *shim) run() {
 func (s *shim) answer(req request) reply {
 	switch req.Op {
 	case opWatch:
-		return reply{}
+		return reply{Shim: s.self, Main: s.main}
 	case opStop:
 		s.stop(unixSignal(req.Signal), time.Duration(req.GraceMS)*time.Millisecond)
 		return reply{}

@@ -143,7 +143,7 @@ func (t *Task) ask(ctx context.Context, req request) error {
 	if closed(t.done) {
 		return fsm.Refuse(CodeNotRunning, "instance %s has ended", t.ID())
 	}
-	err := callShim(ctx, t.dir, req, 2*time.Second)
+	_, err := callShim(ctx, t.dir, req, 2*time.Second)
 	var refused *fsm.Error
 	switch {
 	case err == nil || errors.As(err, &refused):

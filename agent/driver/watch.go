@@ -174,7 +174,7 @@ func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 	}
 	req := request{Op: opStop, Signal: int(sig), GraceMS: grace.Milliseconds()}
 	for !closed(t.done) {
-		err := callShim(ctx, t.dir, req, 2*time.Second)
+		_, err := callShim(ctx, t.dir, req, 2*time.Second)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

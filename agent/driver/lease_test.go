@@ -1,0 +1,123 @@
+package driver_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+)
+
+func leased(d time.Duration) func(*driver.Spec) {
+	return func(s *driver.Spec) { s.LeaseUntil = driver.BootNow().Add(d) }
+}
+
+const holder = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
+
+func TestLeaseEnds(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, b *bench) {
+		until := driver.BootNow().Add(700 * time.Millisecond)
+		task := b.start(b.sh(holder, func(s *driver.Spec) { s.LeaseUntil = until }))
+		e := wait(t, task)
+		late := time.Duration(driver.BootNow() - until)
+		if e.Reason != driver.ReasonFenced || !e.Failed() || late < 0 || late > time.Second {
+			t.Errorf("exit = %+v, %v after the end of the lease", e, late)
+		}
+		goneAll(t, []int{task.Process().PID})
+	})
+}
+
+func TestLeaseRenewed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.start(b.sh(holder, leased(700*time.Millisecond)))
+	until := driver.BootNow().Add(700 * time.Millisecond)
+	for range 6 {
+		until = driver.BootNow().Add(700 * time.Millisecond)
+		must(t, task.Renew(t.Context(), until))
+		must(t, task.Renew(t.Context(), until-1000)) // an answer that was overtaken shortens nothing
+		time.Sleep(200 * time.Millisecond)           // what is tested is time itself
+		if !task.Alive() {
+			t.Fatal("a renewed lease ended")
+		}
+	}
+	e := wait(t, task)
+	if late := time.Duration(driver.BootNow() - until); e.Reason != driver.ReasonFenced || late < 0 || late > time.Second {
+		t.Errorf("exit = %+v, %v after the end of the lease", e, late)
+	}
+	if err := task.Renew(t.Context(), driver.BootNow().Add(time.Hour)); err == nil {
+		t.Error("renewed after the end")
+	}
+}
+
+// The agent is away: the shim keeps the time alone.
+func TestLeaseWithoutAgent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.start(b.sh(holder, leased(500*time.Millisecond)))
+	must(t, b.d.Close())
+	eventually(t, "the holder to be killed", func() bool { return !running(task.Process().PID) })
+	b.open()
+	if e := wait(t, b.adopt()[0]); e.Reason != driver.ReasonFenced {
+		t.Errorf("exit = %+v", e)
+	}
+}
+
+// A holder frozen together with its shim is dead within a second of thawing, whatever renewals are waiting in the
+// socket by then.
+func TestLeaseFrozen(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, b *bench) {
+		until := driver.BootNow().Add(600 * time.Millisecond)
+		task := b.start(b.sh(holder, func(s *driver.Spec) { s.LeaseUntil = until }))
+		b.says(task, "ready")
+		shim := parent(t, task.Process().PID)
+		must(t, syscall.Kill(-task.Process().PID, syscall.SIGSTOP))
+		must(t, syscall.Kill(shim, syscall.SIGSTOP))
+		renewed := make(chan error, 1)
+		ctx := t.Context()
+		go func() { renewed <- task.Renew(ctx, driver.BootNow().Add(time.Hour)) }()
+		eventually(t, "the lease to end", func() bool { return driver.BootNow() > until.Add(50*time.Millisecond) })
+		if !running(task.Process().PID) {
+			t.Fatal("it was to be frozen, not dead")
+		}
+		must(t, syscall.Kill(-task.Process().PID, syscall.SIGCONT))
+		must(t, syscall.Kill(shim, syscall.SIGCONT))
+		thawed := time.Now()
+		eventually(t, "the holder to be dead", func() bool { return !running(task.Process().PID) })
+		if took := time.Since(thawed); took > time.Second {
+			t.Errorf("dead %v after thawing", took)
+		}
+		if e := wait(t, task); e.Reason != driver.ReasonFenced {
+			t.Errorf("exit = %+v", e)
+		}
+		if err := <-renewed; err == nil {
+			t.Error("a renewal that came too late was accepted")
+		}
+	})
+}
+
+// A lease given later to an instance that was started without.
+func TestLeaseAddedLater(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	task := b.start(b.sh(holder))
+	must(t, task.Renew(t.Context(), driver.BootNow().Add(200*time.Millisecond)))
+	if e := wait(t, task); e.Reason != driver.ReasonFenced {
+		t.Errorf("exit = %+v", e)
+	}
+}
+
+func TestBootNow(t *testing.T) {
+	a, wall := driver.BootNow(), time.Now()
+	time.Sleep(10 * time.Millisecond) // what is tested is time itself
+	d := time.Duration(driver.BootNow() - a)
+	if d < 10*time.Millisecond || d > time.Since(wall)+time.Second {
+		t.Errorf("%v went by on the boot clock, %v on the other", d, time.Since(wall))
+	}
+	if !strings.Contains(a.Add(time.Second).String(), "s") {
+		t.Errorf("%v", a)
+	}
+}

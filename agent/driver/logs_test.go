@@ -1,0 +1,149 @@
+package driver_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+)
+
+func smallLogs(s *driver.Spec) { s.Logs = driver.LogPolicy{MaxBytes: 1024, MaxFiles: 3} }
+
+func TestLogRotation(t *testing.T) {
+	b := newBench(t)
+	task, _ := b.run(`i=0; while [ $i -lt 1000 ]; do echo "line $i"; i=$((i+1)); done`, smallLogs)
+	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()), "logs")
+	files, err := filepath.Glob(filepath.Join(dir, "stdout.*"))
+	must(t, err)
+	if len(files) != 3 {
+		t.Fatalf("files = %v", files)
+	}
+	for _, f := range files {
+		st, err := os.Stat(f)
+		must(t, err)
+		if st.Size() > 1024 || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s has %d bytes and mode %v", f, st.Size(), st.Mode())
+		}
+	}
+	// All 1000 lines are 8890 bytes; the newest are there, from a line's beginning, and the offset says from where.
+	out := b.logs(task, driver.Stdout)
+	r, err := task.OpenLog(t.Context(), driver.Stdout, 0, false)
+	must(t, err)
+	defer r.Close()
+	whole := numbered(0, 1000)
+	if want := whole[r.Offset():]; out != want || len(out) < 1024 || !strings.HasPrefix(out, "line ") {
+		t.Errorf("from %d: %d bytes, want %d; starts %.20q", r.Offset(), len(out), len(want), out)
+	}
+	tail, err := task.OpenLog(t.Context(), driver.Stdout, -27, false)
+	must(t, err)
+	defer tail.Close()
+	if got, err := io.ReadAll(tail); err != nil || string(got) != "line 997\nline 998\nline 999\n" {
+		t.Errorf("the last 27 bytes = %q, %v", got, err)
+	}
+	_, err = task.OpenLog(t.Context(), "stdin", 0, false)
+	wantCode(t, err, driver.CodeInvalidSpec)
+}
+
+func numbered(from, to int) string {
+	var s strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&s, "line %d\n", i)
+	}
+	return s.String()
+}
+
+// A reader that keeps up sees every byte once, over many rotations and a restart of the agent, and ends with the
+// instance.
+func TestFollow(t *testing.T) {
+	b := newBench(t)
+	task := b.start(b.sh(`trap 'exit 0' TERM
+		i=0; while [ $i -lt 300 ]; do echo "line $i"; i=$((i+1)); done
+		until [ -e go ]; do sleep 0.01; done
+		while [ $i -lt 600 ]; do echo "line $i"; i=$((i+1)); done
+		while :; do sleep 0.01; done`, func(s *driver.Spec) { s.Logs = driver.LogPolicy{MaxBytes: 1024, MaxFiles: 20} }))
+	r, err := task.OpenLog(t.Context(), driver.Stdout, 0, true)
+	must(t, err)
+	lines := bufio.NewScanner(r)
+	read := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if !lines.Scan() || lines.Text() != fmt.Sprint("line ", i) {
+				t.Fatalf("line %d = %q, %v", i, lines.Text(), lines.Err())
+			}
+		}
+	}
+	read(0, 300)
+	offset := r.Offset()
+	if offset != int64(len(numbered(0, 300))) {
+		t.Fatalf("offset = %d after 300 lines", offset)
+	}
+	must(t, r.Close())
+
+	task = b.restart()[0]
+	r, err = task.OpenLog(t.Context(), driver.Stdout, offset, true)
+	must(t, err)
+	defer r.Close()
+	lines = bufio.NewScanner(r)
+	must(t, os.WriteFile(filepath.Join(task.Dir(), "go"), nil, 0o644))
+	read(300, 600)
+	stopped := make(chan struct{})
+	go func() { stop(t, task, 0, 5*time.Second); close(stopped) }()
+	if lines.Scan() || lines.Err() != nil {
+		t.Errorf("after the end: %q, %v", lines.Text(), lines.Err())
+	}
+	<-stopped
+}
+
+func TestFollowEndsWithContext(t *testing.T) {
+	b := newBench(t)
+	task := b.start(b.sh("exec sleep 1000"))
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := task.OpenLog(ctx, driver.Stdout, 0, true)
+	must(t, err)
+	defer r.Close()
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if _, err := r.Read(make([]byte, 10)); !errors.Is(err, context.Canceled) {
+		t.Fatalf("error = %v", err)
+	}
+}
+
+// Nobody reads, the agent is away: the program must not notice.
+func TestBigOutput(t *testing.T) {
+	b := newBench(t)
+	task := b.start(b.sh("yes 0123456789abcdef | head -c 30000000; yes fedcba9876543210 | head -c 1000 >&2"))
+	must(t, b.d.Close())
+	eventually(t, "the program to end", func() bool { return !running(task.Process().PID) })
+	b.open()
+	task = b.adopt()[0]
+	if e := wait(t, task); e.Code != 0 {
+		t.Fatalf("exit = %+v", e)
+	}
+	r, err := task.OpenLog(t.Context(), driver.Stdout, 0, false)
+	must(t, err)
+	defer r.Close()
+	got, err := io.ReadAll(r)
+	if err != nil || r.Offset() != 30000000 || len(got) < 20<<20 || strings.Trim(string(got), "0123456789abcdef\n") != "" {
+		t.Errorf("read %d bytes up to %d, %v", len(got), r.Offset(), err)
+	}
+	if n := len(b.logs(task, driver.Stderr)); n != 1000 {
+		t.Errorf("stderr has %d bytes", n)
+	}
+}
+
+func TestOwnLogDir(t *testing.T) {
+	b := newBench(t)
+	dir := filepath.Join(openDir(t), "logs")
+	task, _ := b.run("echo here", func(s *driver.Spec) { s.Logs.Dir = dir })
+	must(t, task.Remove())
+	if got, err := os.ReadFile(filepath.Join(dir, "stdout.00000000000000000000")); string(got) != "here\n" {
+		t.Errorf("log = %q, %v; want it to outlive the instance", got, err)
+	}
+}

@@ -1,0 +1,327 @@
+package driver_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+)
+
+// TestMain makes the test binary what the product's binary is to the driver: it dispatches the hidden
+// subcommands. As `helper` it is one of the programs under test.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "shim":
+			os.Exit(driver.ShimMain(os.Args[2:]))
+		case "shim-init":
+			os.Exit(driver.InitMain(os.Args[2:]))
+		case "helper":
+			os.Exit(helper(os.Args[2:]))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// helper is a program that an instance, or a test, runs.
+func helper(args []string) int {
+	switch args[0] {
+	case "ignore-term":
+		signal.Ignore(syscall.SIGTERM)
+		fmt.Println("ready")
+		select {}
+	case "grow": // takes memory until somebody stops it
+		var hold [][]byte
+		for range 4096 {
+			b := make([]byte, 1<<20)
+			for i := range b {
+				b[i] = 1
+			}
+			hold = append(hold, b)
+		}
+		fmt.Println("held", len(hold))
+		return 0
+	case "agent": // an agent of its own process, to be killed: agent DIR CGROUP_PARENT ID SCRIPT
+		d, err := driver.New(driver.Config{Dir: args[1], CgroupParent: args[2]})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		fmt.Println("starting")
+		if _, err = d.Start(context.Background(), driver.Spec{ID: driver.ID(args[3]), Command: "/bin/sh", Args: []string{"-c", args[4]}}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		fmt.Println("started")
+		select {}
+	}
+	fmt.Fprintln(os.Stderr, "unknown helper", args)
+	return 2
+}
+
+const patience = 10 * time.Second // for what normally takes milliseconds
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for: %s", patience, what)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openDir is a directory that other users may enter, as t.TempDir is not.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "driver-test-")
+	must(t, err)
+	must(t, os.Chmod(dir, 0o711))
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// bench is one directory with the driver that has it open, and checks at its end that nothing is left anywhere.
+type bench struct {
+	t   *testing.T
+	cfg driver.Config
+	d   *driver.Driver
+	ids map[driver.ID]bool
+}
+
+// newBench makes a driver; cgroups are used where the machine lets us, unless a change says otherwise.
+func newBench(t *testing.T, change ...func(*driver.Config)) *bench {
+	t.Helper()
+	dir := openDir(t)
+	b := &bench{t: t, cfg: driver.Config{Dir: filepath.Join(dir, "d"), CgroupParent: "outspan-test/" + filepath.Base(dir)}, ids: make(map[driver.ID]bool)}
+	for _, c := range change {
+		c(&b.cfg)
+	}
+	b.open()
+	t.Cleanup(b.finish)
+	return b
+}
+
+func noCgroups(c *driver.Config) { c.CgroupParent = "" }
+
+func (b *bench) open() {
+	b.t.Helper()
+	d, err := driver.New(b.cfg)
+	must(b.t, err)
+	b.d = d
+}
+
+// restart is an agent that ends and comes back: the tasks it finds.
+func (b *bench) restart() []*driver.Task {
+	b.t.Helper()
+	must(b.t, b.d.Close())
+	b.open()
+	return b.adopt()
+}
+
+func (b *bench) adopt() []*driver.Task {
+	b.t.Helper()
+	tasks, err := b.d.Adopt(b.t.Context())
+	must(b.t, err)
+	for _, task := range tasks {
+		b.ids[task.ID()] = true
+	}
+	return tasks
+}
+
+// sh is a spec for a shell script; its id is unlike that of any other test.
+func (b *bench) sh(script string, change ...func(*driver.Spec)) driver.Spec {
+	s := driver.Spec{ID: driver.ID(fmt.Sprintf("%s-%d", filepath.Base(filepath.Dir(b.cfg.Dir)), len(b.ids))), Command: "/bin/sh", Args: []string{"-c", script}}
+	b.ids[s.ID] = true
+	for _, c := range change {
+		c(&s)
+	}
+	return s
+}
+
+func (b *bench) start(s driver.Spec) *driver.Task {
+	b.t.Helper()
+	b.ids[s.ID] = true
+	task, err := b.d.Start(b.t.Context(), s)
+	must(b.t, err)
+	return task
+}
+
+// run starts a script and waits for its end.
+func (b *bench) run(script string, change ...func(*driver.Spec)) (*driver.Task, driver.Exit) {
+	b.t.Helper()
+	task := b.start(b.sh(script, change...))
+	return task, wait(b.t, task)
+}
+
+func wait(t *testing.T, task *driver.Task) driver.Exit {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	e, err := task.Wait(ctx)
+	if err != nil {
+		t.Fatalf("instance %s did not end: %v", task.ID(), err)
+	}
+	return e
+}
+
+func (b *bench) logs(task *driver.Task, s driver.Stream) string {
+	b.t.Helper()
+	r, err := task.OpenLog(b.t.Context(), s, 0, false)
+	must(b.t, err)
+	defer r.Close()
+	var out strings.Builder
+	buf := make([]byte, 4096)
+	for {
+		n, err := r.Read(buf)
+		out.Write(buf[:n])
+		if err != nil {
+			return out.String()
+		}
+	}
+}
+
+// says waits until the program has written text to its stdout.
+func (b *bench) says(task *driver.Task, text string) {
+	b.t.Helper()
+	eventually(b.t, "stdout to contain "+strconv.Quote(text), func() bool { return strings.Contains(b.logs(task, driver.Stdout), text) })
+}
+
+// finish stops and removes everything, then looks for anything that is left.
+func (b *bench) finish() {
+	for id := range b.ids {
+		task, ok := b.d.Task(id)
+		if !ok {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		if err := task.Stop(ctx, 0, 0); err != nil {
+			b.t.Errorf("stop %s: %v", id, err)
+		}
+		cancel()
+		if err := task.Remove(); err != nil {
+			b.t.Errorf("remove %s: %v", id, err)
+		}
+	}
+	if err := b.d.Close(); err != nil {
+		b.t.Error(err)
+	}
+	b.nothingLeft()
+}
+
+// nothingLeft asks the kernel and the disk, not the driver.
+func (b *bench) nothingLeft() {
+	b.t.Helper()
+	for _, pid := range processesOf(b.cfg.Dir, b.ids) {
+		cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		b.t.Errorf("process %d is left: %q", pid, cmd)
+	}
+	for _, dir := range []string{"state", "work"} {
+		entries, err := os.ReadDir(filepath.Join(b.cfg.Dir, dir))
+		if err != nil {
+			b.t.Error(err)
+		}
+		for _, e := range entries {
+			b.t.Errorf("%s/%s is left", dir, e.Name())
+		}
+	}
+	if b.cfg.CgroupParent == "" {
+		return
+	}
+	left, _ := filepath.Glob("/sys/fs/cgroup/*/" + b.cfg.CgroupParent)
+	left2, _ := filepath.Glob("/sys/fs/cgroup/" + b.cfg.CgroupParent)
+	for _, dir := range append(left, left2...) {
+		b.t.Errorf("cgroup %s is left", dir)
+	}
+}
+
+// processesOf finds living processes that name dir on their command line (shims) or one of the ids in their
+// environment.
+func processesOf(dir string, ids map[driver.ID]bool) []int {
+	var found []int
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() || !running(pid) {
+			continue
+		}
+		cmd, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		mine := strings.Contains(string(cmd), dir)
+		for _, v := range strings.Split(string(env), "\x00") {
+			id, ok := strings.CutPrefix(v, "OUTSPAN_INSTANCE_ID=")
+			mine = mine || ok && ids[driver.ID(id)]
+		}
+		if mine {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// running is the tests' own idea of a living process: there, and not a zombie.
+func running(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	rest := string(b[strings.LastIndexByte(string(b), ')')+2:])
+	return rest[0] != 'Z' && rest[0] != 'X'
+}
+
+// pidsIn reads process ids that a script wrote to a file of its working directory.
+func pidsIn(t *testing.T, path string, n int) []int {
+	t.Helper()
+	var pids []int
+	eventually(t, fmt.Sprintf("%d process ids in %s", n, path), func() bool {
+		b, _ := os.ReadFile(path)
+		pids = nil
+		for _, f := range strings.Fields(string(b)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+		return len(pids) >= n && strings.HasSuffix(string(b), "\n")
+	})
+	return pids
+}
+
+func goneAll(t *testing.T, pids []int) {
+	t.Helper()
+	for _, pid := range pids {
+		if running(pid) {
+			t.Errorf("process %d still runs", pid)
+		}
+	}
+}
+
+// modes runs a test with cgroups and without.
+func modes(t *testing.T, test func(*testing.T, *bench)) {
+	t.Run("cgroup", func(t *testing.T) {
+		b := newBench(t)
+		if b.d.Capabilities().CgroupVersion == 0 {
+			t.Skipf("skipped: needs root and cgroups: %v", b.d.Capabilities().Notes)
+		}
+		test(t, b)
+	})
+	t.Run("subreaper", func(t *testing.T) { test(t, newBench(t, noCgroups)) })
+}

@@ -1,0 +1,250 @@
+package driver_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+)
+
+func stop(t *testing.T, task *driver.Task, sig syscall.Signal, grace time.Duration) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), grace+patience)
+	defer cancel()
+	begin := time.Now()
+	if err := task.Stop(ctx, sig, grace); err != nil {
+		t.Fatalf("stop: %v", err)
+	}
+	return time.Since(begin)
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name, script string
+		sig          syscall.Signal
+		grace        time.Duration
+		reason       driver.Reason
+		code         int
+	}{
+		{"by default action", "echo ready; exec sleep 1000", 0, 5 * time.Second, driver.ReasonStopped, 143},
+		{"handled", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", 0, 5 * time.Second, driver.ReasonStopped, 3},
+		{"other signal", "trap 'exit 4' INT; trap '' TERM; echo ready; while :; do sleep 0.01; done", syscall.SIGINT, 5 * time.Second, driver.ReasonStopped, 4},
+		{"ignored", "trap '' TERM; echo ready; while :; do sleep 0.01; done", 0, 200 * time.Millisecond, driver.ReasonKilledAfterGrace, 137},
+		{"no grace", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done", 0, 0, driver.ReasonKilled, 137},
+		{"stopped by SIGSTOP", "trap 'exit 5' TERM; echo ready; kill -STOP $$; while :; do sleep 0.01; done", 0, 5 * time.Second, driver.ReasonStopped, 5},
+	}
+	modes(t, func(t *testing.T, b *bench) {
+		for _, tt := range tests {
+			task := b.start(b.sh(tt.script))
+			b.says(task, "ready")
+			took := stop(t, task, tt.sig, tt.grace)
+			e, ok := task.Exit()
+			if !ok || e.Reason != tt.reason || e.Code != tt.code {
+				t.Errorf("%s: exit = %+v, %v; want %s, %d", tt.name, e, ok, tt.reason, tt.code)
+			}
+			switch tt.reason {
+			case driver.ReasonKilledAfterGrace:
+				if took < tt.grace || took > tt.grace+2*time.Second {
+					t.Errorf("%s: took %v with a grace of %v", tt.name, took, tt.grace)
+				}
+			default:
+				if took > 2*time.Second {
+					t.Errorf("%s: took %v", tt.name, took)
+				}
+			}
+			goneAll(t, []int{task.Process().PID})
+		}
+	})
+}
+
+// escape is a script whose main process waits; its children have left its group, its session, its environment
+// and their parent, and ignore the stop signal. It writes their process ids to the file pids.
+const escape = `
+: >> pids
+for i in 1 2 3; do
+	( setsid env -i /bin/sh -c 'trap "" TERM HUP INT; echo $$ >> pids; while :; do sleep 0.05; done' & ) &
+done
+echo ready
+`
+
+func TestOrphansAreKilled(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, b *bench) {
+		task := b.start(b.sh(escape + "exec sleep 1000"))
+		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 3)
+		took := stop(t, task, 0, 300*time.Millisecond)
+		goneAll(t, append(pids, task.Process().PID))
+		if e, _ := task.Exit(); e.Reason != driver.ReasonKilledAfterGrace || took < 300*time.Millisecond {
+			t.Errorf("exit = %+v after %v", e, took)
+		}
+	})
+}
+
+// A program that ends by itself takes what it left behind with it, and the end is known only after that.
+func TestLeftBehind(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, b *bench) {
+		task := b.start(b.sh(escape+"while [ $(wc -l < pids) -lt 3 ]; do sleep 0.01; done; exit 9",
+			func(s *driver.Spec) { s.Stop.Grace = 200 * time.Millisecond }))
+		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 3)
+		e := wait(t, task)
+		goneAll(t, pids)
+		if e.Reason != driver.ReasonExited || e.Code != 9 || !strings.Contains(e.Message, "left behind") {
+			t.Errorf("exit = %+v", e)
+		}
+	})
+}
+
+// Processes that fork faster than they are counted.
+func TestForkStormIsKilled(t *testing.T) {
+	modes(t, func(t *testing.T, b *bench) {
+		task := b.start(b.sh(`storm() { while :; do ( setsid sh -c 'sleep 0.02' & ) ; done; }; storm & storm & echo ready; wait`))
+		b.says(task, "ready")
+		stop(t, task, 0, 0)
+		if left := processesOf(string(task.ID()), map[driver.ID]bool{task.ID(): true}); len(left) > 0 {
+			t.Errorf("%d processes are left", len(left))
+		}
+	})
+}
+
+func TestStopTwice(t *testing.T) {
+	b := newBench(t)
+	task := b.start(b.sh("trap '' TERM; echo ready; while :; do sleep 0.01; done"))
+	b.says(task, "ready")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := task.Stop(ctx, 0, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("error = %v", err)
+	}
+	if !task.Alive() {
+		t.Fatal("the grace of an hour was not kept")
+	}
+	if took := stop(t, task, 0, 100*time.Millisecond); took > 3*time.Second { // the shorter of the two graces
+		t.Errorf("took %v", took)
+	}
+	if took := stop(t, task, 0, time.Hour); took > time.Second {
+		t.Errorf("stopping what has ended took %v", took)
+	}
+	wantCode(t, task.Signal(t.Context(), syscall.SIGTERM), driver.CodeNotRunning)
+	must(t, task.Remove())
+	must(t, task.Remove())
+}
+
+func TestSignal(t *testing.T) {
+	b := newBench(t)
+	task := b.start(b.sh("trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done"))
+	b.says(task, "ready")
+	must(t, task.Signal(t.Context(), syscall.SIGUSR1))
+	b.says(task, "usr1")
+}
+
+// A shim that hangs: the agent stops the instance itself.
+func TestHungShim(t *testing.T) {
+	t.Parallel()
+	modes(t, func(t *testing.T, b *bench) {
+		task := b.start(b.sh(escape + "trap 'echo stopped; exit 0' TERM; while :; do sleep 0.05; done"))
+		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 3)
+		must(t, syscall.Kill(parent(t, task.Process().PID), syscall.SIGSTOP))
+		stop(t, task, 0, 100*time.Millisecond)
+		if e, _ := task.Exit(); e.Reason != driver.ReasonShimLost {
+			t.Errorf("exit = %+v", e)
+		}
+		goneAll(t, append(marked(pids, b), task.Process().PID))
+	})
+}
+
+// marked leaves out of pids, without cgroups, those that hid from all that is left when the shim is dead.
+func marked(pids []int, b *bench) []int {
+	if b.cfg.CgroupParent == "" {
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // documented limit: DESIGN.md, "A lost shim"
+		}
+		return nil
+	}
+	return pids
+}
+
+// detach leaves the group, the session and the parent, but keeps the environment.
+const detach = `
+: >> pids
+for i in 1 2 3; do
+	( setsid /bin/sh -c 'trap "" TERM HUP INT; echo $$ >> pids; while :; do sleep 0.05; done' & ) &
+done
+( env -i /bin/sh -c 'trap "" TERM HUP INT; echo $$ >> pids; while :; do sleep 0.05; done' & ) &
+`
+
+// kill -9 of the shim.
+func TestShimLost(t *testing.T) {
+	modes(t, func(t *testing.T, b *bench) {
+		task := b.start(b.sh(detach + "exec sleep 1000"))
+		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 4)
+		must(t, syscall.Kill(parent(t, task.Process().PID), syscall.SIGKILL))
+		e := wait(t, task)
+		if e.Reason != driver.ReasonShimLost || e.Code != -1 || !e.Failed() {
+			t.Errorf("exit = %+v", e)
+		}
+		goneAll(t, append(pids, task.Process().PID))
+		// It is known to the next agent as well, and can be started again.
+		tasks := b.restart()
+		if len(tasks) != 1 {
+			t.Fatalf("adopted %d", len(tasks))
+		}
+		if e, ok := tasks[0].Exit(); !ok || e.Reason != driver.ReasonShimLost {
+			t.Errorf("adopted with %+v, %v", e, ok)
+		}
+		spec := tasks[0].Spec()
+		spec.Args = []string{"-c", "exit 0"}
+		if e := wait(t, b.start(spec)); e.Reason != driver.ReasonExited {
+			t.Errorf("second run: %+v", e)
+		}
+	})
+}
+
+// The death signal of the kernel: no agent is there to see the shim die.
+func TestShimLostWithoutAgent(t *testing.T) {
+	modes(t, func(t *testing.T, b *bench) {
+		task := b.start(b.sh(detach + "exec sleep 1000"))
+		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 4)
+		main := task.Process().PID
+		must(t, b.d.Close())
+		must(t, syscall.Kill(parent(t, main), syscall.SIGKILL))
+		eventually(t, "the program to die with its shim", func() bool { return !running(main) })
+		b.open()
+		tasks := b.adopt()
+		if len(tasks) != 1 {
+			t.Fatalf("adopted %d", len(tasks))
+		}
+		if e := wait(t, tasks[0]); e.Reason != driver.ReasonShimLost {
+			t.Errorf("exit = %+v", e)
+		}
+		goneAll(t, pids)
+	})
+}
+
+// What a stranger left open in the agent must not be held by shim or program: whoever waits for its end would
+// wait for the instance.
+func TestInheritedDescriptor(t *testing.T) {
+	b := newBench(t)
+	r, w, err := os.Pipe()
+	must(t, err)
+	defer r.Close()
+	fd, err := syscall.Dup(int(w.Fd())) // not closed on exec
+	must(t, err)
+	task := b.start(b.sh("exec sleep 1000"))
+	must(t, syscall.Close(fd))
+	must(t, w.Close())
+	must(t, r.SetReadDeadline(time.Now().Add(patience)))
+	if _, err := r.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("the instance holds a descriptor that was none of its business")
+	}
+	if !task.Alive() {
+		t.Fatal("it ended")
+	}
+}
