@@ -355,8 +355,10 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	switch c.Cause {
 	case CauseNodeDraining:
 		s.countMoved(DrainID(c.By), inst.Node)
-	case CauseStartTimeout: // it never came to fail by itself
-		s.noteFailure(inst, string(c.Cause))
+	case CauseStartTimeout:
+		if inst.Status.Observed != ObservedFailed { // otherwise it was noted when it failed
+			s.noteFailure(inst, string(c.Cause))
+		}
 	}
 }
 
