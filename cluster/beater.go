@@ -100,18 +100,6 @@ func (b *Beater) SetFacts(generation uint64) {
 // again.
 func (b *Beater) GivenUp() <-chan struct{} { return b.gaveUp }
 
-// Answered books the answer to a request over an authenticated connection, sent at the time given: as good as an
-// answered heartbeat.
-func (b *Beater) Answered(server fsm.ServerID, sent time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	l := b.servers[server]
-	if sent.After(l.answered) {
-		l.answered = sent
-		b.servers[server] = l
-	}
-}
-
 // LeaseUntil tells until when a lease of the given length holds: while a majority of the voters have answered
 // heartbeats SENT within it. The zero time means that it never held.
 func (b *Beater) LeaseUntil(length time.Duration) time.Time {

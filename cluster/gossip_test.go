@@ -197,7 +197,7 @@ func TestMetaFitsWhenFull(t *testing.T) {
 	id := strings.Repeat("Z", 26)
 	m := Meta{
 		Role: transport.RoleServer, BootID: strings.Repeat("b", 36), Incarnation: id, API: strings.Repeat("a", maxMetaAddress), Name: strings.Repeat("n", 63),
-		Server: &ServerMeta{ClusterID: id, Fresh: true, Expect: 7, Room: RoomNone, Format: 65535},
+		Server: &ServerMeta{ClusterID: id, Fresh: true, Expect: 7, Room: RoomNone, Format: 65535, Version: strings.Repeat("v", 80)},
 	}
 	for range maxPledge {
 		m.Server.Pledge = append(m.Server.Pledge, fsm.ServerID(id))

@@ -163,10 +163,10 @@ func TestHeartsAgesCountFromTheStart(t *testing.T) {
 		if got := o.Age("n1"); got != (Age{Since: 30 * time.Second}) {
 			t.Errorf("never heard: %+v", got)
 		}
-		o.Heard("n1", 1, 7)
+		o.Heard("n1")
 		time.Sleep(time.Second)
-		if got := o.Age("n1"); got != (Age{Since: time.Second, Heard: true}) || o.Facts("n1") != 7 {
-			t.Errorf("heard by a request: %+v, facts %d", got, o.Facts("n1"))
+		if got := o.Age("n1"); got != (Age{Since: time.Second, Heard: true}) {
+			t.Errorf("heard by a request: %+v", got)
 		}
 		o.Retain(func(fsm.NodeID) bool { return false })
 		if o.Age("n1").Heard {
@@ -179,17 +179,14 @@ func TestHeartsAgesCountFromTheStart(t *testing.T) {
 func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	o := newOneNode(t)
 	o.GiveUp("n1", 1)
-	if o.Heard("n1", 1, 0) {
-		t.Error("a request of the given up epoch counts for the lease")
-	}
 	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 1, Seq: 1, Echo: o.echo}); v != verdictGivenUp {
 		t.Errorf("verdict %d, want given up", v)
 	}
 	if !o.Age("n1").Heard {
 		t.Error("it must still be heard: it vetoes")
 	}
-	if !o.Heard("n1", 2, 0) {
-		t.Error("the next epoch does not count")
+	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 2, Seq: 1, Echo: o.echo}); v != verdictHeard {
+		t.Errorf("verdict %d for the next epoch, want heard", v)
 	}
 }
 

@@ -119,21 +119,14 @@ func (h *Hearts) answer(b beat, v verdict, key []byte) {
 	}
 }
 
-// Heard books a request that the node's agent made over an authenticated connection: as good as a beat. It reports
-// whether the answer to that request counts for the node's lease: not after this server gave the epoch up.
-func (h *Hearts) Heard(node fsm.NodeID, epoch, facts uint64) (counts bool) {
+// Heard books a request that the node's agent made over an authenticated connection: for its age that is as good as
+// a beat. It renews no lease.
+func (h *Hearts) Heard(node fsm.NodeID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes[node]
-	switch {
-	case epoch < n.epoch:
-		return false
-	case epoch > n.epoch:
-		n.epoch, n.seq, n.facts = epoch, 0, 0
-	}
-	n.at, n.facts = time.Now(), max(n.facts, facts)
+	n.at = time.Now()
 	h.nodes[node] = n
-	return n.givenUp != epoch || epoch == 0
 }
 
 // Age is for how long this server has not heard the node.

@@ -28,6 +28,7 @@ type ServerMeta struct {
 	Pledge    []fsm.ServerID `cbor:"4,keyasint,omitempty"` // the first servers that it agreed to, for ever
 	Room      Room           `cbor:"5,keyasint,omitempty"` // free space in its data directory
 	Format    uint16         `cbor:"6,keyasint,omitempty"` // the newest format that it can read
+	Version   string         `cbor:"7,keyasint,omitempty"` // of the program, cut to 24 bytes
 }
 
 // metaLimit is memberlist's limit; it panics on more.
@@ -36,31 +37,36 @@ const metaLimit = 512
 // Longest texts in a Meta, so that a full one always fits.
 const (
 	maxMetaID      = 64
-	maxMetaAddress = 96
+	maxMetaAddress = 72
+	maxMetaVersion = 24
 	maxPledge      = 7
 )
 
-func metaModes() (cbor.EncMode, cbor.DecMode, error) {
-	enc, err := cbor.CoreDetEncOptions().EncMode()
-	if err != nil {
-		return nil, nil, err
-	}
-	dec, err := cbor.DecOptions{
-		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
-		MaxNestedLevels: 4, MaxArrayElements: 16, MaxMapPairs: 16,
-	}.DecMode()
-	return enc, dec, err
-}
-
-// codec encodes what servers and agents tell each other outside the log.
+// codec encodes what servers and agents tell each other outside the log. It is immutable.
 type codec struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
 }
 
-// newCodec panics on options that cbor refuses; they are constants.
+// newCodec is the codec of gossip, for small messages that anybody with the gossip key may have made.
 func newCodec() codec {
-	enc, dec, err := metaModes()
+	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 16, MaxMapPairs: 16})
+}
+
+// newPeerCodec is the codec of the questions between servers, which are authenticated and may name every node.
+func newPeerCodec() codec {
+	return codecOf(cbor.DecOptions{MaxNestedLevels: 4, MaxArrayElements: 1 << 17, MaxMapPairs: 16})
+}
+
+// codecOf panics on options that cbor refuses; they are constants. Unknown fields are ignored: a newer version may
+// say more.
+func codecOf(limits cbor.DecOptions) codec {
+	limits.DupMapKey, limits.IndefLength, limits.TagsMd = cbor.DupMapKeyEnforcedAPF, cbor.IndefLengthForbidden, cbor.TagsForbidden
+	enc, err := cbor.CoreDetEncOptions().EncMode()
+	if err != nil {
+		panic(err)
+	}
+	dec, err := limits.DecMode()
 	if err != nil {
 		panic(err)
 	}
@@ -77,6 +83,11 @@ func (c codec) encodeMeta(m Meta) ([]byte, error) {
 	if len(m.API) > maxMetaAddress {
 		return nil, fmt.Errorf("gossip meta: the address %q is longer than %d bytes", m.API, maxMetaAddress)
 	}
+	if m.Server != nil && len(m.Server.Version) > maxMetaVersion {
+		server := *m.Server
+		server.Version = server.Version[:maxMetaVersion]
+		m.Server = &server
+	}
 	buf, err := c.enc.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("gossip meta: %w", err)
@@ -87,7 +98,7 @@ func (c codec) encodeMeta(m Meta) ([]byte, error) {
 	return buf, nil
 }
 
-// decodeMeta reads what another member sent. Unknown fields are ignored: a newer version may say more.
+// decodeMeta reads what another member sent.
 func (c codec) decodeMeta(buf []byte) (Meta, error) {
 	var m Meta
 	if len(buf) > metaLimit {

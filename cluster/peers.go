@@ -2,75 +2,121 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/outspan/outspan/fsm"
 )
 
-// Peer is another server and the host:port of its TLS listener.
-type Peer struct {
-	ID      fsm.ServerID
-	Address string
+// Asker puts a question to another server, outside the log and over mTLS with role server on both sides. Question
+// and answer are CBOR between two Servers; who carries them need not understand them. A call ends with ctx, which
+// always has a deadline.
+type Asker interface {
+	AskPeer(ctx context.Context, address, question string, body []byte) (answer []byte, err error)
 }
 
-// Peers asks other servers questions outside the log, over mTLS with role server on both sides. A call ends with
-// its ctx, which always has a deadline. Whoever serves these calls must have checked that the caller's certificate
-// has the role server, and hands them to Server.AnswerTick and Server.AnswerAges.
-type Peers interface {
-	Tick(ctx context.Context, to Peer, t Tick) (TickReply, error)
-	Ages(ctx context.Context, to Peer, q AgeQuery) (AgeReply, error)
+// The questions.
+const (
+	questionTick = "tick"
+	questionAges = "ages"
+)
+
+// tick is what the leader tells every other server once a second.
+type tick struct {
+	Leader fsm.ServerID `cbor:"1,keyasint"`
+	Term   uint64       `cbor:"2,keyasint"`
+	Now    fsm.Time     `cbor:"3,keyasint"` // cluster time at the leader
+	State  uint64       `cbor:"4,keyasint"` // index of the leader's state
 }
 
-// Tick is what the leader tells every other server once a second.
-type Tick struct {
-	Leader fsm.ServerID `json:"leader" cbor:"1,keyasint"`
-	Term   uint64       `json:"term" cbor:"2,keyasint"`
-	Now    fsm.Time     `json:"now" cbor:"3,keyasint"` // cluster time at the leader
+// tickReply is how a server is.
+type tickReply struct {
+	Server    fsm.ServerID `cbor:"1,keyasint"`
+	LastIndex uint64       `cbor:"2,keyasint"` // of its log
+	State     uint64       `cbor:"3,keyasint"` // index of its state
+	Installs  uint64       `cbor:"4,keyasint"` // snapshots that it restored since it started
 }
 
-// TickReply is how a server is.
-type TickReply struct {
-	Server    fsm.ServerID `json:"server" cbor:"1,keyasint"`
-	Term      uint64       `json:"term" cbor:"2,keyasint"`
-	LastIndex uint64       `json:"last_index" cbor:"3,keyasint"` // of its log
-	Applied   uint64       `json:"applied" cbor:"4,keyasint"`    // by its state machine
-	Installs  uint64       `json:"installs" cbor:"5,keyasint"`   // snapshots installed since it started
-	Format    uint16       `json:"format" cbor:"6,keyasint"`     // newest that it can read
-	Room      Room         `json:"room" cbor:"7,keyasint"`
-}
-
-// AgeQuery asks for how long a server has not heard some nodes.
-type AgeQuery struct {
-	Leader fsm.ServerID `json:"leader" cbor:"1,keyasint"`
-	Term   uint64       `json:"term" cbor:"2,keyasint"`
-	Nodes  []AgeOf      `json:"nodes" cbor:"3,keyasint"`
-	// GiveUp asks the server to renew no lease of these epochs any more if its own age of the node has reached the
+// ageQuery asks for how long a server has not heard some nodes.
+type ageQuery struct {
+	Leader fsm.ServerID `cbor:"1,keyasint"`
+	Nodes  []nodeEpoch  `cbor:"2,keyasint"`
+	// GiveUp asks the server to renew no lease of these epochs any more where its own age of the node has reached the
 	// threshold.
-	GiveUp    bool         `json:"give_up,omitempty" cbor:"4,keyasint,omitempty"`
-	Threshold fsm.Duration `json:"threshold" cbor:"5,keyasint"`
+	GiveUp    bool         `cbor:"3,keyasint,omitempty"`
+	Threshold fsm.Duration `cbor:"4,keyasint"`
 }
 
-// AgeOf is a node in an AgeQuery.
-type AgeOf struct {
-	Node  fsm.NodeID `json:"node" cbor:"1,keyasint"`
-	Epoch uint64     `json:"epoch" cbor:"2,keyasint"`
+// nodeEpoch is one registration of a node.
+type nodeEpoch struct {
+	Node  fsm.NodeID `cbor:"1,keyasint"`
+	Epoch uint64     `cbor:"2,keyasint"`
 }
 
-// AgeReply is the answer, in the order of the question.
-type AgeReply struct {
-	Server fsm.ServerID `json:"server" cbor:"1,keyasint"`
-	Calm   bool         `json:"calm" cbor:"2,keyasint"`
-	Ages   []AgeIs      `json:"ages" cbor:"3,keyasint"`
+// ageReply answers an ageQuery.
+type ageReply struct {
+	Server fsm.ServerID `cbor:"1,keyasint"`
+	Calm   bool         `cbor:"2,keyasint"`
+	Ages   []nodeAge    `cbor:"3,keyasint"`
 }
 
-// AgeIs is the age of one node in an AgeReply.
-type AgeIs struct {
-	Node  fsm.NodeID   `json:"node" cbor:"1,keyasint"`
-	Age   fsm.Duration `json:"age" cbor:"2,keyasint"`
-	Heard bool         `json:"heard" cbor:"3,keyasint"`
+// nodeAge is the Age of one node.
+type nodeAge struct {
+	Node  fsm.NodeID   `cbor:"1,keyasint"`
+	Age   fsm.Duration `cbor:"2,keyasint"`
+	Heard bool         `cbor:"3,keyasint"`
+}
+
+// AnswerPeer answers a question of another server. Whoever calls it has checked that the asking certificate has
+// the role server. It does not block. Codes: invalid, not_found for a question that this version does not know.
+func (s *Server) AnswerPeer(_ context.Context, question string, body []byte) (answer []byte, err error) {
+	switch question {
+	case questionTick:
+		return answerWith(s.peerCodec, body, s.answerTick)
+	case questionAges:
+		return answerWith(s.peerCodec, body, s.answerAges)
+	}
+	return nil, fsm.Refuse(fsm.CodeNotFound, "there is no question %q between servers", question)
+}
+
+func answerWith[Q, A any](c codec, body []byte, fn func(Q) A) ([]byte, error) {
+	var q Q
+	if err := c.dec.Unmarshal(body, &q); err != nil {
+		return nil, fsm.Refuse(fsm.CodeInvalid, "the question is damaged: %v", err)
+	}
+	return c.enc.Marshal(fn(q))
+}
+
+// askPeer puts a question to the server at an address.
+func askPeer[A any](ctx context.Context, s *Server, address, question string, q any) (a A, err error) {
+	body, err := s.peerCodec.enc.Marshal(q)
+	if err != nil {
+		return a, err
+	}
+	answer, err := s.cfg.Asker.AskPeer(ctx, address, question, body)
+	if err != nil {
+		return a, err
+	}
+	if err := s.peerCodec.dec.Unmarshal(answer, &a); err != nil {
+		return a, fmt.Errorf("answer of %s to %s: %w", address, question, err)
+	}
+	return a, nil
+}
+
+// answerAges says for how long this server has not heard nodes, and gives up epochs if it was asked to and agrees.
+func (s *Server) answerAges(q ageQuery) ageReply {
+	out := ageReply{Server: s.dir.id, Calm: s.calmEnough()}
+	for _, n := range q.Nodes {
+		age := s.sight.hearts.Age(n.Node)
+		out.Ages = append(out.Ages, nodeAge{n.Node, fsm.Duration(age.Since.Milliseconds()), age.Heard})
+		if q.GiveUp && out.Calm && age.Since >= durationOf(q.Threshold) {
+			s.sight.hearts.GiveUp(n.Node, n.Epoch)
+		}
+	}
+	return out
 }
 
 // opinion turns an answer into evidence.
-func (r AgeReply) opinion() Opinion {
+func (r ageReply) opinion() Opinion {
 	o := Opinion{Server: r.Server, Calm: r.Calm, Ages: make(map[fsm.NodeID]Age, len(r.Ages))}
 	for _, a := range r.Ages {
 		o.Ages[a.Node] = Age{Since: durationOf(a.Age), Heard: a.Heard}

@@ -68,7 +68,7 @@ type spaceWatch struct {
 	space  SpaceFunc
 	log    hclog.Logger
 	state  atomic.Int32
-	change chan struct{} // capacity 1: the room changed
+	change atomic.Pointer[chan struct{}] // closed at the next change of the room
 
 	mu   sync.Mutex // one look at a time
 	held bool       // the ballast file exists
@@ -86,7 +86,9 @@ func newSpaceWatch(dir, path string, size int64, space SpaceFunc, log hclog.Logg
 	if _, total, err := space(dir); err == nil && total > 0 {
 		size = min(size, total/8)
 	}
-	s := &spaceWatch{dir: dir, path: path, size: size, space: space, log: log, change: make(chan struct{}, 1)}
+	s := &spaceWatch{dir: dir, path: path, size: size, space: space, log: log}
+	change := make(chan struct{})
+	s.change.Store(&change)
 	if st, err := os.Stat(path); err == nil {
 		s.held = st.Size() == size
 	}
@@ -111,8 +113,8 @@ func (s *spaceWatch) run(ctx context.Context) {
 // room is what the last look found. It never blocks.
 func (s *spaceWatch) room() Room { return Room(s.state.Load()) }
 
-// changed carries a token after the room changed.
-func (s *spaceWatch) changed() <-chan struct{} { return s.change }
+// changed returns a channel that is closed when the room changes. Take it before asking for the room.
+func (s *spaceWatch) changed() <-chan struct{} { return *s.change.Load() }
 
 // look asks the file system and acts on the ballast. It is called before each append too, because a log that is
 // written at full speed can use up the margin between two ticks; a statfs is short against the fsync that follows.
@@ -131,10 +133,8 @@ func (s *spaceWatch) look() {
 	}
 	s.state.Store(int32(now))
 	s.log.Warn("free space changed", "dir", s.dir, "room", now, "was", was, "free_bytes", free)
-	select {
-	case s.change <- struct{}{}:
-	default:
-	}
+	next := make(chan struct{})
+	close(*s.change.Swap(&next))
 }
 
 func (s *spaceWatch) next(was Room, free int64) Room {

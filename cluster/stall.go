@@ -21,26 +21,30 @@ func durationOf(d fsm.Duration) time.Duration {
 // ticks, so a question asked right after a pause, before the next tick, finds it not calm.
 type stallWatch struct {
 	mu    sync.Mutex
-	every time.Duration
-	last  time.Time // tick
-	since time.Time // calm since
+	every time.Duration // between ticks
+	slack time.Duration // by how much a tick may be late: one heartbeat
+	last  time.Time     // tick
+	since time.Time     // calm since
 }
+
+// stallTick is the longest time between ticks: short against the leader's lease.
+const stallTick = 200 * time.Millisecond
 
 func newStallWatch(heartbeat time.Duration) *stallWatch {
 	now := time.Now()
-	return &stallWatch{every: min(heartbeat/3, time.Second), last: now, since: now}
+	return &stallWatch{every: min(heartbeat/3, stallTick), slack: heartbeat, last: now, since: now}
 }
 
 // run ticks until ctx ends.
 func (s *stallWatch) run(ctx context.Context) {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	s.tick(time.Now())
 	for {
-		s.mu.Lock()
-		every := s.every
-		s.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(every):
+		case <-tick.C:
 			s.tick(time.Now())
 		}
 	}
@@ -49,12 +53,9 @@ func (s *stallWatch) run(ctx context.Context) {
 // setHeartbeat follows the setting.
 func (s *stallWatch) setHeartbeat(h time.Duration) {
 	s.mu.Lock()
-	s.every = min(h/3, time.Second)
+	s.slack = h
 	s.mu.Unlock()
 }
-
-// late is how much later than due a tick may be: one heartbeat.
-func (s *stallWatch) late(now time.Time) bool { return now.Sub(s.last) > 4*s.every }
 
 func (s *stallWatch) tick(now time.Time) {
 	s.mu.Lock()
@@ -65,6 +66,8 @@ func (s *stallWatch) tick(now time.Time) {
 	s.last = now
 }
 
+func (s *stallWatch) late(now time.Time) bool { return now.Sub(s.last) > s.every+s.slack }
+
 // calm is for how long the process has run without a stall; 0 right after one.
 func (s *stallWatch) calm() time.Duration {
 	s.mu.Lock()
@@ -74,4 +77,11 @@ func (s *stallWatch) calm() time.Duration {
 		return 0
 	}
 	return now.Sub(s.since)
+}
+
+// ticking reports whether the process has run within the limit.
+func (s *stallWatch) ticking(limit time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.last) <= limit
 }

@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	bootstrapEvery  = 250 * time.Millisecond
+	bootstrapSettle = time.Second // the same servers have to be seen for so long before anything is agreed
+)
+
+// Beginning is what a server without any state sees before there is a cluster, as a value.
+type Beginning struct {
+	Self    fsm.ServerID
+	Expect  int            // bootstrap_expect
+	Pledge  []fsm.ServerID // what this server agreed to, for ever
+	Servers []Beginner     // alive in gossip, this one included
+}
+
+// Beginner is one server of a Beginning.
+type Beginner struct {
+	ID     fsm.ServerID
+	Fresh  bool // it has no state
+	Expect int
+	Pledge []fsm.ServerID
+}
+
+// Beginning of a cluster must happen once, or there are two. So every new server pledges at most once, in its data
+// directory, to a set of exactly bootstrap_expect servers that it is one of, and tells so by gossip. A set begins a
+// cluster only when every one of its members has pledged to it, and then the member with the smallest id alone
+// writes the first configuration. Two sets that share a server can't both be complete, whatever the servers see
+// and when; what gossip says of a pledge can be old but never wrong, because a pledge doesn't change. Nothing is
+// pledged while any server is seen that has state: then there is a cluster to join.
+
+// Choose returns the set to pledge to; ok is false if it isn't time, or another cluster is there.
+func (b Beginning) Choose() (set []fsm.ServerID, ok bool) {
+	if b.Expect <= 0 || b.Pledge != nil {
+		return nil, false
+	}
+	var ids []fsm.ServerID
+	for _, s := range b.Servers {
+		if !s.Fresh {
+			return nil, false
+		}
+		// What others agreed to already comes before an own choice.
+		if len(s.Pledge) == b.Expect && slices.Contains(s.Pledge, b.Self) {
+			return s.Pledge, true
+		}
+		if s.Expect == b.Expect {
+			ids = append(ids, s.ID)
+		}
+	}
+	if len(ids) < b.Expect {
+		return nil, false
+	}
+	slices.Sort(ids)
+	set = ids[:b.Expect]
+	return set, slices.Contains(set, b.Self)
+}
+
+// Complete reports whether this server has to write the first configuration now. A server that pledged to another
+// set than this one, although this one counts on it, is named: then it will never be complete.
+func (b Beginning) Complete() (begin bool, stray fsm.ServerID) {
+	if b.Pledge == nil {
+		return false, ""
+	}
+	agreed := 0
+	for _, s := range b.Servers {
+		switch {
+		case !slices.Contains(b.Pledge, s.ID):
+		case slices.Equal(s.Pledge, b.Pledge) && s.Fresh:
+			agreed++
+		case s.Pledge != nil && !slices.Equal(s.Pledge, b.Pledge):
+			stray = s.ID
+		}
+	}
+	return agreed == len(b.Pledge) && b.Self == slices.Min(b.Pledge), stray
+}
+
+// fresh reports whether this server has no raft state at all.
+func (s *Server) fresh() bool { return s.raft.LastIndex() == 0 && len(s.servers()) == 0 }
+
+// bootstrap begins a cluster together with the other new servers, or waits until it is taken into one. It ends with
+// the first entry of this server's log.
+func (s *Server) bootstrap(ctx context.Context) {
+	var set []fsm.ServerID
+	var since time.Time
+	warned := false
+	for ctx.Err() == nil && s.fresh() {
+		b := s.beginning()
+		next, ok := b.Choose()
+		if !ok || !slices.Equal(next, set) {
+			set, since = next, time.Now()
+		}
+		if ok && time.Since(since) >= s.settleBeginning() {
+			s.pledge(set)
+		}
+		begin, stray := b.Complete()
+		if stray != "" && !warned {
+			warned = true
+			s.log.Error("another server agreed to begin the cluster with other servers than this one did; wipe the data directories of those servers that never had a leader",
+				"other", stray, "agreed", s.dir.pledge)
+		}
+		if begin {
+			s.begin(ctx)
+		}
+		pause(ctx, bootstrapEvery)
+	}
+}
+
+// settleBeginning is how long the same set must be seen. A server that is to begin alone, and knows of no address
+// to join, waits for nobody.
+func (s *Server) settleBeginning() time.Duration {
+	if s.cfg.BootstrapExpect == 1 && len(s.cfg.Gossip.Join) == 0 {
+		return 0
+	}
+	return bootstrapSettle
+}
+
+func (s *Server) beginning() Beginning {
+	b := Beginning{Self: s.dir.id, Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge}
+	for _, m := range s.sight.pool.Servers() {
+		if m.State != fsm.GossipAlive || m.Meta.Server == nil {
+			continue
+		}
+		one := Beginner{ID: fsm.ServerID(m.Name), Fresh: m.Meta.Server.Fresh, Expect: m.Meta.Server.Expect, Pledge: m.Meta.Server.Pledge}
+		if one.ID == s.dir.id {
+			one.Fresh, one.Pledge = true, s.dir.pledge
+		}
+		b.Servers = append(b.Servers, one)
+	}
+	return b
+}
+
+func (s *Server) pledge(set []fsm.ServerID) {
+	if err := s.dir.makePledge(set); err != nil {
+		s.log.Error("can't note the first servers", "error", err)
+		return
+	}
+	s.log.Info("agreed on the first servers", "servers", set)
+	if err := s.sight.pool.SetMeta(func(m *Meta) { m.Server.Pledge = set }); err != nil {
+		s.log.Error("can't tell the first servers", "error", err)
+	}
+}
+
+// begin writes the first configuration.
+func (s *Server) begin(ctx context.Context) {
+	var config raft.Configuration
+	for _, id := range s.dir.pledge {
+		address := s.addressOf(id)
+		if address == "" {
+			return
+		}
+		config.Servers = append(config.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(address)})
+	}
+	s.log.Info("beginning a cluster", "servers", fmt.Sprint(s.dir.pledge))
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	if err := await(ctx, s.raft.BootstrapCluster(config)); err != nil {
+		s.log.Error("can't begin the cluster", "error", err)
+	}
+}

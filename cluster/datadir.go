@@ -1,0 +1,180 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Files of a server's data directory.
+const (
+	fileServerID  = "server-id" // minted at the first start
+	fileCluster   = "cluster.json"
+	filePledge    = "first-servers.json"
+	fileLog       = "raft.db"
+	fileBallast   = "ballast"
+	restoreBuffer = "restore.tmp"
+)
+
+// dataDir is a server's own directory. Who it is stands in there: a wiped directory is a new server, so a vote can
+// never be given twice under one id.
+type dataDir struct {
+	path    string
+	id      fsm.ServerID
+	cluster dirCluster
+	pledge  []fsm.ServerID
+}
+
+// dirCluster says which cluster the directory belongs to.
+type dirCluster struct {
+	Name string `json:"name"`
+	ID   string `json:"id,omitempty"` // once the first entry is known
+}
+
+func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
+
+// makeDataDir makes the directory, for its owner only.
+func makeDataDir(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	if err := os.Chmod(path, 0o700); err != nil {
+		return fmt.Errorf("make the data directory private: %w", err)
+	}
+	return nil
+}
+
+// openDataDir reads who this server is, or makes it somebody. The log store must be open already: its lock keeps a
+// second process out. Code: conflict for the directory of another cluster or a damaged one.
+func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
+	d := &dataDir{path: path}
+	if err := d.readCluster(cluster); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(d.file(fileServerID))
+	switch {
+	case err == nil:
+		d.id = fsm.ServerID(strings.TrimSpace(string(text)))
+		if _, err := ulid.ParseStrict(string(d.id)); err != nil {
+			return nil, fsm.Refuse(fsm.CodeConflict, "the file %s is damaged: it holds no server id", d.file(fileServerID)).
+				WithHint("restore it from a backup, or move the whole data directory away: the server then joins as a new one")
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read the server id: %w", err)
+	case hasLog:
+		return nil, fsm.Refuse(fsm.CodeConflict, "the data directory %s has a log but no server id", path).
+			WithHint("restore %s from a backup, or move the whole data directory away: the server then joins as a new one", fileServerID)
+	default:
+		d.id = fsm.ServerID(ulid.Make().String())
+		if err := writeFile(d.file(fileServerID), []byte(string(d.id)+"\n")); err != nil {
+			return nil, fmt.Errorf("write the server id: %w", err)
+		}
+	}
+	return d, d.readPledge()
+}
+
+func (d *dataDir) readCluster(name string) error {
+	text, err := os.ReadFile(d.file(fileCluster))
+	if errors.Is(err, fs.ErrNotExist) {
+		d.cluster = dirCluster{Name: name}
+		return d.writeCluster()
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &d.cluster)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", d.file(fileCluster), err)
+	}
+	if d.cluster.Name != name {
+		return fsm.Refuse(fsm.CodeConflict, "the data directory %s belongs to the cluster %q, not to %q", d.path, d.cluster.Name, name).
+			WithHint("correct the cluster name in the configuration, or use another data_dir")
+	}
+	return nil
+}
+
+func (d *dataDir) writeCluster() error {
+	text, err := json.Marshal(d.cluster)
+	if err != nil {
+		return err
+	}
+	return writeFile(d.file(fileCluster), append(text, '\n'))
+}
+
+// bind notes the id of the cluster. Code: conflict if the directory already belongs to another one.
+func (d *dataDir) bind(id string) error {
+	switch d.cluster.ID {
+	case id:
+		return nil
+	case "":
+		d.cluster.ID = id
+		return d.writeCluster()
+	}
+	return d.foreign(id)
+}
+
+// foreign is the refusal of a data directory that holds another cluster's state.
+func (d *dataDir) foreign(id string) *fsm.Error {
+	return fsm.Refuse(fsm.CodeConflict, "the data directory %s belongs to the cluster with id %s; the other servers are of the cluster with id %s",
+		d.path, d.cluster.ID, id).WithHint("use the data_dir of this cluster, or an empty one to join as a new server")
+}
+
+func (d *dataDir) readPledge() error {
+	text, err := os.ReadFile(d.file(filePledge))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &d.pledge)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", d.file(filePledge), err)
+	}
+	return nil
+}
+
+// makePledge notes for ever which servers this one agreed to begin the cluster with. It never changes its mind.
+func (d *dataDir) makePledge(servers []fsm.ServerID) error {
+	if d.pledge != nil {
+		return fmt.Errorf("already pledged to %v", d.pledge)
+	}
+	text, err := json.Marshal(servers)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(d.file(filePledge), append(text, '\n')); err != nil {
+		return err
+	}
+	d.pledge = slices.Clone(servers)
+	return nil
+}
+
+// writeFile replaces a file durably: after a crash it holds the old text or the new one.
+func writeFile(path string, text []byte) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,239 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// judge is the leader's view of which nodes are silent: it asks the other voters while a node is, and keeps the
+// verdicts for as long as the answers they rest on count.
+type judge struct {
+	s *Server
+
+	mu       sync.Mutex
+	verdicts map[fsm.NodeID]ruling
+	change   chan struct{} // closed when Live would answer differently in more than an age
+	shown    map[fsm.NodeID]fsm.Liveness
+}
+
+// ruling is a verdict and when its question was asked.
+type ruling struct {
+	live  fsm.Liveness
+	asked time.Time
+	epoch uint64
+}
+
+func newJudge(s *Server) *judge {
+	return &judge{s: s, verdicts: map[fsm.NodeID]ruling{}, change: make(chan struct{})}
+}
+
+// run weighs every node again and again for as long as this server leads.
+func (j *judge) run(ctx context.Context, _ uint64) {
+	defer j.forget()
+	for ctx.Err() == nil {
+		gossip := j.s.sight.pool.Changed()
+		next := j.round(ctx)
+		timer := time.NewTimer(next)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-gossip:
+		}
+		timer.Stop()
+	}
+}
+
+func (j *judge) forget() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clear(j.verdicts)
+}
+
+// round asks about the nodes that this server has not heard for the threshold, and tells when to look again: when
+// the next one may reach it, or soon while one has.
+func (j *judge) round(ctx context.Context) (next time.Duration) {
+	state := j.s.cfg.Machine.State()
+	threshold := durationOf(state.Settings.OfflineAfter)
+	interval := HeartbeatInterval(state.Settings.OfflineAfter)
+	next = interval
+	var silent []nodeEpoch
+	for id, n := range state.Nodes.All() {
+		if n.Health == fsm.HealthOffline {
+			continue
+		}
+		if left := threshold - j.s.sight.hearts.Age(id).Since; left > 0 {
+			next = min(next, max(left, minLook))
+		} else {
+			silent = append(silent, nodeEpoch{id, n.Agent.Epoch})
+			next = max(interval/2, minLook)
+		}
+	}
+	if len(silent) > 0 {
+		j.weigh(ctx, silent, threshold, interval)
+	}
+	j.publish()
+	return next
+}
+
+// askLimit bounds the wait for the other servers: the dead one among them must not hold up the verdict.
+const askLimit = time.Second
+
+// minLook is the shortest time between two rounds.
+const minLook = 20 * time.Millisecond
+
+// weigh asks twice: first only for ages; then, about the nodes that are silent by those, it asks every voter that
+// agrees to renew no lease of theirs any more. Only the second answers make a verdict, so no server renews the
+// lease of a node whose offline entry may be on its way.
+func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interval time.Duration) {
+	asked := time.Now()
+	evidence := j.evidence(ctx, nodes, threshold, interval, false)
+	var certain []nodeEpoch
+	for _, n := range nodes {
+		live := evidence.Weigh(n.Node)
+		if live.Silent {
+			certain = append(certain, n)
+			continue
+		}
+		j.rule(n, live, asked)
+	}
+	if len(certain) == 0 {
+		return
+	}
+	asked = time.Now()
+	evidence = j.evidence(ctx, certain, threshold, interval, true)
+	for _, n := range certain {
+		j.rule(n, evidence.Weigh(n.Node), asked)
+	}
+}
+
+func (j *judge) rule(n nodeEpoch, live fsm.Liveness, asked time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.verdicts[n.Node] = ruling{live: live, asked: asked, epoch: n.Epoch}
+}
+
+// evidence asks every other server at once and gathers what there is when the first of these is over: all have
+// answered, or half a heartbeat or 1 s has passed.
+func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold, interval time.Duration, giveUp bool) Evidence {
+	s := j.s
+	q := ageQuery{Leader: s.dir.id, Nodes: nodes, GiveUp: giveUp, Threshold: fsm.Duration(threshold.Milliseconds())}
+	own := s.answerAges(q).opinion()
+	began := time.Now()
+	opinions := s.askAges(ctx, q, min(interval/2, askLimit))
+	for i := range opinions {
+		opinions[i].Asked = time.Since(began)
+	}
+	e := Evidence{
+		Threshold: threshold, Interval: interval, Fitness: s.fitness(), Self: s.dir.id,
+		Own: own.Ages, Opinions: opinions, Gossip: s.sight.pool.Liveness(),
+	}
+	for _, v := range s.voters() {
+		e.Voters = append(e.Voters, fsm.ServerID(v.ID))
+	}
+	return e
+}
+
+// askAges puts the question to every other server at once. Who does not answer within the limit has no opinion.
+func (s *Server) askAges(ctx context.Context, q ageQuery, limit time.Duration) []Opinion {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var out []Opinion
+	for _, server := range s.servers() {
+		id := fsm.ServerID(server.ID)
+		if id == s.dir.id {
+			continue
+		}
+		wg.Go(func() {
+			reply, err := askPeer[ageReply](ctx, s, s.addressOf(id), questionAges, q)
+			if err != nil || reply.Server != id {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out = append(out, reply.opinion())
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// fitness is whether this server may judge.
+func (s *Server) fitness() Fitness {
+	f := Fitness{Uptime: s.sight.hearts.Uptime(), Calm: s.sight.stall.calm()}
+	if r := s.state.reign.Load(); r != nil {
+		f.Led = time.Since(r.since)
+	}
+	return f
+}
+
+// calmEnough reports whether this server's ages can be trusted: it was not paused for two heartbeats.
+func (s *Server) calmEnough() bool {
+	h := HeartbeatInterval(s.cfg.Machine.State().Settings.OfflineAfter)
+	return s.sight.stall.calm() >= max(2*h, time.Second)
+}
+
+// Live is the evidence about every node of the state. It does not block. The verdicts in it are the leader's only.
+func (s *Server) Live() map[fsm.NodeID]fsm.Liveness { return s.sight.judge.live() }
+
+// LiveChanged returns a channel that is closed when Live says something new: a verdict, a state of gossip, or an
+// age that has passed three heartbeats. Take it before calling Live.
+func (s *Server) LiveChanged() <-chan struct{} {
+	s.sight.judge.mu.Lock()
+	defer s.sight.judge.mu.Unlock()
+	return s.sight.judge.change
+}
+
+// Heard notes a request of the node's agent that came over mTLS: as good as a heartbeat.
+func (s *Server) Heard(node fsm.NodeID) {
+	s.sight.hearts.Heard(node)
+	s.sight.pool.Heard(string(node))
+}
+
+func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
+	state := j.s.cfg.Machine.State()
+	gossip := j.s.sight.pool.Liveness()
+	threshold := durationOf(state.Settings.OfflineAfter)
+	interval := HeartbeatInterval(state.Settings.OfflineAfter)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	out := make(map[fsm.NodeID]fsm.Liveness, state.Nodes.Len())
+	for id, n := range state.Nodes.All() {
+		age := j.s.sight.hearts.Age(id)
+		l := fsm.Liveness{Age: fsm.Duration(age.Since.Milliseconds()), Gossip: gossip[id]}
+		if l.Gossip == "" {
+			l.Gossip = fsm.GossipUnknown
+		}
+		// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
+		if v, ok := j.verdicts[id]; ok && v.epoch == n.Agent.Epoch && age.Since >= threshold && time.Since(v.asked) <= interval {
+			l.Silent, l.SeenBy = v.live.Silent, v.live.SeenBy
+		}
+		out[id] = l
+	}
+	return out
+}
+
+// publish wakes who waits for LiveChanged if there is something new.
+func (j *judge) publish() {
+	now := j.live()
+	late := fsm.Duration(3 * HeartbeatInterval(j.s.cfg.Machine.State().Settings.OfflineAfter).Milliseconds())
+	for id, l := range now {
+		l.Age = min(l.Age/late, 1) // only whether it is late
+		now[id] = l
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	same := len(now) == len(j.shown)
+	for id, l := range now {
+		same = same && j.shown[id] == l
+	}
+	if !same {
+		j.shown = now
+		close(j.change)
+		j.change = make(chan struct{})
+	}
+}

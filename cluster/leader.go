@@ -1,0 +1,319 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// reign is this server's time as leader of one term, from its first Barrier on.
+type reign struct {
+	term  uint64
+	since time.Time
+}
+
+var errLostLeadership = errors.New("this server no longer leads")
+
+// followTerms runs lead inside a context for each term that this server leads. raft's main loop blocks while nobody
+// reads its notifications, so one goroutine does nothing but that; it goes on until raft has stopped (drained).
+func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
+	var box mailbox
+	box.wake = make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case leads := <-s.notes:
+				box.put(leads)
+			case <-drained:
+				return
+			}
+		}
+	})
+	s.runTerms(ctx, &box)
+	wg.Wait()
+}
+
+// runTerms ends when ctx does, after the term under way has ended.
+func (s *Server) runTerms(ctx context.Context, box *mailbox) {
+	end := func() {}
+	defer func() { end() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-box.wake:
+		}
+		for _, leads := range box.take() {
+			end()
+			end = func() {}
+			if leads {
+				end = s.startTerm(ctx)
+			}
+		}
+	}
+}
+
+// mailbox keeps notifications in order for a reader that may be slow.
+type mailbox struct {
+	mu   sync.Mutex
+	all  []bool
+	wake chan struct{}
+}
+
+func (m *mailbox) put(leads bool) {
+	m.mu.Lock()
+	m.all = append(m.all, leads)
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *mailbox) take() []bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := m.all
+	m.all = nil
+	return out
+}
+
+// startTerm begins to lead and returns the function that ends it and waits for the end.
+func (s *Server) startTerm(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.term(ctx)
+	}()
+	return func() {
+		s.state.reign.Store(nil)
+		cancel(errLostLeadership)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(releaseTimeout):
+				s.log.Error("what runs while leading does not end", "goroutines", goroutines())
+			}
+		}
+	}
+}
+
+// term leads: first the Barrier, because raft signals leadership before the entries of older terms are applied,
+// then everything that a leader does.
+func (s *Server) term(ctx context.Context) {
+	number, ok := s.settle(ctx)
+	if !ok {
+		return
+	}
+	s.clock.hear(s.cfg.Machine.State().Now)
+	for {
+		err := s.beginCluster(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.log.Warn("can't write the first entry of the cluster", "error", err)
+		pause(ctx, time.Second)
+	}
+	s.log.Info("leading", "term", number)
+	s.state.reign.Store(&reign{term: number, since: time.Now()})
+	s.state.progress.caughtUp.Store(true)
+	if ctx.Err() != nil {
+		s.state.reign.Store(nil)
+		return
+	}
+	var wg sync.WaitGroup
+	for _, part := range [...]func(context.Context, uint64){s.ticks, s.keepMembers, s.stepAside, s.sight.judge.run} {
+		wg.Go(func() { part(ctx, number) })
+	}
+	wg.Go(func() {
+		if s.cfg.Lead == nil {
+			return
+		}
+		// A leader that can't decide is worse than none: another server has to take over.
+		if err := s.cfg.Lead(ctx, number); err != nil && ctx.Err() == nil {
+			s.fatal(fmt.Errorf("lead in term %d: %w", number, err))
+		}
+	})
+	wg.Wait()
+	s.log.Info("no longer leading", "term", number, "cause", context.Cause(ctx))
+}
+
+// settle passes a Barrier and returns the term that it was committed in; false when leadership was lost first.
+func (s *Server) settle(ctx context.Context) (term uint64, ok bool) {
+	for ctx.Err() == nil {
+		before := s.raft.CurrentTerm()
+		err := s.raftBarrier(ctx)
+		if err == nil && s.raft.State() == raft.Leader && s.raft.CurrentTerm() == before {
+			return before, true
+		}
+		if err != nil {
+			s.log.Debug("first barrier failed", "error", err)
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	return 0, false
+}
+
+// pause sleeps unless ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// beginCluster writes the first entry: it names the cluster for ever and seeds the settings.
+func (s *Server) beginCluster(ctx context.Context) error {
+	if s.cfg.Machine.State().Cluster.ID != "" {
+		return nil
+	}
+	results, err := s.Propose(ctx, fsm.Entry{
+		Actor:  fsm.ActorLeader,
+		Groups: [][]fsm.Command{{&fsm.ClusterInit{ID: ulid.Make().String(), Name: s.cfg.Cluster, Settings: s.cfg.Settings}}},
+	})
+	if err != nil {
+		return err
+	}
+	if len(results) > 0 && results[0].Refusal != nil {
+		return results[0].Refusal
+	}
+	return nil
+}
+
+// TransferLeader hands leadership to another server, or with an empty id to the voter with the most of the log that
+// has room on its disk. It blocks, at most two election timeouts. Codes: no_leader, not_found, conflict.
+func (s *Server) TransferLeader(ctx context.Context, to fsm.ServerID) error {
+	if s.raft.State() != raft.Leader {
+		return s.noLeader()
+	}
+	target, err := s.transferTarget(to)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.electionTimeout())
+	defer cancel()
+	if err := await(ctx, s.raft.LeadershipTransferToServer(target.ID, target.Address)); err != nil {
+		return fsm.Refuse(fsm.CodeConflict, "leadership was not handed to %s: %v", target.ID, err).WithHint("try again")
+	}
+	return nil
+}
+
+// transferTarget is the voter to hand leadership to.
+func (s *Server) transferTarget(to fsm.ServerID) (raft.Server, error) {
+	m := s.membership()
+	var best ServerView
+	for _, v := range m.Servers {
+		if !v.Voter || v.ID == s.dir.id || to != "" && v.ID != to {
+			continue
+		}
+		roomier := v.Room < best.Room || v.Room == best.Room && v.LastIndex > best.LastIndex
+		if best.ID == "" || v.works() && (!best.works() || roomier) {
+			best = v
+		}
+	}
+	switch {
+	case best.ID != "":
+		return raft.Server{ID: raft.ServerID(best.ID), Address: raft.ServerAddress(best.Configured)}, nil
+	case to == s.dir.id:
+		return raft.Server{}, fsm.Refuse(fsm.CodeConflict, "server %s leads already", to)
+	case to != "":
+		return raft.Server{}, fsm.Refuse(fsm.CodeNotFound, "there is no server %s with a vote", to).WithHint("list them with: outspan server members")
+	}
+	return raft.Server{}, fsm.Refuse(fsm.CodeConflict, "there is no other server with a vote")
+}
+
+// Leader tells who leads. self is true only while this server leads with its lease in force and its first Barrier
+// done. ok is false while no leader is known. It does not block.
+func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
+	address, id := s.raft.LeaderWithID()
+	if id == "" {
+		return transport.ServerInfo{}, false, false
+	}
+	leader = transport.ServerInfo{ID: fsm.ServerID(id), Name: string(id), APIAddress: string(address)}
+	if m, found := s.sight.pool.Member(string(id)); found {
+		leader.Name, leader.APIAddress = m.Meta.Name, m.Meta.API
+	}
+	if fsm.ServerID(id) != s.dir.id {
+		return leader, false, true
+	}
+	r := s.state.reign.Load()
+	self = r != nil && s.raft.State() == raft.Leader && s.sight.stall.ticking(s.cfg.Raft.leaseTimeout())
+	return leader, self, self
+}
+
+// Term is the term that this server leads, with its Barrier done; 0 while it doesn't.
+func (s *Server) Term() uint64 {
+	if r := s.state.reign.Load(); r != nil {
+		return r.term
+	}
+	return 0
+}
+
+// checkRoom refuses writes while this server, or a majority of the voters, has no room to take them. Reads go on.
+func (s *Server) checkRoom() error {
+	if s.disk.space.room() == RoomNone {
+		return fsm.Refuse(fsm.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).WithHint("free space under its data_dir; it goes on by itself")
+	}
+	voters, roomy, low := s.rooms()
+	if len(low) > 0 && roomy < voters/2+1 {
+		return fsm.Refuse(fsm.CodeDiskFull, "the disks of %v are full; a majority of servers needs room to write", low).
+			WithHint("free space under their data_dir; writes go on by themselves")
+	}
+	return nil
+}
+
+// rooms counts the voters with enough room; low names the others.
+func (s *Server) rooms() (voters, roomy int, low []string) {
+	for _, v := range s.voters() {
+		voters++
+		name, state := string(v.ID), RoomEnough
+		if fsm.ServerID(v.ID) == s.dir.id {
+			name, state = s.cfg.Name, s.disk.space.room()
+		} else if m, ok := s.sight.pool.Member(string(v.ID)); ok && m.Meta.Server != nil {
+			name, state = m.Meta.Name, m.Meta.Server.Room
+		}
+		if state == RoomEnough {
+			roomy++
+		} else {
+			low = append(low, name)
+		}
+	}
+	return voters, roomy, low
+}
+
+// stepAside hands leadership to a server with room when this one's disk runs full, as long as there is one.
+func (s *Server) stepAside(ctx context.Context, _ uint64) {
+	for ctx.Err() == nil {
+		changed := s.disk.space.changed()
+		if _, roomy, _ := s.rooms(); s.disk.space.room() != RoomEnough && roomy > 0 {
+			s.log.Warn("little free space, handing leadership over", "room", s.disk.space.room())
+			if err := s.TransferLeader(ctx, ""); err != nil {
+				s.log.Warn("can't hand leadership over", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+// String tells who this server is, for logs.
+func (s *Server) String() string { return fmt.Sprintf("%s (%s)", s.cfg.Name, s.dir.id) }

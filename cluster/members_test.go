@@ -1,0 +1,129 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// threeServers is a healthy cluster of s1 (leading), s2 and s3 at a1:1, a2:1, a3:1.
+func threeServers() Membership {
+	m := Membership{Self: "s1", Index: 1, LastIndex: 1000, SettleFor: 10 * time.Second}
+	for i := range 3 {
+		address := fmt.Sprintf("a%d:1", i+1)
+		m.Servers = append(m.Servers, ServerView{
+			ID: fsm.ServerID(fmt.Sprintf("s%d", i+1)), Address: address, Configured: address, Voter: true,
+			Alive: true, Answered: true, LastIndex: 1000, HealthyFor: time.Hour,
+		})
+	}
+	return m
+}
+
+func (m *Membership) kill(i int) {
+	m.Servers[i].Alive, m.Servers[i].Answered, m.Servers[i].HealthyFor = false, false, 0
+}
+
+func fresh(id, address string) ServerView {
+	return ServerView{ID: fsm.ServerID(id), Address: address, Alive: true, Fresh: true}
+}
+
+func TestNextChange(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit func(*Membership)
+		want string // kind id
+	}{
+		{"a healthy cluster", func(*Membership) {}, ""},
+		{"a new server", func(m *Membership) { m.Servers = append(m.Servers, fresh("s4", "a4:1")) }, "add s4"},
+		{"a server with state is not taken in by itself", func(m *Membership) {
+			s := fresh("s4", "a4:1")
+			s.Fresh = false
+			m.Servers = append(m.Servers, s)
+		}, ""},
+		{"one of another cluster neither", func(m *Membership) {
+			s := fresh("s4", "a4:1")
+			s.Foreign = true
+			m.Servers = append(m.Servers, s)
+		}, ""},
+		{"a dead new server", func(m *Membership) {
+			s := fresh("s4", "a4:1")
+			s.Alive = false
+			m.Servers = append(m.Servers, s)
+		}, ""},
+		{"s3 was wiped: first the old one goes", func(m *Membership) {
+			m.kill(2)
+			m.Servers = append(m.Servers, fresh("s4", "a3:1"))
+		}, "remove s3"},
+		{"then the new one comes", func(m *Membership) { m.Servers[2] = fresh("s4", "a3:1") }, "add s4"},
+		{"a stranger at the address of a living server changes nothing", func(m *Membership) {
+			m.Servers = append(m.Servers, fresh("s4", "a3:1"))
+		}, ""},
+		{"s3 was wiped while s2 is dead: the vote stays, or quorum is lost", func(m *Membership) {
+			m.kill(1)
+			m.kill(2)
+			m.Servers = append(m.Servers, fresh("s4", "a3:1"))
+		}, ""},
+		{"a non-voter that has kept up", func(m *Membership) { m.Servers[2].Voter = false }, "promote s3"},
+		{"one that is 251 behind", func(m *Membership) { m.Servers[2].Voter, m.Servers[2].LastIndex = false, 749 }, ""},
+		{"one that is 250 behind", func(m *Membership) { m.Servers[2].Voter, m.Servers[2].LastIndex = false, 750 }, "promote s3"},
+		{"one that has kept up for 9 s", func(m *Membership) { m.Servers[2].Voter, m.Servers[2].HealthyFor = false, 9*time.Second }, ""},
+		{"one that doesn't answer", func(m *Membership) { m.Servers[2].Voter, m.Servers[2].Answered = false, false }, ""},
+		{"a new address", func(m *Membership) { m.Servers[1].Address = "b2:1" }, "move s2"},
+		{"an address that another member has", func(m *Membership) { m.Servers[1].Address = "a3:1" }, ""},
+		{"moving comes before adding", func(m *Membership) {
+			m.Servers = append([]ServerView{fresh("s0", "a0:1")}, m.Servers...)
+			m.Servers[1].Address = "b1:1"
+		}, "move s1"},
+		{"adding comes before promoting", func(m *Membership) {
+			m.Servers[1].Voter = false
+			m.Servers = append(m.Servers, fresh("s4", "a4:1"))
+		}, "add s4"},
+	} {
+		m := threeServers()
+		c.edit(&m)
+		got := ""
+		if change, ok := m.NextChange(); ok {
+			got = fmt.Sprintf("%s %s", change.Kind, change.ID)
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestCheckRemoveKeepsQuorum(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		dead  []int
+		id    fsm.ServerID
+		want  fsm.Code
+		force fsm.Code
+	}{
+		{"one of three", nil, "s3", "", ""},
+		{"the leader itself", nil, "s1", "", ""},
+		{"a dead one of three", []int{2}, "s3", "", ""},
+		{"a living one when another is dead", []int{2}, "s2", fsm.CodeConflict, ""},
+		{"a dead one when two are dead", []int{1, 2}, "s3", fsm.CodeConflict, ""},
+		{"an unknown one", nil, "s9", fsm.CodeNotFound, fsm.CodeNotFound},
+	} {
+		m := threeServers()
+		for _, i := range c.dead {
+			m.kill(i)
+		}
+		check := func(what string, err *fsm.Error, want fsm.Code) {
+			if (err == nil) != (want == "") || err != nil && !errors.Is(err, &fsm.Error{Code: want}) {
+				t.Errorf("%s, %s: %v, want %q", c.name, what, err, want)
+			}
+		}
+		check("by itself", m.CheckRemove(c.id), c.want)
+		check("forced", m.CheckForcedRemove(c.id), c.force)
+	}
+	alone := threeServers()
+	alone.Servers = alone.Servers[:1]
+	if alone.CheckRemove("s1") == nil || alone.CheckForcedRemove("s1") == nil {
+		t.Error("the last vote can be removed")
+	}
+}

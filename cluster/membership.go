@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// changeTimeout bounds one change of the configuration, from its proposal to its commit.
+const changeTimeout = 10 * time.Second
+
+// servers are those of the newest configuration, committed or not. raft answers it without its main loop.
+func (s *Server) servers() []raft.Server {
+	f := s.raft.GetConfiguration()
+	if err := f.Error(); err != nil {
+		return nil
+	}
+	return f.Configuration().Servers
+}
+
+// configIndex is the index of the newest committed configuration, or 0 if it isn't known. A change names it, and
+// raft refuses the change if another configuration, committed or not, came after it.
+func (s *Server) configIndex() uint64 {
+	if index := s.fsm.config.Load(); index != 0 {
+		return index
+	}
+	snaps, err := s.disk.snaps.List()
+	if err != nil || len(snaps) == 0 {
+		return 0
+	}
+	return snaps[0].ConfigurationIndex
+}
+
+// voters are those of the configuration that have a vote.
+func (s *Server) voters() []raft.Server {
+	return slices.DeleteFunc(s.servers(), func(v raft.Server) bool { return v.Suffrage != raft.Voter })
+}
+
+func (s *Server) countVoters() (voters int, self bool) {
+	for _, v := range s.voters() {
+		voters++
+		self = self || fsm.ServerID(v.ID) == s.dir.id
+	}
+	return voters, self
+}
+
+// addressBook tells raft where a server is now: where gossip sees it, else where the configuration says.
+type addressBook struct{ s *Server }
+
+// ServerAddr implements raft.ServerAddressProvider.
+func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	if address := b.s.addressOf(fsm.ServerID(id)); address != "" {
+		return peerAddress(fsm.ServerID(id), address), nil
+	}
+	return "", fmt.Errorf("no address is known of server %s", id)
+}
+
+// addressOf is the host:port of a server's TLS listener, or empty.
+func (s *Server) addressOf(id fsm.ServerID) string {
+	if m, ok := s.sight.pool.Member(string(id)); ok && m.Meta.API != "" && m.State != fsm.GossipDead {
+		return m.Meta.API
+	}
+	if s.raft != nil { // raft asks while it is being made
+		for _, v := range s.servers() {
+			if fsm.ServerID(v.ID) == id {
+				return string(v.Address)
+			}
+		}
+	}
+	return ""
+}
+
+// membership is what this server knows of the servers. What it knows by ticks is only there while it leads.
+func (s *Server) membership() Membership {
+	m := Membership{
+		Self: s.dir.id, Index: s.configIndex(), LastIndex: s.raft.LastIndex(),
+		SettleFor: s.cfg.Raft.SettleFor * time.Duration(s.cfg.Raft.Multiplier),
+	}
+	seen := map[fsm.ServerID]Member{}
+	for _, g := range s.sight.pool.Servers() {
+		seen[fsm.ServerID(g.Name)] = g
+	}
+	for _, v := range s.servers() {
+		view := s.view(fsm.ServerID(v.ID), seen)
+		view.Configured, view.Voter = string(v.Address), v.Suffrage == raft.Voter
+		m.Servers = append(m.Servers, view)
+		delete(seen, view.ID)
+	}
+	for id := range seen {
+		m.Servers = append(m.Servers, s.view(id, seen))
+	}
+	slices.SortFunc(m.Servers, func(a, b ServerView) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return m
+}
+
+func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView {
+	v := ServerView{ID: id}
+	if id == s.dir.id {
+		v.Alive, v.Answered, v.LastIndex, v.Room = true, true, s.raft.LastIndex(), s.disk.space.room()
+		v.Address = s.cfg.Stream.Addr().String()
+		return v
+	}
+	f := s.state.follower.get(id)
+	v.Answered, v.LastIndex, v.HealthyFor = f.answered(), f.reply.LastIndex, f.healthyFor()
+	g, ok := seen[id]
+	if !ok {
+		return v
+	}
+	v.Alive, v.Address = g.State == fsm.GossipAlive || g.State == fsm.GossipSuspect, g.Meta.API
+	if meta := g.Meta.Server; meta != nil {
+		own := s.ClusterID()
+		v.Fresh, v.Room = meta.Fresh, meta.Room
+		v.Foreign = meta.ClusterID != "" && own != "" && meta.ClusterID != own
+	}
+	return v
+}
+
+// keepMembers makes one change after the other until nothing needs to change, for as long as this server leads.
+func (s *Server) keepMembers(ctx context.Context, _ uint64) {
+	for ctx.Err() == nil {
+		s.wantVoters()
+		m := s.membership()
+		if c, ok := m.NextChange(); ok {
+			if err := s.change(ctx, m.Index, c); err != nil && ctx.Err() == nil {
+				s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
+			}
+		}
+		pause(ctx, tickEvery)
+	}
+}
+
+// wantVoters tells the gossip which members never to give up on.
+func (s *Server) wantVoters() {
+	var names []string
+	for _, v := range s.voters() {
+		names = append(names, string(v.ID))
+	}
+	s.sight.pool.Want(names)
+}
+
+// change makes one step and waits until it is committed. It is refused if the configuration is no longer the one
+// that the step was decided on.
+func (s *Server) change(ctx context.Context, index uint64, c Change) error {
+	if c.Kind == ChangeAdd {
+		if err := s.probe(c.ID, c.Address); err != nil {
+			return err
+		}
+	}
+	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
+	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	var f raft.Future
+	switch {
+	case c.Kind == ChangeRemove:
+		f = s.raft.RemoveServer(id, index, enqueueTimeout)
+	case c.Kind == ChangePromote, c.Kind == ChangeMove && c.Voter:
+		f = s.raft.AddVoter(id, address, index, enqueueTimeout)
+	default:
+		f = s.raft.AddNonvoter(id, address, index, enqueueTimeout)
+	}
+	if err := await(ctx, f); err != nil {
+		return fsm.Refuse(fsm.CodeConflict, "server %s: %s was not done: %v", c.ID, c.Kind, err).WithHint("look at: outspan server members")
+	}
+	return nil
+}
+
+// probe makes sure that the server at an address is who gossip says, over a connection that both ends'
+// certificates opened: gossip alone proves nothing.
+func (s *Server) probe(id fsm.ServerID, address string) error {
+	layer := &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, cluster: s.ClusterID, log: s.log}
+	conn, err := layer.Dial(peerAddress(id, address), helloTimeout)
+	if err != nil {
+		return fsm.Refuse(fsm.CodeConflict, "server %s can't be added: %v", id, err)
+	}
+	return conn.Close()
+}
+
+// Join makes this server's gossip contact the one at an address (host:port of its gossip), so that the two find
+// each other. A new server that is found is taken in by the leader. It blocks for at most 10 s. Codes: invalid,
+// timeout.
+func (s *Server) Join(ctx context.Context, address string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fsm.Refuse(fsm.CodeInvalid, "%q is not host:port", address).WithHint("give the address of the other server's gossip, such as 10.0.0.1:7642")
+	}
+	found, err := resolveJoin(ctx, address)
+	if err == nil {
+		err = s.sight.pool.Join(found...)
+	}
+	if err != nil {
+		return fsm.Refuse(fsm.CodeTimeout, "can't join %s: %v", address, err).WithHint("check the address (the port is gossip's) and that both have the same gossip key and cluster name")
+	}
+	return nil
+}
+
+// Promote gives a server a vote. One that was removed before, or has state, is first added without one and gets it
+// once it has caught up. Codes: no_leader, not_found, conflict.
+func (s *Server) Promote(ctx context.Context, id fsm.ServerID) error {
+	if s.Term() == 0 {
+		return s.noLeader()
+	}
+	m := s.membership()
+	v, ok := m.Find(id)
+	if ok && !v.member() && v.Alive && !v.Foreign {
+		return s.change(ctx, m.Index, Change{Kind: ChangeAdd, ID: id, Address: v.Address, Reason: "an operator asked"})
+	}
+	if err := m.CheckPromote(id); err != nil {
+		return err
+	}
+	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})
+}
+
+// Remove takes a server out for good. Without force it is refused where the rest would have no working majority.
+// Codes: no_leader, not_found, conflict.
+func (s *Server) Remove(ctx context.Context, id fsm.ServerID, force bool) error {
+	if s.Term() == 0 {
+		return s.noLeader()
+	}
+	m := s.membership()
+	check := m.CheckRemove
+	if force {
+		check = m.CheckForcedRemove
+	}
+	if err := check(id); err != nil {
+		return err
+	}
+	return s.change(ctx, m.Index, Change{Kind: ChangeRemove, ID: id, Reason: "an operator asked"})
+}

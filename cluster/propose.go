@@ -1,0 +1,218 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	enqueueTimeout = 5 * time.Second  // until raft's main loop takes an entry
+	outcomeTimeout = 30 * time.Second // until it is applied; raft itself would wait for ever
+)
+
+// await waits for a future of raft, at most until ctx ends. raft's futures have no deadline of their own: a leader
+// whose disk hangs never answers.
+func await(ctx context.Context, f raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Pending is an entry on its way into the log.
+type Pending struct {
+	s      *Server
+	future raft.ApplyFuture
+}
+
+// Propose commits an entry and returns the outcome of each of its groups once it is applied here. It stamps format,
+// cluster time and wall clock; the caller sets the rest. It blocks, at most 35 s beyond ctx. Codes: no_leader, busy
+// and disk_full when the entry is certainly not in the log; unknown when it may be: then ask again with the same
+// request id.
+func (s *Server) Propose(ctx context.Context, e fsm.Entry) ([]fsm.Result, error) {
+	p, err := s.Submit(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return p.Wait(ctx)
+}
+
+// Submit puts an entry into the queue of the log and does not wait for its outcome, so that many can be under way;
+// entries submitted by one goroutine are logged in that order. It blocks at most 5 s. Codes: no_leader, busy,
+// disk_full, invalid: the entry is certainly not in the log.
+func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fsm.Refuse(fsm.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
+	}
+	if s.raft.State() != raft.Leader {
+		return nil, s.noLeader()
+	}
+	if err := s.checkRoom(); err != nil {
+		return nil, err
+	}
+	state := s.cfg.Machine.State()
+	e.Format, e.At, e.Wall = state.Format, s.clock.now(), time.Now().UnixMilli()
+	data, err := fsm.EncodeEntry(e)
+	if err != nil {
+		return nil, err
+	}
+	return &Pending{s, s.raft.Apply(data, enqueueTimeout)}, nil
+}
+
+// Wait blocks until the entry is applied, ctx ends, or 30 s are over. Codes as Propose.
+func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, outcomeTimeout)
+	defer cancel()
+	err := await(ctx, p.future)
+	p.s.state.transfer.note(p.s, err)
+	if err != nil {
+		return nil, p.s.outcome(err)
+	}
+	results, ok := p.future.Response().([]fsm.Result)
+	if !ok {
+		return nil, unknownOutcome(errors.New("this server failed while it applied the entry"))
+	}
+	return results, nil
+}
+
+// outcome tells apart what certainly did not happen from what may have.
+func (s *Server) outcome(err error) *fsm.Error {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return s.noLeader()
+	case errors.Is(err, raft.ErrEnqueueTimeout):
+		return fsm.Refuse(fsm.CodeBusy, "the log took no entry for %s", enqueueTimeout).WithHint("try again")
+	}
+	return unknownOutcome(err)
+}
+
+func unknownOutcome(err error) *fsm.Error {
+	return fsm.Refuse(fsm.CodeUnknownOutcome, "the write may or may not have been committed: %v", err).
+		WithHint("try again with the same request id")
+}
+
+// noLeader is the refusal of what only a leader can do.
+func (s *Server) noLeader() *fsm.Error {
+	if leader, self, ok := s.Leader(); ok && !self {
+		return fsm.Refuse(fsm.CodeNoLeader, "this server does not lead").WithHint("ask %s at %s", leader.Name, leader.APIAddress)
+	}
+	return fsm.Refuse(fsm.CodeNoLeader, "the cluster has no leader now").WithHint("try again in a few seconds")
+}
+
+// raftBarrier commits a barrier and waits until everything before it is applied here.
+func (s *Server) raftBarrier(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, outcomeTimeout)
+	defer cancel()
+	err := await(ctx, s.raft.Barrier(enqueueTimeout))
+	s.state.transfer.note(s, err)
+	return err
+}
+
+// ReadBarrier returns once this leader has applied everything that was committed before the call, so that a read
+// of the state after it is linearizable. All who wait share one Barrier; VerifyLeader would be cheaper, but a
+// leader that was paused verifies itself with answers from before. Codes: no_leader, timeout.
+func (s *Server) ReadBarrier(ctx context.Context) error {
+	if s.raft.State() != raft.Leader {
+		return s.noLeader()
+	}
+	err := s.barrier.wait(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fsm.Refuse(fsm.CodeTimeout, "the read was not confirmed in time: %v", context.Cause(ctx)).WithHint("try again")
+	}
+	s.log.Debug("barrier failed", "error", err)
+	return s.noLeader()
+}
+
+// coalescer lets any number of callers share one run of a function, which always begins after the call did: who
+// comes while one is under way waits for the next.
+type coalescer struct {
+	run func(context.Context) error
+
+	mu      sync.Mutex
+	running bool
+	next    *round
+}
+
+type round struct {
+	done chan struct{}
+	err  error
+}
+
+func (c *coalescer) wait(ctx context.Context) error {
+	c.mu.Lock()
+	r := c.next
+	if r == nil {
+		r = &round{done: make(chan struct{})}
+		c.next = r
+	}
+	if !c.running {
+		c.running = true
+		go c.loop()
+	}
+	c.mu.Unlock()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// loop ends when nobody waits; each run has an own deadline.
+func (c *coalescer) loop() {
+	for {
+		c.mu.Lock()
+		r := c.next
+		c.next = nil
+		c.running = r != nil
+		c.mu.Unlock()
+		if r == nil {
+			return
+		}
+		r.err = c.run(context.Background())
+		close(r.done)
+	}
+}
+
+// transferWatch notices a leadership transfer that never ends: raft can keep a flag that refuses every entry, even
+// after it is elected again, and only a new process clears it.
+type transferWatch struct {
+	mu    sync.Mutex
+	since time.Time
+}
+
+// note takes the outcome of an entry or a barrier.
+func (t *transferWatch) note(s *Server, err error) {
+	limit := 2 * s.cfg.Raft.electionTimeout()
+	if t.stuck(err, limit) {
+		s.fatal(fmt.Errorf("a leadership transfer has not ended for %s; raft refuses every write until this process is restarted", limit))
+	}
+}
+
+func (t *transferWatch) stuck(err error, limit time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		t.since = time.Time{}
+	case t.since.IsZero():
+		t.since = time.Now()
+	default:
+		return time.Since(t.since) > limit
+	}
+	return false
+}

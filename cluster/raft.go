@@ -1,0 +1,160 @@
+package cluster
+
+import (
+	"io"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// RaftConfig tunes consensus. The zero value means the defaults, which are right for production.
+type RaftConfig struct {
+	// Multiplier stretches every timeout of elections, for slow machines; default 1: a failover takes 2-3 s. Each
+	// step adds as much again.
+	Multiplier int
+	// SnapshotInterval is how often raft looks whether to snapshot; default 30 s, staggered up to twice that.
+	SnapshotInterval time.Duration
+	// SnapshotThreshold is after how many entries it does; default 8192. Fewer cost disk, more make a restart longer.
+	SnapshotThreshold uint64
+	// TrailingLogs is how many entries stay behind a snapshot; default 65536. With few, a server that was away for a
+	// moment needs a whole snapshot.
+	TrailingLogs uint64
+	// MaxLogBytes is how many bytes of entries may be appended before a snapshot is taken early; default 1 GiB.
+	MaxLogBytes int64
+	// SettleFor is for how long a new server must have kept up before it gets a vote; default 10 s.
+	SettleFor time.Duration
+}
+
+const (
+	snapshotsKept   = 3
+	maxLogLag       = 250 // entries: a server behind by less has caught up
+	raftPool        = 3   // connections kept to each peer
+	raftTimeout     = 10 * time.Second
+	maxRPCsInFlight = 1 // with more, one failed append wedges the replication to that server for ever
+)
+
+func (c RaftConfig) withDefaults() RaftConfig {
+	if c.Multiplier <= 0 {
+		c.Multiplier = 1
+	}
+	if c.SnapshotInterval <= 0 {
+		c.SnapshotInterval = 30 * time.Second
+	}
+	if c.SnapshotThreshold == 0 {
+		c.SnapshotThreshold = 8192
+	}
+	if c.TrailingLogs == 0 {
+		c.TrailingLogs = 65536
+	}
+	if c.MaxLogBytes <= 0 {
+		c.MaxLogBytes = 1 << 30
+	}
+	if c.SettleFor <= 0 {
+		c.SettleFor = 10 * time.Second
+	}
+	return c
+}
+
+// electionTimeout is how long a server waits for a leader before it stands for election, up to twice that.
+func (c RaftConfig) electionTimeout() time.Duration { return time.Duration(c.Multiplier) * time.Second }
+
+// leaseTimeout is how long a leader goes on without hearing from a majority.
+func (c RaftConfig) leaseTimeout() time.Duration { return c.electionTimeout() / 2 }
+
+// raft makes the library's configuration. What is not named here keeps a default that engines.md lists.
+func (c RaftConfig) raft(id fsm.ServerID, notify chan<- bool, log hclog.Logger) *raft.Config {
+	out := raft.DefaultConfig()
+	out.LocalID = raft.ServerID(id)
+	out.HeartbeatTimeout = c.electionTimeout()
+	out.ElectionTimeout = c.electionTimeout()
+	out.LeaderLeaseTimeout = c.leaseTimeout()
+	out.CommitTimeout = 50 * time.Millisecond
+	out.MaxAppendEntries = 64
+	out.SnapshotInterval = c.SnapshotInterval
+	out.SnapshotThreshold = c.SnapshotThreshold
+	out.TrailingLogs = c.TrailingLogs
+	out.ShutdownOnRemove = false
+	out.PreVoteDisabled = false
+	out.RestoreCommittedLogs = false // skips configuration entries, and hangs with more than 8192 entries
+	out.NoLegacyTelemetry = true     // no metric names with server ids in them
+	out.NotifyCh = notify
+	out.Logger = log
+	return out
+}
+
+// machineFSM lets raft drive an fsm.Machine.
+type machineFSM struct {
+	machine  *fsm.Machine
+	clock    *clock
+	fatal    func(error)
+	installs atomic.Uint64 // snapshots restored since the start of raft
+	config   atomic.Uint64 // index of the newest committed configuration; 0 after a restore: the snapshot knows it
+}
+
+// StoreConfiguration implements raft.ConfigurationStore: raft itself does not tell the index of a configuration,
+// which a change has to name.
+func (m *machineFSM) StoreConfiguration(index uint64, _ raft.Configuration) { m.config.Store(index) }
+
+// Apply implements raft.FSM. An entry that can't be applied ends the server: skipping it would make this replica
+// differ from the others. A panic passes through, for the same reason.
+func (m *machineFSM) Apply(l *raft.Log) any {
+	results, err := m.machine.Apply(l.Index, l.Term, l.Data)
+	if err != nil {
+		m.fatal(err)
+		runtime.Goexit() // only where fatal returns: a test that stops one of several servers
+	}
+	m.clock.hear(m.machine.State().Now)
+	return results
+}
+
+// Snapshot implements raft.FSM. A State is a value, so it takes no time.
+func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
+	return machineSnapshot{m.machine.Snapshot()}, nil
+}
+
+// Restore implements raft.FSM.
+func (m *machineFSM) Restore(r io.ReadCloser) error {
+	defer r.Close()
+	if err := m.machine.Restore(r); err != nil {
+		return err
+	}
+	m.clock.hear(m.machine.State().Now)
+	m.config.Store(0)
+	m.installs.Add(1)
+	return nil
+}
+
+// machineSnapshot is a raft.FSMSnapshot.
+type machineSnapshot struct{ state fsm.State }
+
+// Persist implements raft.FSMSnapshot.
+func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
+	if err := fsm.WriteSnapshot(sink, s.state); err != nil {
+		_ = sink.Cancel()
+		return err
+	}
+	return sink.Close()
+}
+
+// Release implements raft.FSMSnapshot.
+func (machineSnapshot) Release() {}
+
+// roomySnapshots refuses to write a snapshot while there is little room: raft tries again later, and what is left
+// of the disk belongs to the log.
+type roomySnapshots struct {
+	raft.SnapshotStore
+	room func() Room
+}
+
+// Create implements raft.SnapshotStore.
+func (s roomySnapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, trans raft.Transport) (raft.SnapshotSink, error) {
+	if s.room() != RoomEnough {
+		return nil, errNoRoom
+	}
+	return s.SnapshotStore.Create(version, index, term, configuration, configurationIndex, trans)
+}

@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"errors"
+	"path/filepath"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// RecoverConfig says what Recover does.
+type RecoverConfig struct {
+	DataDir string
+	Cluster string
+	// Servers are all that vote afterwards; empty = this server alone. Run Recover with the same list on each of them.
+	Servers []Peer
+	Logger  hclog.Logger
+}
+
+// Peer is a server and the host:port of its TLS listener.
+type Peer struct {
+	ID      fsm.ServerID
+	Address string
+}
+
+// Recover makes a server that lost its majority for good able to go on, with the servers given instead of those in
+// its log. The server must be stopped. Everything in its log counts as committed afterwards, so what was written
+// but never acknowledged may become true. Self is the server's own address if Servers is empty. It returns the
+// servers it wrote. Codes: conflict for a directory in use, of another cluster, or with nothing to recover; invalid.
+func Recover(cfg RecoverConfig, self string) ([]Peer, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = hclog.NewNullLogger()
+	}
+	store, err := OpenBolt(filepath.Join(cfg.DataDir, fileLog))
+	if err != nil {
+		return nil, fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).WithHint("stop the server first")
+	}
+	defer store.Close()
+	dir, err := openDataDir(cfg.DataDir, cfg.Cluster, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.Servers) == 0 {
+		cfg.Servers = []Peer{{dir.id, self}}
+	}
+	var config raft.Configuration
+	included := false
+	for _, p := range cfg.Servers {
+		config.Servers = append(config.Servers, raft.Server{ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Address)})
+		included = included || p.ID == dir.id
+	}
+	if !included {
+		return nil, fsm.Refuse(fsm.CodeInvalid, "this server, %s, is not among those to go on with", dir.id)
+	}
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, snapshotsKept, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return cfg.Servers, rewrite(dir.id, store, snaps, config, cfg.Logger)
+}
+
+func rewrite(id fsm.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration, log hclog.Logger) error {
+	var failure error
+	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), fatal: func(err error) { failure = errors.Join(failure, err) }}
+	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
+	done := make(chan error, 1)
+	go func() {
+		err := errors.New("an entry of the log can't be applied")
+		defer func() { done <- err }() // also when applying ends this goroutine
+		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
+	}()
+	if err := <-done; err != nil || failure != nil {
+		return fsm.Refuse(fsm.CodeConflict, "nothing was changed: %v", errors.Join(err, failure)).WithHint("the log and the snapshots of this data directory are needed to recover it")
+	}
+	return nil
+}

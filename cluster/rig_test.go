@@ -1,0 +1,276 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// rig is a cluster of servers in one process, over a network in memory. It runs inside a bubble.
+type rig struct {
+	t   *testing.T
+	net *memNet
+	log hclog.Logger
+
+	mu      sync.Mutex
+	servers map[string]*rigServer // by host
+}
+
+// rigServer is one server of a rig; it may be stopped and started again on the same directory.
+type rigServer struct {
+	*Server
+	rig     *rig
+	host    string
+	dir     string
+	machine *fsm.Machine
+	cancel  context.CancelFunc
+	done    chan struct{}
+	err     error // of Run
+	fatal   error
+
+	mu  sync.Mutex
+	led []uint64 // terms in which Lead ran
+	now bool     // Lead runs
+}
+
+// memStream is raft's stream over the network in memory.
+type memStream struct {
+	*memListener
+	host string
+}
+
+func (s memStream) DialRaft(address string, timeout time.Duration) (net.Conn, error) {
+	return s.net.dial(s.host, address, timeout)
+}
+
+// memAsker carries questions between the servers of a rig.
+type memAsker struct {
+	rig  *rig
+	host string
+}
+
+func (a memAsker) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
+	a.rig.mu.Lock()
+	to := a.rig.servers[hostOf(address)]
+	a.rig.mu.Unlock()
+	if to == nil || to.Server == nil || !a.rig.net.reach(a.host, hostOf(address)) {
+		<-ctx.Done() // a lost packet is not an error that comes back
+		return nil, ctx.Err()
+	}
+	return to.AnswerPeer(ctx, question, body)
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	log := hclog.NewNullLogger()
+	if os.Getenv("CLUSTER_LOG") != "" {
+		log = hclog.New(&hclog.LoggerOptions{Level: hclog.LevelFromString(os.Getenv("CLUSTER_LOG"))})
+	}
+	return &rig{t: t, net: newMemNet(), log: log, servers: map[string]*rigServer{}}
+}
+
+func host(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
+
+// start opens and runs server i; edit may change its configuration.
+func (r *rig) start(i int, edit func(*Config)) *rigServer {
+	r.t.Helper()
+	s := r.open(i, edit)
+	if s.err != nil {
+		r.t.Fatal(s.err)
+	}
+	return s
+}
+
+// open is start for a server whose Open may fail; err tells.
+func (r *rig) open(i int, edit func(*Config)) *rigServer {
+	r.t.Helper()
+	s := &rigServer{rig: r, host: host(i), machine: fsm.NewMachine(), done: make(chan struct{})}
+	r.mu.Lock()
+	if old := r.servers[s.host]; old != nil {
+		s.dir = old.dir
+	}
+	r.mu.Unlock()
+	if s.dir == "" {
+		s.dir = filepath.Join(r.t.TempDir(), "data")
+	}
+	cfg := Config{
+		DataDir: s.dir, Name: fmt.Sprintf("s%d", i), Cluster: "test", BootstrapExpect: 3, Machine: s.machine,
+		Stream: memStream{r.net.listen(s.host + ":7640"), s.host}, Asker: memAsker{r, s.host},
+		Gossip: PoolConfig{Key: testGossipKey, Profile: ProfileFast, Transport: r.net.gossip(s.host + ":7642"), Join: []string{host(1) + ":7642", host(2) + ":7642"}},
+		Lead:   s.lead, Fatal: func(err error) { s.fatal = err },
+		Disk:   DiskConfig{BallastBytes: mib},
+		Logger: r.log.Named(fmt.Sprintf("s%d", i)),
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	if s.Server, s.err = Open(cfg); s.err != nil {
+		cfg.Stream.Close()
+		cfg.Gossip.Transport.Shutdown()
+		return s
+	}
+	r.mu.Lock()
+	r.servers[s.host] = s
+	r.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	go func() {
+		defer close(s.done)
+		s.err = s.Run(ctx)
+	}()
+	r.t.Cleanup(func() { s.stop() })
+	return s
+}
+
+// stop ends a server as planned.
+func (s *rigServer) stop() {
+	s.cancel()
+	<-s.done
+}
+
+// crash ends a server without a word to anybody: it is cut off first.
+func (s *rigServer) crash() {
+	s.rig.isolate(s.host)
+	s.stop()
+}
+
+func (r *rig) isolate(host string) {
+	for other := range r.servers {
+		r.net.isolate(host, other)
+	}
+}
+
+func (s *rigServer) lead(ctx context.Context, term uint64) error {
+	s.mu.Lock()
+	if s.now {
+		s.rig.t.Error("two terms led at once")
+	}
+	s.now = true
+	s.led = append(s.led, term)
+	s.mu.Unlock()
+	<-ctx.Done()
+	s.mu.Lock()
+	s.now = false
+	s.mu.Unlock()
+	return nil
+}
+
+func (r *rig) all() []*rigServer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*rigServer
+	for _, s := range r.servers {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *rigServer) int { return compareStrings(a.host, b.host) })
+	return out
+}
+
+func compareStrings(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// running lists the servers whose Run goes on.
+func (r *rig) running() []*rigServer {
+	return slices.DeleteFunc(r.all(), func(s *rigServer) bool {
+		select {
+		case <-s.done:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// leader waits for a server that leads with its Barrier done, and that a majority can reach.
+func (r *rig) leader(limit time.Duration) *rigServer {
+	r.t.Helper()
+	var found *rigServer
+	eventually(r.t, limit, "a leader", func() bool {
+		found = nil
+		for _, s := range r.running() {
+			if s.Term() == 0 || s.raft.State() != raft.Leader {
+				continue
+			}
+			reached := 0
+			for _, other := range r.running() {
+				if r.net.reach(s.host, other.host) {
+					reached++
+				}
+			}
+			if reached*2 > len(r.servers) && (found == nil || s.Term() > found.Term()) {
+				found = s
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+// threeServersRunning starts three servers and waits for their leader.
+func (r *rig) threeServersRunning(edit func(*Config)) {
+	r.t.Helper()
+	for i := 1; i <= 3; i++ {
+		r.start(i, edit)
+	}
+	r.leader(20 * time.Second)
+}
+
+// register proposes a node, which is the smallest entry that leaves a row.
+func (s *rigServer) register(ctx context.Context, name string) error {
+	results, err := s.Propose(ctx, fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.NodeRegister{
+		ID: fsm.NodeID(name), Name: name,
+		Agent: fsm.AgentInfo{BootID: "boot", Incarnation: "1", Address: "127.0.0.1", Key: []byte("0123456789abcdef0123456789abcdef")},
+		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 30000},
+	}}}})
+	if err != nil {
+		return err
+	}
+	if results[0].Refusal != nil {
+		return results[0].Refusal
+	}
+	return nil
+}
+
+// mustRegister registers at whoever leads, trying again while nobody does.
+func (r *rig) mustRegister(name string) {
+	r.t.Helper()
+	eventually(r.t, 30*time.Second, "register "+name, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		return r.leader(30*time.Second).register(ctx, name) == nil
+	})
+}
+
+// agree waits until all running servers have the same state, and checks it.
+func (r *rig) agree(limit time.Duration) {
+	r.t.Helper()
+	eventually(r.t, limit, "the same state everywhere", func() bool {
+		digest := ""
+		for _, s := range r.running() {
+			d := fsm.Digest(s.machine.State())
+			if digest != "" && d != digest {
+				return false
+			}
+			digest = d
+		}
+		return true
+	})
+}

@@ -1,0 +1,335 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Config configures a Server. Machine, Stream, Asker, DataDir, Cluster and Gossip.Key are required.
+type Config struct {
+	DataDir string // this server's own; made with mode 0700. A wiped one is a new server.
+	Name    string // for people
+	Version string // of the program
+	Cluster string // the configured name; a data directory of another one is refused
+
+	// BootstrapExpect is how many new servers have to see each other before they begin a cluster together. 0 = never
+	// begin one, wait to be taken in.
+	BootstrapExpect int
+	// Settings seed the replicated ones when the cluster begins; later they change nothing.
+	Settings fsm.Settings
+
+	Machine *fsm.Machine // at its beginning; the Server restores it
+	Stream  Stream       // raft's share of the TLS port; its Addr is what peers dial
+	Asker   Asker        // puts questions to other servers
+	Gossip  PoolConfig   // Name, Cluster and Meta are filled in
+
+	// Lead runs while this server leads: from its first Barrier of a term on, until ctx ends, and then it must return
+	// soon. Default: nothing.
+	Lead func(ctx context.Context, term uint64) error
+	// Fatal ends the process: this server must not go on. Default: log, and exit with code 1. Where it returns, the
+	// Server stops by itself and Run returns the error.
+	Fatal func(error)
+
+	Raft   RaftConfig
+	Disk   DiskConfig
+	Logger hclog.Logger
+}
+
+// DiskConfig says how the disk is used. The zero value means the defaults.
+type DiskConfig struct {
+	// OpenLog opens the log store; default OpenBolt.
+	OpenLog func(path string) (LogStore, error)
+	// Space tells the free space; default Statfs.
+	Space SpaceFunc
+	// BallastBytes is how much is kept aside for a full disk; default 64 MiB, at most an eighth of the file system.
+	BallastBytes int64
+}
+
+// Server is one control-plane process's part in the cluster. Open makes it, Run drives it, Close frees what Run did
+// not. Its methods are safe for many goroutines.
+type Server struct {
+	cfg   Config
+	log   hclog.Logger
+	dir   *dataDir
+	disk  disk
+	sight sight
+	clock *clock
+	fsm   *machineFSM
+	raft  *raft.Raft
+	notes chan bool // raft's NotifyCh
+
+	state     serverState
+	barrier   coalescer
+	peerCodec codec
+	stopped   chan struct{} // closed once Run has returned or Close was called
+	once      sync.Once
+}
+
+// disk is what a server keeps on it.
+type disk struct {
+	store *guardedStore
+	snaps raft.SnapshotStore
+	space *spaceWatch
+	trans *peerTransport
+}
+
+// sight is what a server sees of others.
+type sight struct {
+	pool   *Pool
+	hearts *Hearts
+	stall  *stallWatch
+	judge  *judge
+}
+
+// serverState is what changes while a server runs.
+type serverState struct {
+	failure   atomic.Pointer[error] // why this server must stop
+	failed    chan struct{}         // closed with the first failure
+	failOnce  sync.Once
+	reign     atomic.Pointer[reign] // nil unless this server leads and its Barrier is done
+	transfer  transferWatch
+	follower  followers
+	progress  progress
+	clusterID atomic.Pointer[string]
+}
+
+// Open reads the data directory, restores the state and joins the gossip. It blocks while it does, which takes some
+// seconds for a large state. Codes: conflict for the data directory of another cluster or one in use; needs_format
+// for that of a newer program.
+func Open(cfg Config) (_ *Server, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, clock: newClock(), notes: make(chan bool, 1), peerCodec: newPeerCodec(), stopped: make(chan struct{})}
+	s.state.failed = make(chan struct{})
+	s.fsm = &machineFSM{machine: cfg.Machine, clock: s.clock, fatal: s.fatal}
+	s.barrier.run = s.raftBarrier
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if err := s.openDisk(); err != nil {
+		return nil, err
+	}
+	if err := s.openSight(); err != nil {
+		return nil, err
+	}
+	if err := s.openRaft(); err != nil {
+		return nil, err
+	}
+	s.disk.store.arm()
+	return s, nil
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Machine == nil || c.Stream == nil || c.Asker == nil:
+		return errors.New("cluster: Machine, Stream and Asker are required")
+	case c.DataDir == "":
+		return fsm.Refuse(fsm.CodeInvalid, "a server needs a data directory").WithHint("set data_dir")
+	case c.BootstrapExpect < 0 || c.BootstrapExpect > maxPledge:
+		return fsm.Refuse(fsm.CodeInvalid, "bootstrap_expect is %d; it must be 0 to %d", c.BootstrapExpect, maxPledge)
+	}
+	if c.Settings == (fsm.Settings{}) {
+		c.Settings = fsm.DefaultSettings()
+	}
+	if refusal := c.Settings.Check(); refusal != nil {
+		return refusal
+	}
+	if c.Logger == nil {
+		c.Logger = hclog.NewNullLogger()
+	}
+	if c.Fatal == nil {
+		log := c.Logger
+		c.Fatal = func(err error) {
+			log.Error("this server can't go on", "error", err)
+			os.Exit(1)
+		}
+	}
+	if c.Disk.OpenLog == nil {
+		c.Disk.OpenLog = OpenBolt
+	}
+	c.Raft = c.Raft.withDefaults()
+	return nil
+}
+
+// openDisk takes the lock on the data directory and finds out who this server is.
+func (s *Server) openDisk() error {
+	if err := makeDataDir(s.cfg.DataDir); err != nil {
+		return err
+	}
+	path := filepath.Join(s.cfg.DataDir, fileLog)
+	_, statErr := os.Stat(path)
+	inner, err := s.cfg.Disk.OpenLog(path)
+	if err != nil {
+		return fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", s.cfg.DataDir, err).
+			WithHint("another process may use this data directory, or it is not writable")
+	}
+	s.disk.space = newSpaceWatch(s.cfg.DataDir, filepath.Join(s.cfg.DataDir, fileBallast), s.cfg.Disk.BallastBytes, s.cfg.Disk.Space, s.log.Named("space"))
+	s.disk.store = newGuardedStore(inner, s.fatal, s.disk.space.look, s.log.Named("store"))
+	if s.dir, err = openDataDir(s.cfg.DataDir, s.cfg.Cluster, statErr == nil); err != nil {
+		return err
+	}
+	s.setClusterID(s.dir.cluster.ID)
+	files, err := raft.NewFileSnapshotStoreWithLogger(s.cfg.DataDir, snapshotsKept, s.log.Named("snapshots"))
+	if err != nil {
+		return fmt.Errorf("open the snapshots: %w", err)
+	}
+	s.disk.snaps = roomySnapshots{files, s.disk.space.room}
+	return nil
+}
+
+// openSight joins the gossip and begins to listen for heartbeats.
+func (s *Server) openSight() error {
+	used, err := raft.HasExistingState(s.disk.store, s.disk.store, s.disk.snaps)
+	if err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	gossip := s.cfg.Gossip
+	gossip.Name, gossip.Cluster = string(s.dir.id), s.cfg.Cluster
+	if gossip.Logger == nil {
+		gossip.Logger = s.log.Named("gossip")
+	}
+	gossip.Meta = Meta{
+		Role: transport.RoleServer, Name: s.cfg.Name, API: s.cfg.Stream.Addr().String(),
+		BootID: s.cfg.Gossip.Meta.BootID, Incarnation: s.cfg.Gossip.Meta.Incarnation,
+		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge, Format: fsm.CurrentFormat, Version: s.cfg.Version, Fresh: !used},
+	}
+	if s.sight.pool, err = OpenPool(gossip); err != nil {
+		return err
+	}
+	s.sight.stall = newStallWatch(HeartbeatInterval(s.cfg.Settings.OfflineAfter))
+	s.sight.judge = newJudge(s)
+	s.sight.hearts, err = NewHearts(HeartsConfig{
+		Self: s.dir.id, NodeKey: s.nodeKey, Send: s.sight.pool.Send, Voters: s.countVoters, Logger: s.log.Named("hearts"),
+	})
+	return err
+}
+
+// openRaft starts consensus on what the disk holds. raft panics on a store that fails now, which is an error here.
+func (s *Server) openRaft() (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("start raft: %v", reason)
+		}
+	}()
+	layer := &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, cluster: s.ClusterID, log: s.log.Named("raft-net")}
+	s.disk.trans = newPeerTransport(layer, addressBook{s}, s.disk.space.room, s.log.Named("raft-net"))
+	config := s.cfg.Raft.raft(s.dir.id, s.notes, s.log.Named("raft"))
+	s.raft, err = raft.NewRaft(config, s.fsm, s.disk.store, s.disk.store, s.disk.snaps, s.disk.trans)
+	if err != nil {
+		return fmt.Errorf("start raft on %s: %w", s.cfg.DataDir, err)
+	}
+	return s.noteCluster(s.cfg.Machine.State())
+}
+
+// Run takes part in the cluster until ctx ends or this server fails. Before it returns it hands leadership over and
+// stops everything, within about 20 s. It returns nil after a planned stop, else why the server failed.
+func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, part := range [...]func(context.Context){
+		func(ctx context.Context) { _ = s.sight.pool.Run(ctx) },
+		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchState,
+	} {
+		wg.Go(func() { part(ctx) })
+	}
+	terms := make(chan struct{})
+	drained := make(chan struct{})
+	go func() { defer close(terms); s.followTerms(ctx, drained) }()
+	select {
+	case <-ctx.Done():
+		s.handOver()
+	case <-s.state.failed:
+	}
+	cancel(errStopping)
+	wg.Wait()
+	s.release()
+	close(drained)
+	<-terms
+	return s.failure()
+}
+
+var errStopping = errors.New("this server is stopping")
+
+// handOver gives leadership to another server before a planned stop, so that nobody waits for an election.
+func (s *Server) handOver() {
+	if s.raft.State() != raft.Leader {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*s.cfg.Raft.electionTimeout())
+	defer cancel()
+	if err := s.TransferLeader(ctx, ""); err != nil {
+		s.log.Info("leadership not handed over", "error", err)
+	}
+}
+
+// releaseTimeout bounds each step of stopping.
+const releaseTimeout = 10 * time.Second
+
+// Close stops a server whose Run was never called or has returned; else end Run's context instead.
+func (s *Server) Close() error {
+	s.release()
+	return s.failure()
+}
+
+// release stops in reverse order of Open, each step bounded.
+func (s *Server) release() {
+	s.once.Do(func() {
+		close(s.stopped)
+		failed := s.failure() != nil
+		if s.raft != nil {
+			// raft waits for its goroutines; one that hangs in the disk must not hold up the end of the process.
+			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+			if err := await(ctx, s.raft.Shutdown()); err != nil {
+				s.log.Error("raft does not stop", "error", err)
+			}
+			cancel()
+		}
+		if s.disk.trans != nil {
+			_ = s.disk.trans.Close()
+		}
+		if s.sight.pool != nil {
+			if failed {
+				_ = s.sight.pool.Abandon()
+			} else {
+				_ = s.sight.pool.Close()
+			}
+		}
+		if s.disk.store != nil {
+			if err := s.disk.store.Close(); err != nil {
+				s.log.Error("can't close the log store", "error", err)
+			}
+		}
+	})
+}
+
+// fatal ends this server. In production Config.Fatal does not return.
+func (s *Server) fatal(err error) {
+	s.state.failOnce.Do(func() {
+		s.state.failure.Store(&err)
+		s.cfg.Fatal(err)
+		close(s.state.failed)
+	})
+}
+
+func (s *Server) failure() error {
+	if err := s.state.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

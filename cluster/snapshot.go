@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	logCheck        = 30 * time.Second
+	snapshotTimeout = 5 * time.Minute
+	maxSnapshot     = 8 << 30 // of a snapshot that is restored
+)
+
+// Save writes the whole state as a snapshot, as of a moment within the call. On the leader it holds everything
+// that was acknowledged before. It blocks as long as w does. Codes: no_leader; errors of w are wrapped.
+func (s *Server) Save(ctx context.Context, w io.Writer) error {
+	if err := s.ReadBarrier(ctx); err != nil {
+		return err
+	}
+	return fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot())
+}
+
+// Restore replaces the state of the whole cluster by a snapshot's. Everything is read and checked before anything
+// changes. The restored state has a higher incarnation than any before, so agents report what they run and stop
+// nothing that it does not know until an operator confirms; its index and its clock do not go back. Writes that are
+// under way are lost, with an unknown outcome. Codes: no_leader; needs_format and invalid for a bad snapshot;
+// conflict for that of another cluster; disk_full.
+func (s *Server) Restore(ctx context.Context, r io.Reader) error {
+	if s.Term() == 0 {
+		return s.noLeader()
+	}
+	if err := s.checkRoom(); err != nil {
+		return err
+	}
+	restored, err := fsm.ReadSnapshot(io.LimitReader(r, maxSnapshot))
+	if err != nil {
+		return err
+	}
+	if err := s.ReadBarrier(ctx); err != nil {
+		return err
+	}
+	current := s.cfg.Machine.State()
+	if own := current.Cluster.ID; restored.Cluster.ID != own {
+		return fsm.Refuse(fsm.CodeConflict, "the snapshot is of the cluster %q (%s), this is %q (%s)",
+			restored.Cluster.Name, restored.Cluster.ID, current.Cluster.Name, own).WithHint("restore it into the cluster it was saved from, or begin a new one with server recover")
+	}
+	next, err := s.raise(restored, current)
+	if err != nil {
+		return err
+	}
+	return s.restore(ctx, next)
+}
+
+// raise marks a state as restored, with an index, an incarnation and a clock above the current ones.
+func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
+	index := max(restored.Index, s.raft.LastIndex()) + 1
+	for {
+		mark := fsm.Entry{
+			Format: restored.Format, At: s.clock.now(), Wall: time.Now().UnixMilli(), Actor: fsm.ActorLeader,
+			Groups: [][]fsm.Command{{&fsm.RestoreMark{}}},
+		}
+		next, results := restored.Apply(index, s.raft.CurrentTerm(), mark)
+		for _, r := range results {
+			if r.Refusal != nil {
+				return fsm.State{}, r.Refusal
+			}
+		}
+		if next.Incarnation > current.Incarnation {
+			return next, nil
+		}
+		restored, index = next, index+1
+	}
+}
+
+// restore hands a state to raft, which gives it to every server as a snapshot. It goes through a file, because raft
+// wants to know the size, and stops on a stream that ends too early.
+func (s *Server) restore(ctx context.Context, next fsm.State) error {
+	f, err := os.OpenFile(s.dir.file(restoreBuffer), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	defer func() { _ = errors.Join(f.Close(), os.Remove(f.Name())) }()
+	if err := fsm.WriteSnapshot(f, next); err != nil {
+		return err
+	}
+	size, err := f.Seek(0, io.SeekCurrent)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	s.log.Warn("restoring a snapshot", "index", next.Index, "incarnation", next.Incarnation, "bytes", size)
+	meta := &raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: next.Index, Term: next.LogTerm, Size: size}
+	done := make(chan error, 1)
+	go func() { done <- s.raft.Restore(meta, f, snapshotTimeout) }()
+	select {
+	case err = <-done:
+	case <-time.After(snapshotTimeout):
+		err = errors.New("it took too long")
+	}
+	if err != nil {
+		return fsm.Refuse(fsm.CodeUnknownOutcome, "the snapshot may or may not have been restored: %v", err).WithHint("look at: outspan status, then try again")
+	}
+	return s.ReadBarrier(ctx)
+}
+
+// watchLog takes a snapshot early when the log has grown by too many bytes: raft counts entries only.
+func (s *Server) watchLog(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause(ctx, logCheck)
+		bytes := s.disk.store.appendedBytes()
+		if bytes < s.cfg.Raft.MaxLogBytes || s.disk.space.room() != RoomEnough || ctx.Err() != nil {
+			continue
+		}
+		if err := s.shortenLog(ctx); err != nil {
+			s.log.Warn("can't snapshot a large log", "bytes", bytes, "error", err)
+		}
+	}
+}
+
+// shortenLog snapshots and keeps so few entries behind that they take half of the bytes allowed.
+func (s *Server) shortenLog(ctx context.Context) error {
+	first, err := s.disk.store.inner.FirstIndex()
+	if err != nil {
+		return err
+	}
+	entries := s.raft.LastIndex() - first + 1
+	each := max(uint64(s.disk.store.appendedBytes())/max(entries, 1), 1)
+	usual := s.raft.ReloadableConfig()
+	short := usual
+	short.TrailingLogs = min(usual.TrailingLogs, max(uint64(s.cfg.Raft.MaxLogBytes)/2/each, maxLogLag))
+	if err := s.raft.ReloadConfig(short); err != nil {
+		return err
+	}
+	defer func() { _ = s.raft.ReloadConfig(usual) }()
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	if err := await(ctx, s.raft.Snapshot()); err != nil {
+		return err
+	}
+	s.disk.store.resetAppended()
+	return nil
+}

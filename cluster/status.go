@@ -1,0 +1,207 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// ServerStatus is one server as this one sees it. What only the leader knows is zero elsewhere.
+type ServerStatus struct {
+	ID        fsm.ServerID
+	Name      string
+	Address   string // host:port of its TLS listener
+	Leader    bool
+	Voter     bool
+	Member    bool       // it is in the configuration
+	Gossip    fsm.Gossip // what gossip thinks of it
+	Room      Room
+	Version   string
+	Answered  bool   // it answered the leader's last tick; the leader always does
+	IndexLag  uint64 // entries that its log is behind; leader only
+	Installs  uint64 // snapshots that it had to install since it started; leader only
+	ClusterID string
+}
+
+// Status is this server's own part.
+type Status struct {
+	ID           fsm.ServerID
+	Leads        bool
+	Term         uint64
+	LastIndex    uint64 // of the log
+	CommitIndex  uint64
+	AppliedIndex uint64
+	StateIndex   uint64 // of the published state
+	Snapshot     uint64 // index of the newest
+	Room         Room
+	CaughtUp     bool
+	Stale        time.Duration
+	Installs     uint64
+}
+
+// ID names this server for ever.
+func (s *Server) ID() fsm.ServerID { return s.dir.id }
+
+// Pool is this server's gossip.
+func (s *Server) Pool() *Pool { return s.sight.pool }
+
+// Status does not block.
+func (s *Server) Status() Status {
+	_, leads, _ := s.Leader()
+	out := Status{
+		ID: s.dir.id, Leads: leads, Term: s.raft.CurrentTerm(), LastIndex: s.raft.LastIndex(), CommitIndex: s.raft.CommitIndex(),
+		AppliedIndex: s.raft.AppliedIndex(), StateIndex: s.cfg.Machine.State().Index, Room: s.disk.space.room(),
+		CaughtUp: s.CaughtUp(), Stale: s.StaleFor(), Installs: s.fsm.installs.Load(),
+	}
+	if snaps, err := s.disk.snaps.List(); err == nil && len(snaps) > 0 {
+		out.Snapshot = snaps[0].Index
+	}
+	return out
+}
+
+// Servers lists every server in the configuration or alive in gossip, in order of id. It does not block.
+func (s *Server) Servers() []ServerStatus {
+	_, leader := s.raft.LeaderWithID()
+	m := s.membership()
+	out := make([]ServerStatus, 0, len(m.Servers))
+	for _, v := range m.Servers {
+		if !v.member() && !v.Alive {
+			continue
+		}
+		one := ServerStatus{
+			ID: v.ID, Name: string(v.ID), Address: v.Address, Leader: raft.ServerID(v.ID) == leader, Voter: v.Voter, Member: v.member(),
+			Gossip: fsm.GossipUnknown, Room: v.Room, Answered: v.Answered,
+		}
+		if one.Address == "" {
+			one.Address = v.Configured
+		}
+		if g, ok := s.sight.pool.Member(string(v.ID)); ok {
+			one.Name, one.Gossip = g.Meta.Name, g.State
+			if g.Meta.Server != nil {
+				one.Version, one.ClusterID = g.Meta.Server.Version, g.Meta.Server.ClusterID
+			}
+		}
+		if s.Term() != 0 && v.ID != s.dir.id {
+			one.IndexLag = m.LastIndex - min(v.LastIndex, m.LastIndex)
+			one.Installs = s.state.follower.get(v.ID).reply.Installs
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// ClusterID names the cluster, once it has begun; else it is empty.
+func (s *Server) ClusterID() string {
+	if id := s.state.clusterID.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
+func (s *Server) setClusterID(id string) { s.state.clusterID.Store(&id) }
+
+// noteCluster writes the cluster's id into the data directory once the first entry has told it. Code: conflict if
+// the directory belongs to another cluster.
+func (s *Server) noteCluster(state fsm.State) error {
+	if state.Cluster.ID == "" || state.Cluster.ID == s.ClusterID() {
+		return nil
+	}
+	if err := s.dir.bind(state.Cluster.ID); err != nil {
+		return err
+	}
+	s.setClusterID(state.Cluster.ID)
+	return nil
+}
+
+// nodeKey is what signs a node's heartbeats since its last registration.
+func (s *Server) nodeKey(id fsm.NodeID) (key []byte, epoch uint64, ok bool) {
+	state := s.cfg.Machine.State()
+	n, ok := state.Nodes.Get(id)
+	if !ok {
+		return nil, 0, false
+	}
+	return n.Agent.Key, n.Agent.Epoch, true
+}
+
+// receive takes what comes by gossip.
+func (s *Server) receive(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case msg := <-s.sight.pool.Receive():
+			s.sight.hearts.Receive(msg)
+		}
+	}
+}
+
+// describe keeps what this server says of itself by gossip up to date, and looks out for another cluster in it.
+func (s *Server) describe(ctx context.Context) {
+	for ctx.Err() == nil {
+		changed := s.disk.space.changed()
+		fresh, room, id := s.fresh(), s.disk.space.room(), s.ClusterID()
+		if err := s.sight.pool.SetMeta(func(m *Meta) { m.Server.Fresh, m.Server.Room, m.Server.ClusterID = fresh, room, id }); err != nil {
+			s.log.Error("can't describe this server", "error", err)
+		}
+		if other := s.strangers(); other != "" {
+			s.refuse(s.dir.foreign(other))
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// strangers returns the id of another cluster if all servers in sight are of it and this one has nobody of its own:
+// then the data directory is in the wrong place. Servers that have a leader never mind.
+func (s *Server) strangers() (other string) {
+	own := s.ClusterID()
+	if _, _, led := s.Leader(); own == "" || led || s.state.progress.caughtUp.Load() {
+		return ""
+	}
+	for _, m := range s.sight.pool.Servers() {
+		if m.Name == string(s.dir.id) || m.State == fsm.GossipDead || m.Meta.Server == nil || m.Meta.Server.ClusterID == "" {
+			continue
+		}
+		if m.Meta.Server.ClusterID == own {
+			return ""
+		}
+		other = m.Meta.Server.ClusterID
+	}
+	return other
+}
+
+// watchState follows what the state says about the cluster and its nodes.
+func (s *Server) watchState(ctx context.Context) {
+	var pruned time.Time
+	for {
+		state, next := s.cfg.Machine.Watch()
+		if err := s.noteCluster(state); err != nil {
+			s.refuse(err)
+		}
+		s.sight.stall.setHeartbeat(HeartbeatInterval(state.Settings.OfflineAfter))
+		if time.Since(pruned) > time.Minute {
+			pruned = time.Now()
+			s.sight.hearts.Retain(func(id fsm.NodeID) bool { _, ok := state.Nodes.Get(id); return ok })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+		}
+	}
+}
+
+// refuse ends Run with an error that a person has to solve; nothing is wrong with this process.
+func (s *Server) refuse(err error) {
+	s.state.failOnce.Do(func() {
+		s.log.Error("this server can't be part of the cluster", "error", err)
+		s.state.failure.Store(&err)
+		close(s.state.failed)
+	})
+}

@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	tickEvery   = time.Second
+	tickTimeout = time.Second
+	lagPatience = 30 * time.Second // a server in contact that stays behind for so long is reported
+)
+
+// followers is what the leader knows of the other servers by their answers to its ticks.
+type followers struct {
+	mu  sync.Mutex
+	all map[fsm.ServerID]follower
+}
+
+type follower struct {
+	reply    tickReply
+	at       time.Time // of the reply
+	healthy  time.Time // answered and close behind since then; zero: not now
+	lagging  time.Time // answered but far behind since then; zero: not now
+	reported bool      // the lag, in the log
+}
+
+// note takes the outcome of one tick; reply is nil when there was none. It returns the follower if its lag should
+// be reported.
+func (f *followers) note(id fsm.ServerID, reply *tickReply, lastIndex uint64) (report bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all == nil {
+		f.all = map[fsm.ServerID]follower{}
+	}
+	was := f.all[id]
+	now := time.Now()
+	switch {
+	case reply == nil:
+		was.healthy, was.lagging = time.Time{}, time.Time{}
+	case reply.LastIndex+maxLogLag < lastIndex:
+		was.reply, was.at, was.healthy = *reply, now, time.Time{}
+		if was.lagging.IsZero() {
+			was.lagging, was.reported = now, false
+		}
+		report = !was.reported && now.Sub(was.lagging) >= lagPatience
+		was.reported = was.reported || report
+	default:
+		was.reply, was.at, was.lagging = *reply, now, time.Time{}
+		if was.healthy.IsZero() {
+			was.healthy = now
+		}
+	}
+	f.all[id] = was
+	return report
+}
+
+func (f *followers) get(id fsm.ServerID) follower {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all[id]
+}
+
+// clear forgets everything: it was another term.
+func (f *followers) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = nil
+}
+
+// answered reports whether the server answered one of the last ticks.
+func (f follower) answered() bool {
+	return !f.at.IsZero() && time.Since(f.at) < 3*tickEvery
+}
+
+func (f follower) healthyFor() time.Duration {
+	if f.healthy.IsZero() || !f.answered() {
+		return 0
+	}
+	return time.Since(f.healthy)
+}
+
+// ticks tells every other server the cluster time once a second, outside the log, and learns how each is. So a new
+// leader's clock goes on where this one's stops.
+func (s *Server) ticks(ctx context.Context, term uint64) {
+	s.state.follower.clear()
+	for ctx.Err() == nil {
+		var wg sync.WaitGroup
+		for _, server := range s.servers() {
+			if id := fsm.ServerID(server.ID); id != s.dir.id {
+				wg.Go(func() { s.tickOne(ctx, term, id) })
+			}
+		}
+		wg.Wait()
+		pause(ctx, tickEvery)
+	}
+}
+
+func (s *Server) tickOne(ctx context.Context, term uint64, id fsm.ServerID) {
+	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
+	defer cancel()
+	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index}
+	lastIndex := s.raft.LastIndex()
+	reply, err := askPeer[tickReply](ctx, s, s.addressOf(id), questionTick, t)
+	if err != nil || reply.Server != id {
+		s.state.follower.note(id, nil, lastIndex)
+		return
+	}
+	if s.state.follower.note(id, &reply, lastIndex) {
+		s.log.Warn("a server answers but its log stays behind", "server", id, "behind", lastIndex-reply.LastIndex, "installs", reply.Installs)
+	}
+}
+
+// answerTick takes over the leader's time and says how this server is. What a deposed leader says is not heard.
+func (s *Server) answerTick(t tick) tickReply {
+	if t.Term >= s.raft.CurrentTerm() {
+		s.clock.hear(t.Now)
+		s.state.progress.told(t.State, s.cfg.Machine.State().Index)
+	}
+	return tickReply{
+		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(),
+	}
+}
+
+// progress is how far this server's state is behind the leader's.
+type progress struct {
+	caughtUp atomic.Bool
+	mu       sync.Mutex
+	goal     uint64    // index of the leader's state at its first tick
+	fresh    time.Time // this server had everything then
+}
+
+// told takes the index of the leader's state, as of now.
+func (p *progress) told(leader, own uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.goal == 0 {
+		p.goal = max(leader, 1)
+	}
+	if own >= p.goal {
+		p.caughtUp.Store(true)
+	}
+	if own >= leader {
+		p.fresh = time.Now()
+	}
+}
+
+// CaughtUp is false from the start until everything that was committed before is applied here. A server serves
+// agents only then.
+func (s *Server) CaughtUp() bool {
+	if s.state.progress.caughtUp.Load() {
+		return true
+	}
+	p := &s.state.progress
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.goal != 0 && s.cfg.Machine.State().Index >= p.goal {
+		p.caughtUp.Store(true)
+	}
+	return p.caughtUp.Load()
+}
+
+// StaleFor is how long ago this server last knew that it had everything; 0 while it leads. It does not block.
+func (s *Server) StaleFor() time.Duration {
+	if _, self, _ := s.Leader(); self {
+		return 0
+	}
+	p := &s.state.progress
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if contact := s.raft.LastContact(); s.raft.State() == raft.Follower && s.raft.AppliedIndex() >= s.raft.CommitIndex() && contact.After(p.fresh) {
+		p.fresh = contact
+	}
+	if p.fresh.IsZero() {
+		return s.sight.hearts.Uptime()
+	}
+	return time.Since(p.fresh)
+}
+
+// Now is cluster time on this server. It never goes back.
+func (s *Server) Now() fsm.Time { return s.clock.now() }

@@ -1,0 +1,246 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Stream is raft's share of the TLS port: transport.RaftStream, or pipes in a test. Connections are authenticated:
+// both ends have the role server.
+type Stream interface {
+	net.Listener
+	// DialRaft connects to another server within the timeout.
+	DialRaft(address string, timeout time.Duration) (net.Conn, error)
+}
+
+var errNoRoom = errors.New("too little free space on this server's disk")
+
+// peerTransport is the transport that raft sees: NetworkTransport without pipelining, over connections that begin
+// with both ends naming themselves, and with a gate for appends while the disk is full.
+type peerTransport struct {
+	*raft.NetworkTransport
+	room func() Room
+	rpcs chan raft.RPC
+	done chan struct{}
+	once sync.Once
+	wg   sync.WaitGroup
+}
+
+func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvider, room func() Room, log hclog.Logger) *peerTransport {
+	t := &peerTransport{
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+			Stream: layer, ServerAddressProvider: addresses, Logger: log,
+			MaxPool: raftPool, MaxRPCsInFlight: maxRPCsInFlight, Timeout: raftTimeout,
+		}),
+		room: room, rpcs: make(chan raft.RPC), done: make(chan struct{}),
+	}
+	t.wg.Go(t.pump)
+	return t
+}
+
+// Consumer implements raft.Transport.
+func (t *peerTransport) Consumer() <-chan raft.RPC { return t.rpcs }
+
+// EncodePeer implements raft.Transport: the plain address, without the id that the address provider puts before it.
+func (t *peerTransport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) []byte {
+	return []byte(address)
+}
+
+// Close implements raft.WithClose.
+func (t *peerTransport) Close() error {
+	t.once.Do(func() { close(t.done) })
+	t.NetworkTransport.CloseStreams()
+	err := t.NetworkTransport.Close()
+	t.wg.Wait()
+	return err
+}
+
+// pump passes requests on to raft, but refuses whatever needs room when there is none. The leader sees a failed
+// request and tries again with growing delay; heartbeats don't come this way, so it stays leader, and nothing has
+// to be healed when there is room again.
+func (t *peerTransport) pump() {
+	in := t.NetworkTransport.Consumer()
+	for {
+		var rpc raft.RPC
+		select {
+		case <-t.done:
+			return
+		case rpc = <-in:
+		}
+		if needsRoom(rpc) && t.room() == RoomNone {
+			if rpc.Reader != nil {
+				_, _ = io.Copy(io.Discard, rpc.Reader)
+			}
+			rpc.Respond(nil, errNoRoom)
+			continue
+		}
+		select {
+		case <-t.done:
+			return
+		case t.rpcs <- rpc:
+		}
+	}
+}
+
+func needsRoom(rpc raft.RPC) bool {
+	switch cmd := rpc.Command.(type) {
+	case *raft.AppendEntriesRequest:
+		return len(cmd.Entries) > 0
+	case *raft.InstallSnapshotRequest:
+		return true
+	}
+	return false
+}
+
+// helloLayer is a raft.StreamLayer whose connections begin with a hello: who calls, of which cluster, and whom it
+// means to reach. raft itself addresses by host:port only. Without this a leader would replicate to whatever
+// server has come to live at a peer's address: a wiped one that has lost its votes, or one of another cluster.
+type helloLayer struct {
+	Stream
+	self    fsm.ServerID
+	cluster func() string // id of the cluster, empty while unknown
+	log     hclog.Logger
+}
+
+const (
+	helloVersion = "outspan-raft/1"
+	helloLimit   = 256
+	helloTimeout = 5 * time.Second
+	helloYes     = 'y'
+	helloNo      = 'n'
+)
+
+// peerAddress is what raft carries around as an address: id@host:port.
+func peerAddress(id fsm.ServerID, hostPort string) raft.ServerAddress {
+	return raft.ServerAddress(string(id) + "@" + hostPort)
+}
+
+// Dial implements raft.StreamLayer.
+func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	id, hostPort, ok := strings.Cut(string(address), "@")
+	if !ok {
+		return nil, fmt.Errorf("dial %s: the id of the server there is not known", address)
+	}
+	began := time.Now()
+	conn, err := h.DialRaft(hostPort, timeout)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.greet(conn, fsm.ServerID(id), began.Add(timeout)); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("dial %s: %w", address, err)
+	}
+	return conn, nil
+}
+
+func (h *helloLayer) greet(conn net.Conn, to fsm.ServerID, deadline time.Time) error {
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	cluster := h.cluster()
+	if cluster == "" {
+		cluster = "-"
+	}
+	if _, err := fmt.Fprintf(conn, "%s %s %s %s\n", helloVersion, cluster, h.self, to); err != nil {
+		return err
+	}
+	var answer [1]byte
+	if _, err := io.ReadFull(conn, answer[:]); err != nil {
+		return fmt.Errorf("no answer to the hello: %w", err)
+	}
+	if answer[0] != helloYes {
+		return fmt.Errorf("the server there is not %s of this cluster", to)
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// Accept implements net.Listener. The hello is read by the connection's own reader, so that a silent peer holds up
+// nobody else.
+func (h *helloLayer) Accept() (net.Conn, error) {
+	conn, err := h.Stream.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &helloConn{Conn: conn, layer: h}, nil
+}
+
+// helloConn takes the hello before its first byte is read.
+type helloConn struct {
+	net.Conn
+	layer *helloLayer
+	met   bool // used by the one reader only
+}
+
+// Read implements net.Conn.
+func (c *helloConn) Read(p []byte) (int, error) {
+	if !c.met {
+		if err := c.layer.meet(c.Conn); err != nil {
+			c.layer.log.Warn("refused a raft connection", "remote", c.RemoteAddr(), "error", err)
+			_ = c.Close()
+			return 0, err
+		}
+		c.met = true
+	}
+	return c.Conn.Read(p)
+}
+
+// meet reads a hello and answers it.
+func (h *helloLayer) meet(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
+		return err
+	}
+	line, err := readLine(conn, helloLimit)
+	if err != nil {
+		return fmt.Errorf("read the hello: %w", err)
+	}
+	if err := h.check(line); err != nil {
+		_, _ = conn.Write([]byte{helloNo})
+		return err
+	}
+	if _, err := conn.Write([]byte{helloYes}); err != nil {
+		return err
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+func (h *helloLayer) check(line string) error {
+	words := strings.Split(line, " ")
+	if len(words) != 4 || words[0] != helloVersion {
+		return errors.New("not a hello of this version")
+	}
+	theirs, from, to := words[1], words[2], words[3]
+	ours := h.cluster()
+	switch {
+	case to != string(h.self):
+		return fmt.Errorf("%s looks for the server %s at this address; this is %s", from, to, h.self)
+	case theirs != "-" && ours != "" && theirs != ours:
+		return fmt.Errorf("%s is of the cluster %s; this server is of %s", from, theirs, ours)
+	}
+	return nil
+}
+
+// readLine reads up to a newline, byte by byte: what follows belongs to raft.
+func readLine(r io.Reader, limit int) (string, error) {
+	var line []byte
+	var b [1]byte
+	for len(line) < limit {
+		if _, err := io.ReadFull(r, b[:]); err != nil {
+			return "", err
+		}
+		if b[0] == '\n' {
+			return string(line), nil
+		}
+		line = append(line, b[0])
+	}
+	return "", errors.New("too long")
+}
