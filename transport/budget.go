@@ -4,13 +4,15 @@ import (
 	"container/list"
 	"net"
 	"sync"
+	"time"
 )
 
 // gate is a raw connection that leaves the account it stands in when it is closed, whoever closes it: http.Server,
 // raft, a limit. It lies below TLS, because net/http wants to see a *tls.Conn itself.
 type gate struct {
 	net.Conn
-	source string // address without the port
+	source string    // address without the port
+	since  time.Time // when it was let in
 
 	mu     sync.Mutex
 	closed bool
@@ -117,19 +119,38 @@ func (b *budget) closeAll() {
 	}
 }
 
-// waiting holds the connections that have not yet proved who they are. When it is full a newcomer is let in and the
-// oldest of the source with the most connections has to go: idle strangers push each other out, and a handshake
-// that makes progress is over long before its turn comes.
+// waiting holds the connections that have not yet proved who they are. When it is full a newcomer is let in and
+// another has to go: of the crowd with the most connections the oldest. A crowd is one source address, and in it
+// those that said hello stand apart from the silent. So idle strangers push out each other, strangers that speak
+// push out each other, and a handshake that makes progress is over before its turn comes. Nobody has to go before
+// minStay: in a burst the newcomers wait in the kernel's queue instead.
 type waiting struct {
-	mu      sync.Mutex
-	max     int
-	order   *list.List // of *gate, oldest first
-	places  map[*gate]*list.Element
-	sources map[string]int
+	mu     sync.Mutex
+	max    int
+	order  *list.List // of *gate, oldest first
+	places map[*gate]place
+	crowds map[crowd]int
+	freed  chan struct{} // holds a token when a place may have become free
+}
+
+// minStay is enough to read a hello that is under way. With MaxPending it bounds how many strangers a second are let
+// in: 2,560 by default.
+const minStay = 100 * time.Millisecond
+
+type crowd struct {
+	source string
+	hello  bool
+}
+
+type place struct {
+	at    *list.Element
+	crowd crowd
 }
 
 func newWaiting(limit int) *waiting {
-	return &waiting{max: limit, order: list.New(), places: map[*gate]*list.Element{}, sources: map[string]int{}}
+	return &waiting{
+		max: limit, order: list.New(), places: map[*gate]place{}, crowds: map[crowd]int{}, freed: make(chan struct{}, 1),
+	}
 }
 
 func (w *waiting) setMax(limit int) {
@@ -138,33 +159,58 @@ func (w *waiting) setMax(limit int) {
 	w.max = limit
 }
 
-// add lets g in and returns who has to go for it, or nil. The caller closes that one.
-func (w *waiting) add(g *gate) *gate {
+// add lets g in and returns who has to go for it, or nil. The caller closes that one. If nobody may be sent away yet
+// g is not let in, and wait says when to ask again at the latest.
+func (w *waiting) add(g *gate) (victim *gate, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.places[g] = w.order.PushBack(g)
-	w.sources[g.source]++
-	if w.order.Len() <= w.max {
-		return nil
+	if w.order.Len() >= w.max {
+		victim = w.oldestOf(w.largest())
+		if wait = time.Until(victim.since.Add(minStay)); wait > 0 {
+			return nil, wait
+		}
+		w.drop(victim)
 	}
-	victim := w.oldestOf(w.busiest())
-	w.drop(victim)
-	return victim
+	g.since = time.Now()
+	c := crowd{source: g.source}
+	w.places[g] = place{at: w.order.PushBack(g), crowd: c}
+	w.crowds[c]++
+	return victim, 0
 }
 
-func (w *waiting) busiest() string {
-	most, who := 0, ""
-	for source, n := range w.sources {
-		if n > most || n == most && source < who {
-			most, who = n, source
+// heard notes that g said a whole hello.
+func (w *waiting) heard(g *gate) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, ok := w.places[g]
+	if !ok {
+		return
+	}
+	w.leave(p.crowd)
+	p.crowd.hello = true
+	w.crowds[p.crowd]++
+	w.places[g] = p
+}
+
+func (w *waiting) leave(c crowd) {
+	if w.crowds[c]--; w.crowds[c] == 0 {
+		delete(w.crowds, c)
+	}
+}
+
+func (w *waiting) largest() (c crowd) {
+	most := 0
+	for candidate, n := range w.crowds {
+		if n > most {
+			c, most = candidate, n
 		}
 	}
-	return who
+	return c
 }
 
-func (w *waiting) oldestOf(source string) *gate {
+func (w *waiting) oldestOf(c crowd) *gate {
 	for e := w.order.Front(); ; e = e.Next() {
-		if g := e.Value.(*gate); g.source == source {
+		if g := e.Value.(*gate); w.places[g].crowd == c {
 			return g
 		}
 	}
@@ -178,14 +224,16 @@ func (w *waiting) remove(g *gate) bool {
 }
 
 func (w *waiting) drop(g *gate) bool {
-	e, ok := w.places[g]
+	p, ok := w.places[g]
 	if !ok {
 		return false
 	}
-	w.order.Remove(e)
+	w.order.Remove(p.at)
 	delete(w.places, g)
-	if w.sources[g.source]--; w.sources[g.source] == 0 {
-		delete(w.sources, g.source)
+	w.leave(p.crowd)
+	select {
+	case w.freed <- struct{}{}:
+	default:
 	}
 	return true
 }

@@ -3,8 +3,11 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -81,17 +84,66 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 	return conn, nil
 }
 
-// HTTPTransport is for an http.Client that calls https:// addresses; http:// is refused. It uses HTTP/2, finds dead connections by
-// pings within 25 s, and follows Reload for new connections. Call CloseIdleConnections when done with it.
-func (d Dialer) HTTPTransport() *http.Transport {
-	return &http.Transport{
+// HTTPTransport is an http.RoundTripper for https:// addresses; http:// is refused. It uses HTTP/2, finds dead
+// connections by pings within 25 s, and follows Reload for new connections. Errors about certificates and TLS are
+// *fsm.Error (within the *url.Error of http.Client), others come as net/http gave them. Call CloseIdleConnections
+// when done with it. Safe for many goroutines.
+type HTTPTransport struct {
+	*http.Transport
+	dialer Dialer
+}
+
+// HTTPTransport makes a transport whose connections this dialer opens.
+func (d Dialer) HTTPTransport() *HTTPTransport {
+	return &HTTPTransport{dialer: d, Transport: &http.Transport{
 		DialContext:         refusePlaintext,
 		DialTLSContext:      d.DialAPI,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     90 * time.Second,
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+	}}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	var fresh atomic.Bool
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { fresh.Store(!info.Reused) },
+	})
+	resp, err := t.Transport.RoundTrip(req.WithContext(ctx))
+	if err == nil {
+		return resp, nil
 	}
+	addr := req.URL.Host
+	if req.URL.Port() == "" {
+		addr = net.JoinHostPort(req.URL.Hostname(), "443")
+	}
+	err = Explain(addr, err)
+	if _, known := errors.AsType[*fsm.Error](err); known || !fresh.Load() || ctx.Err() != nil {
+		return nil, err
+	}
+	if refusal := t.dialer.diagnose(ctx, addr); refusal != nil {
+		return nil, refusal
+	}
+	return nil, err
+}
+
+// diagnose asks a server once more why it dropped a new connection. With TLS 1.3 a refusal of our certificate comes
+// after the handshake, and net/http loses it when it is writing a request just then. A server that accepts us
+// speaks first in HTTP/2, so one byte tells.
+func (d Dialer) diagnose(ctx context.Context, addr string) *fsm.Error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := d.dial(ctx, "tcp", addr, protoHTTP2)
+	if err == nil {
+		stop := context.AfterFunc(ctx, func() { _ = conn.NetConn().Close() })
+		_, err = conn.Read(make([]byte, 1))
+		stop()
+		_ = conn.NetConn().Close()
+	}
+	refusal, _ := errors.AsType[*fsm.Error](Explain(addr, err))
+	return refusal
 }
 
 func refusePlaintext(_ context.Context, _, addr string) (net.Conn, error) {

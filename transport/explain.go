@@ -35,7 +35,7 @@ const (
 // An error that has nothing to do with certificates or TLS comes back unchanged, nil too.
 //
 // With TLS 1.3 the dialler is done before the other end has looked at its certificate, so a refusal may show only
-// at the first read: callers pass the errors of their first request through here as well as those of the dial.
+// at the first read: users of a bare connection pass that error through here as well. HTTPTransport does it all.
 func Explain(addr string, err error) error {
 	if err == nil {
 		return nil

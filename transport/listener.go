@@ -20,8 +20,8 @@ import (
 // Limits bounds the connections of a Listener, each kind apart, so that none can take another's place. A process
 // needs one file descriptor for each: raise RLIMIT_NOFILE along with them.
 type Limits struct {
-	// MaxPending is how many connections may be in their handshake; default 256. Beyond it the oldest of the busiest
-	// source address is closed.
+	// MaxPending is how many connections may be in their handshake; default 256. Beyond it one of the busiest source
+	// address is closed for each newcomer.
 	MaxPending int
 	// MaxRaft is how many raft connections may be open; default 128. A server uses about four per peer.
 	MaxRaft int
@@ -94,16 +94,30 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 		cfg.HandshakeTimeout = 2 * time.Second
 	}
 	lim := cfg.Limits.withDefaults()
-	return &Listener{
+	l := &Listener{
 		raw:     raw,
 		cfg:     cfg,
-		tls:     cfg.Credentials.ServerConfig(protoRaft, protoHTTP2, protoHTTP1),
 		pending: newWaiting(lim.MaxPending),
 		raft:    newBudget(lim.MaxRaft, lim.MaxRaft),
 		api:     newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
 		raftQ:   newQueue(raw.Addr()),
 		apiQ:    newQueue(raw.Addr()),
-	}, nil
+	}
+	l.tls = l.config()
+	return l, nil
+}
+
+// config notes who said a whole hello, then goes on as the credentials want.
+func (l *Listener) config() *tls.Config {
+	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoHTTP2, protoHTTP1)
+	next := cfg.GetConfigForClient
+	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if g, ok := hello.Conn.(*gate); ok {
+			l.pending.heard(g)
+		}
+		return next(hello)
+	}
+	return cfg
 }
 
 // API is the listener to give to an HTTPServer. Its connections are *tls.Conn with the handshake done.
@@ -188,11 +202,35 @@ func (l *Listener) admit(ctx context.Context, raw net.Conn) {
 	l.count.accepted.Add(1)
 	g := newGate(raw)
 	g.leave = func(g *gate) { l.pending.remove(g) }
-	if victim := l.pending.add(g); victim != nil {
-		l.count.evicted.Add(1)
-		_ = victim.Close()
+	if !l.letIn(ctx, g) {
+		_ = g.Close()
+		return
 	}
 	l.wg.Go(func() { l.handshake(ctx, g) })
+}
+
+// letIn makes room for g; false when ctx ended before there was any.
+func (l *Listener) letIn(ctx context.Context, g *gate) bool {
+	for {
+		victim, wait := l.pending.add(g)
+		if wait == 0 {
+			if victim != nil {
+				l.count.evicted.Add(1)
+				_ = victim.Close()
+			}
+			return true
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-l.pending.freed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return false
+		}
+	}
 }
 
 func (l *Listener) handshake(ctx context.Context, g *gate) {

@@ -1,0 +1,140 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/transport"
+)
+
+// TestBubble: two servers and an agent in fake time, over net.Pipe. A bubble ends only when every goroutine has, so
+// it also shows that nothing is left behind.
+func TestBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newMemNet()
+		ca := authority(t, "c1")
+		server := credentials(t, ca, transport.RoleServer, "s1")
+		if got := server.NotAfter().Year(); got != 2009 && got != 2010 {
+			t.Errorf("the certificate ends in %d: it was not made by the bubble's clock", got)
+		}
+		p := newPoller()
+		s := start(t, server, stationConfig{raw: network.listen("s1:443"), dial: network.dial, handler: p})
+		echoRaft(t, s)
+		s2 := start(t, credentials(t, ca, transport.RoleServer, "s2"), stationConfig{raw: network.listen("s2:443"), dial: network.dial})
+		echoRaft(t, s2)
+
+		pollInTime(t, network, ca)
+		c := must(s2.raft.DialRaft("s1:443", time.Second))(t)
+		if err := ping(c); err != nil {
+			t.Error(err)
+		}
+		c.Close()
+		stopInTime(t, network, ca, s, p)
+	})
+}
+
+// pollInTime: a long poll over HTTP/2 lasts its minute.
+func pollInTime(t *testing.T, network *memNet, ca *transport.Authority) {
+	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.dial}
+	began := time.Now()
+	got, err := get(t.Context(), client(t, d), "https://s1/rude")
+	if err != nil || got != "HTTP/2.0 waited" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
+		t.Errorf("it took %s, want a minute", took)
+	}
+}
+
+// stopInTime: the rude poll gets the five seconds that are the default, and no more.
+func stopInTime(t *testing.T, network *memNet, ca *transport.Authority, s *station, p *poller) {
+	for len(p.entered) > 0 {
+		<-p.entered
+	}
+	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: network.dial}
+	got := getLater(t.Context(), client(t, d), "https://s1/rude")
+	<-p.entered
+	began := time.Now()
+	wantCode(t, s.stopAPI(), transport.CodeShutdownTimeout, "5s")
+	if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
+		t.Errorf("stopping took %s, want 5 s and a little", took)
+	}
+	if a := <-got; a.err == nil {
+		t.Errorf("the poll that was cut off answered %q", a.body)
+	}
+}
+
+// TestSlowHandshake: a peer that sends its hello byte by byte is closed after exactly the two seconds that are the
+// default, however busy it looks; so is one that never says anything.
+func TestSlowHandshake(t *testing.T) {
+	hello := clientHello(t)
+	for name, pause := range map[string]time.Duration{"drip": 50 * time.Millisecond, "silent": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				network := newMemNet()
+				s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443")})
+				c := must(network.dial(t.Context(), "", "s1:443"))(t)
+				began := time.Now()
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					drip(ctx, c, hello, pause)
+				}()
+				_, err := c.Read(make([]byte, 1))
+				if took := time.Since(began); took != 2*time.Second || !errors.Is(err, io.EOF) {
+					t.Errorf("closed after %s with %v, want 2s and EOF", took, err)
+				}
+				cancel()
+				<-done
+				c.Close()
+				synctest.Wait()
+				if got := s.Stats(); got.Pending != 0 || got.HandshakeFailed != 1 {
+					t.Errorf("got %+v", got)
+				}
+			})
+		})
+	}
+}
+
+func drip(ctx context.Context, c net.Conn, data []byte, pause time.Duration) {
+	for _, b := range data {
+		if _, err := c.Write([]byte{b}); err != nil {
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TestNobodyServes: a connection that proved itself but that nobody takes is closed after two seconds more.
+func TestNobodyServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newMemNet()
+		creds := credentials(t, authority(t, "c1"), transport.RoleServer, "s1")
+		l := must(transport.NewListener(network.listen("s1:443"), transport.ListenerConfig{Credentials: creds}))(t)
+		stop := background(l.Run)
+		c := must(transport.Dialer{Credentials: creds, Dial: network.dial}.DialAPI(t.Context(), "tcp", "s1:443"))(t)
+		began := time.Now()
+		_, err := c.Read(make([]byte, 1))
+		if took := time.Since(began); took != 2*time.Second || err == nil {
+			t.Errorf("closed after %s with %v, want 2s and an error", took, err)
+		}
+		c.Close()
+		synctest.Wait()
+		if got := l.Stats(); got.API != 0 || got.APIRefused != 1 {
+			t.Errorf("got %+v", got)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,291 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// wantCode fails unless err is a *fsm.Error of that code whose text contains every one of parts.
+func wantCode(t testing.TB, err error, code fsm.Code, parts ...string) {
+	t.Helper()
+	e, ok := errors.AsType[*fsm.Error](err)
+	if !ok || e.Code != code {
+		t.Fatalf("got error %v, want code %s", err, code)
+	}
+	for _, p := range parts {
+		if !strings.Contains(e.Error(), p) {
+			t.Errorf("error %q does not say %q", e, p)
+		}
+	}
+}
+
+// eventually waits until ok says yes.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: did not happen in 15 s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func authority(t testing.TB, cluster string) *transport.Authority {
+	t.Helper()
+	return must(transport.NewAuthority(cluster, 0))(t)
+}
+
+func credentials(t testing.TB, ca *transport.Authority, role transport.Role, name string) *transport.Credentials {
+	t.Helper()
+	return must(ca.Credentials(role, name))(t)
+}
+
+// memNet is a network of net.Pipe, which a synctest bubble can see through.
+type memNet struct {
+	mu        sync.Mutex
+	listeners map[string]*memListener
+}
+
+type memAddr string
+
+func (memAddr) Network() string  { return "mem" }
+func (a memAddr) String() string { return string(a) }
+
+type memListener struct {
+	addr memAddr
+	ch   chan net.Conn
+	done chan struct{}
+	once sync.Once
+}
+
+func newMemNet() *memNet { return &memNet{listeners: map[string]*memListener{}} }
+
+func (n *memNet) listen(addr string) net.Listener {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &memListener{addr: memAddr(addr), ch: make(chan net.Conn), done: make(chan struct{})}
+	n.listeners[addr] = l
+	return l
+}
+
+func (n *memNet) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	n.mu.Lock()
+	l := n.listeners[addr]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("nobody at %s", addr)
+	}
+	near, far := net.Pipe()
+	select {
+	case l.ch <- far:
+		return near, nil
+	case <-l.done:
+		return nil, fmt.Errorf("%s is closed", addr)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *memListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.ch:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *memListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
+func (l *memListener) Addr() net.Addr { return l.addr }
+
+// station is one server process's port: the listener and the API on it.
+type station struct {
+	*transport.Listener
+	addr    string
+	raft    *transport.RaftStream
+	stopAPI func() error
+	stop    func() error
+}
+
+type stationConfig struct {
+	raw      net.Listener
+	dial     func(context.Context, string, string) (net.Conn, error)
+	listener transport.ListenerConfig
+	http     transport.HTTPConfig
+	handler  http.Handler
+}
+
+// start runs a station until the test ends.
+func start(t testing.TB, creds *transport.Credentials, cfg stationConfig) *station {
+	t.Helper()
+	if cfg.raw == nil {
+		cfg.raw = must(transport.ListenTCP(t.Context(), "127.0.0.1:0"))(t)
+	}
+	if cfg.handler == nil {
+		cfg.handler = http.HandlerFunc(whoami)
+	}
+	cfg.listener.Credentials = creds
+	l := must(transport.NewListener(cfg.raw, cfg.listener))(t)
+	s := &station{Listener: l, addr: l.Addr().String()}
+	s.raft = l.Raft(transport.Dialer{Credentials: creds, Dial: cfg.dial}, "")
+	api := transport.NewHTTPServer(cfg.handler, cfg.http)
+	s.stop = background(l.Run)
+	s.stopAPI = background(func(ctx context.Context) error { return api.Run(ctx, l.API()) })
+	t.Cleanup(func() {
+		s.stopAPI()
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// background starts run; the function it returns ends it and gives its error, and may be called again.
+func background(run func(context.Context) error) func() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	var err error
+	go func() {
+		defer close(done)
+		err = run(ctx)
+	}()
+	return func() error {
+		cancel()
+		<-done
+		return err
+	}
+}
+
+// whoami answers with the protocol and who the caller proved to be.
+func whoami(w http.ResponseWriter, r *http.Request) {
+	id, ok := transport.IdentityFrom(r.Context())
+	if !ok {
+		http.Error(w, "nobody", http.StatusForbidden)
+		return
+	}
+	fmt.Fprintf(w, "%s %s", r.Proto, id.URI())
+}
+
+// client gives an http.Client whose connections end with the test.
+func client(t testing.TB, d transport.Dialer) *http.Client {
+	tr := d.HTTPTransport()
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 90 * time.Second}
+}
+
+func get(ctx context.Context, c *http.Client, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+// echoRaft answers every accepted raft connection by what it sent; it ends when the stream is closed.
+func echoRaft(t testing.TB, s *station) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := s.raft.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				io.Copy(c, c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		s.raft.Close()
+		wg.Wait()
+	})
+}
+
+// ping sends a line over a raft connection and wants it back.
+func ping(c net.Conn) error {
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(c, "ping"); err != nil {
+		return err
+	}
+	b := make([]byte, 4)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	if string(b) != "ping" {
+		return fmt.Errorf("got %q back", b)
+	}
+	return nil
+}
+
+// certFiles makes a CA and one certificate in a directory and gives the config that loads them.
+func certFiles(t testing.TB, cluster string, r transport.CertRequest) (dir string, cfg transport.CredentialsConfig) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "certs")
+	must(transport.CreateCA(dir, transport.CAOptions{Cluster: cluster}))(t)
+	files := must(transport.IssueCert(dir, r, false))(t)
+	return dir, transport.CredentialsConfig{CAFile: filepath.Join(dir, "ca.pem"), CertFile: files.Cert, KeyFile: files.Key}
+}
+
+func writeAll(t testing.TB, files map[string][]byte) {
+	t.Helper()
+	for path, data := range files {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func readAll(t testing.TB, path string) []byte {
+	t.Helper()
+	return must(os.ReadFile(path))(t)
+}
+
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	writeAll(t, map[string][]byte{to: readAll(t, from)})
+}
+
+// mustAuthority opens the CA of a directory that CreateCA made.
+func mustAuthority(t testing.TB, dir string) *transport.Authority {
+	t.Helper()
+	ca, _, err := transport.OpenDir(dir, "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}

@@ -1,0 +1,180 @@
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/transport"
+)
+
+// poller is a handler that waits: politely until the server stops, or rudely until it is cut off.
+type poller struct{ entered chan struct{} }
+
+func newPoller() *poller { return &poller{entered: make(chan struct{}, 16)} }
+
+func (p *poller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	stopping := transport.Stopping(r.Context())
+	if r.URL.Path == "/rude" {
+		stopping = nil
+	}
+	p.entered <- struct{}{}
+	select {
+	case <-stopping:
+		fmt.Fprint(w, r.Proto, " stopping")
+	case <-r.Context().Done():
+	case <-time.After(60 * time.Second):
+		fmt.Fprint(w, r.Proto, " waited")
+	}
+}
+
+type answer struct {
+	body string
+	err  error
+}
+
+func getLater(ctx context.Context, c *http.Client, url string) <-chan answer {
+	ch := make(chan answer, 1)
+	go func() {
+		body, err := get(ctx, c, url)
+		ch <- answer{body, err}
+	}()
+	return ch
+}
+
+// TestShutdown: over both protocols a long poll that listens to Stopping is answered, one that doesn't is cut off
+// in time.
+func TestShutdown(t *testing.T) {
+	ca := authority(t, "c1")
+	d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1")}
+	for _, proto := range []string{"HTTP/2.0", "HTTP/1.1"} {
+		t.Run(proto, func(t *testing.T) {
+			c := client(t, d)
+			if proto == "HTTP/1.1" {
+				c = http1Client(t, d)
+			}
+			t.Run("polite", func(t *testing.T) {
+				p := newPoller()
+				s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: time.Minute}})
+				got := getLater(t.Context(), c, "https://"+s.addr+"/polite")
+				<-p.entered
+				began := time.Now()
+				if err := s.stopAPI(); err != nil {
+					t.Error(err)
+				}
+				if a := <-got; a.err != nil || a.body != proto+" stopping" {
+					t.Errorf("got %q, %v", a.body, a.err)
+				}
+				if took := time.Since(began); took > 30*time.Second {
+					t.Errorf("it took %s", took)
+				}
+			})
+			t.Run("rude", func(t *testing.T) {
+				p := newPoller()
+				s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{handler: p, http: transport.HTTPConfig{ShutdownTimeout: 100 * time.Millisecond}})
+				got := getLater(t.Context(), c, "https://"+s.addr+"/rude")
+				<-p.entered
+				wantCode(t, s.stopAPI(), transport.CodeShutdownTimeout)
+				if a := <-got; a.err == nil {
+					t.Errorf("got %q from a request that was cut off", a.body)
+				}
+				eventually(t, "its connection is gone", func() bool { return s.Stats().API == 0 })
+			})
+		})
+	}
+}
+
+// http1Client is a client without HTTP/2.
+func http1Client(t *testing.T, d transport.Dialer) *http.Client {
+	c := client(t, d)
+	tr := c.Transport.(*transport.HTTPTransport)
+	tr.ForceAttemptHTTP2 = false
+	tr.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		raw, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		c := tls.Client(raw, d.Credentials.ClientConfig(transport.RoleServer))
+		return c, c.HandshakeContext(ctx)
+	}
+	return c
+}
+
+// TestDeafHandler: a handler that ignores everything doesn't hold the process up.
+func TestDeafHandler(t *testing.T) {
+	ca := authority(t, "c1")
+	creds := credentials(t, ca, transport.RoleServer, "s1")
+	entered, release := make(chan struct{}), make(chan struct{})
+	s := start(t, creds, stationConfig{http: transport.HTTPConfig{ShutdownTimeout: time.Millisecond}, handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(entered)
+		<-release
+	})})
+	got := getLater(t.Context(), client(t, transport.Dialer{Credentials: creds}), "https://"+s.addr)
+	<-entered
+	wantCode(t, s.stopAPI(), transport.CodeShutdownTimeout, "1 requests did not end")
+	close(release)
+	<-got
+}
+
+func TestHeaderLimit(t *testing.T) {
+	ca := authority(t, "c1")
+	creds := credentials(t, ca, transport.RoleServer, "s1")
+	s := start(t, creds, stationConfig{http: transport.HTTPConfig{MaxHeaderBytes: 4096}})
+	ask := func(c *http.Client, size int) (*http.Response, error) {
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.addr, http.NoBody))(t)
+		req.Header.Set("X-Fill", strings.Repeat("x", size))
+		resp, err := c.Do(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return resp, err
+	}
+	d := transport.Dialer{Credentials: creds}
+	for _, c := range []*http.Client{client(t, d), http1Client(t, d)} {
+		if resp, err := ask(c, 2048); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("2 KiB of header: %v %v", resp, err)
+		}
+	}
+	if resp, err := ask(http1Client(t, d), 32<<10); err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("32 KiB of header over HTTP/1.1: %v %v", resp, err)
+	}
+	// An HTTP/2 client knows the limit and does not even send it.
+	if resp, err := ask(client(t, d), 32<<10); err == nil && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("32 KiB of header over HTTP/2: status %d", resp.StatusCode)
+	}
+}
+
+func TestMaxBody(t *testing.T) {
+	creds := credentials(t, authority(t, "c1"), transport.RoleServer, "s1")
+	s := start(t, creds, stationConfig{handler: transport.MaxBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+		}
+	}), 0)})
+	c := client(t, transport.Dialer{Credentials: creds})
+	for size, want := range map[int]int{1 << 20: http.StatusOK, 1<<20 + 1: http.StatusRequestEntityTooLarge, 2 << 20: http.StatusRequestEntityTooLarge} {
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.addr, bytes.NewReader(make([]byte, size))))(t)
+		resp := must(c.Do(req))(t)
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%d bytes: status %d, want %d", size, resp.StatusCode, want)
+		}
+	}
+}
+
+// TestStoppedEarly: a listener that ends before its time is an error, not silence.
+func TestStoppedEarly(t *testing.T) {
+	s := transport.NewHTTPServer(http.HandlerFunc(whoami), transport.HTTPConfig{})
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l.Close()
+	wantCode(t, s.Run(t.Context(), l), transport.CodeListen)
+}

@@ -1,0 +1,98 @@
+package transport_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/transport"
+)
+
+// layer is the adapter that a user of hashicorp/raft writes.
+type layer struct{ *transport.RaftStream }
+
+func (l layer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	return l.DialRaft(string(addr), timeout)
+}
+
+// TestRaftTransport runs raft's own transport over the port, an RPC and a snapshot, and ends it without a trace.
+func TestRaftTransport(t *testing.T) {
+	ca := authority(t, "c1")
+	node := func(name string) (*station, *raft.NetworkTransport) {
+		s := start(t, credentials(t, ca, transport.RoleServer, name), stationConfig{})
+		tr := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+			Stream: layer{s.raft}, MaxPool: 3, Timeout: 10 * time.Second, MaxRPCsInFlight: 1, Logger: hclog.NewNullLogger(),
+		})
+		return s, tr
+	}
+	a, from := node("s1")
+	b, to := node("s2")
+	third := must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s3")}.DialRaft(t.Context(), b.addr))(t)
+	defer third.Close()
+	eventually(t, "a third server's connection is in", func() bool { return b.Stats().Raft == 1 })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2 {
+			rpc := <-to.Consumer()
+			if rpc.Reader != nil {
+				n, _ := io.Copy(io.Discard, rpc.Reader)
+				rpc.Respond(&raft.InstallSnapshotResponse{Term: uint64(n), Success: true}, nil)
+				continue
+			}
+			rpc.Respond(&raft.AppendEntriesResponse{Term: 7, LastLog: 9, Success: true}, nil)
+		}
+	}()
+	var got raft.AppendEntriesResponse
+	if err := from.AppendEntries("s2", to.LocalAddr(), &raft.AppendEntriesRequest{Term: 7}, &got); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(raft.AppendEntriesResponse{Term: 7, LastLog: 9, Success: true}, got); d != "" {
+		t.Errorf("answer (-want +got):\n%s", d)
+	}
+	const size = 3 << 20
+	var inst raft.InstallSnapshotResponse
+	if err := from.InstallSnapshot("s2", to.LocalAddr(), &raft.InstallSnapshotRequest{Size: size}, &inst, io.LimitReader(zeros{}, size)); err != nil {
+		t.Fatal(err)
+	}
+	if inst.Term != size {
+		t.Errorf("%d bytes of snapshot arrived, want %d", inst.Term, size)
+	}
+	<-done
+	if err := errors.Join(from.Close(), to.Close()); err != nil {
+		t.Error(err)
+	}
+	third.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := third.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an accepted connection outlived the stream: %v", err)
+	}
+	eventually(t, "nothing of raft is on the wire", func() bool { return a.Stats().Raft+b.Stats().Raft == 0 })
+	if _, err := a.raft.DialRaft(b.addr, time.Second); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed stream dials: %v", err)
+	}
+	if _, err := a.raft.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed stream accepts: %v", err)
+	}
+	// goleak, at the end of all tests, finds a reader that was left behind.
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+func TestRaftAdvertise(t *testing.T) {
+	l := must(transport.NewListener(newMemNet().listen("x"), transport.ListenerConfig{Credentials: credentials(t, authority(t, "c1"), transport.RoleServer, "s1")}))(t)
+	if got := l.Raft(transport.Dialer{}, "s1.lan:7640").Addr(); got.String() != "s1.lan:7640" || got.Network() != "tcp" {
+		t.Errorf("got %s %s", got.Network(), got)
+	}
+	if got := l.Raft(transport.Dialer{}, "").Addr().String(); got != "x" {
+		t.Errorf("got %s, want the address listened on", got)
+	}
+}

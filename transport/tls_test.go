@@ -1,0 +1,315 @@
+package transport_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/transport"
+)
+
+func TestRoles(t *testing.T) {
+	ca := authority(t, "c1")
+	s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{})
+	echoRaft(t, s)
+	for _, role := range []transport.Role{transport.RoleServer, transport.RoleAgent, transport.RoleCLI} {
+		t.Run(role.String(), func(t *testing.T) {
+			d := transport.Dialer{Credentials: credentials(t, ca, role, "me")}
+			got, err := get(t.Context(), client(t, d), "https://"+s.addr)
+			if want := "HTTP/2.0 outspan://c1/" + role.String() + "/me"; err != nil || got != want {
+				t.Errorf("API: got %q, %v; want %q", got, err, want)
+			}
+			c, err := d.DialRaft(t.Context(), s.addr)
+			if role != transport.RoleServer {
+				wantCode(t, err, transport.CodeCertificateRefused, "raft is for servers only", role.String()+"/me")
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if err := ping(c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// rawDial connects with a config of its own, as a program that does not play by the rules would, and reads one byte:
+// with TLS 1.3 a refusal of the client's certificate comes after its handshake.
+func rawDial(t *testing.T, addr string, cfg *tls.Config) error {
+	t.Helper()
+	raw := must(net.DialTimeout("tcp", addr, 5*time.Second))(t)
+	defer raw.Close()
+	raw.SetDeadline(time.Now().Add(10 * time.Second))
+	c := tls.Client(raw, cfg)
+	if err := c.Handshake(); err != nil {
+		return transport.Explain(addr, err)
+	}
+	_, err := c.Read(make([]byte, 1))
+	return transport.Explain(addr, err)
+}
+
+// TestServerRefuses: the handshake fails in the server, whatever the client believes.
+func TestServerRefuses(t *testing.T) {
+	ca := authority(t, "c1")
+	s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{})
+	echoRaft(t, s)
+	pair := func(ca *transport.Authority, r transport.CertRequest) tls.Certificate {
+		cert, key, err := ca.Issue(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return must(tls.X509KeyPair(cert, key))(t)
+	}
+	cli := transport.CertRequest{Role: transport.RoleCLI, Name: "me"}
+	tests := map[string]struct {
+		cert  []tls.Certificate
+		proto string
+		max   uint16
+		code  string
+		says  string
+	}{
+		"no certificate":   {proto: "h2", says: "wants a client certificate"},
+		"raft as agent":    {cert: []tls.Certificate{pair(ca, transport.CertRequest{Role: transport.RoleAgent, Name: "n1"})}, proto: "outspan-raft/1", says: "refused this certificate"},
+		"raft as cli":      {cert: []tls.Certificate{pair(ca, cli)}, proto: "outspan-raft/1", says: "refused this certificate"},
+		"other CA":         {cert: []tls.Certificate{pair(authority(t, "c1"), cli)}, proto: "h2", says: "signed by another CA"},
+		"expired":          {cert: []tls.Certificate{pair(ca, transport.CertRequest{Role: transport.RoleCLI, Name: "me", TTL: time.Nanosecond})}, proto: "h2", says: "expired"},
+		"TLS 1.2":          {cert: []tls.Certificate{pair(ca, cli)}, proto: "h2", max: tls.VersionTLS12, says: "TLS 1.3 only"},
+		"unknown protocol": {cert: []tls.Certificate{pair(ca, cli)}, proto: "smtp", says: "does not speak the protocol"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := s.Stats()
+			// The roots are not checked: the point is what the server does.
+			err := rawDial(t, s.addr, &tls.Config{InsecureSkipVerify: true, Certificates: tt.cert, NextProtos: []string{tt.proto}, MaxVersion: tt.max})
+			code := transport.CodeCertificateRefused
+			if tt.max != 0 || tt.proto == "smtp" {
+				code = transport.CodeNotTLS
+			}
+			wantCode(t, err, code, tt.says, s.addr)
+			eventually(t, "the failure is counted", func() bool { return s.Stats().HandshakeFailed == before.HandshakeFailed+1 })
+			if now := s.Stats(); now.Raft != 0 || now.API != before.API {
+				t.Errorf("it got in: %+v", now)
+			}
+		})
+	}
+}
+
+// TestOtherClusterSameCA: one CA may be trusted by two clusters; the name in the certificate keeps them apart, in
+// both directions.
+func TestOtherClusterSameCA(t *testing.T) {
+	one, two := authority(t, "c1"), authority(t, "c2")
+	both := append(one.PEM(), two.PEM()...)
+	here := fileCredentials(t, both, one, transport.RoleServer, "s1")
+	there := fileCredentials(t, both, two, transport.RoleServer, "s1")
+	s := start(t, here, stationConfig{})
+	echoRaft(t, s)
+
+	d := transport.Dialer{Credentials: there}
+	_, err := d.DialAPI(t.Context(), "tcp", s.addr)
+	wantCode(t, err, transport.CodeCertificateRefused, `cluster "c1"`, `"c2"`)
+	_, err = d.DialRaft(t.Context(), s.addr)
+	wantCode(t, err, transport.CodeCertificateRefused, `cluster "c1"`, `"c2"`)
+
+	cert, key, err := two.Issue(transport.CertRequest{Role: transport.RoleServer, Name: "s1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := must(tls.X509KeyPair(cert, key))(t)
+	for _, proto := range []string{"h2", "outspan-raft/1"} {
+		err := rawDial(t, s.addr, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, NextProtos: []string{proto}})
+		wantCode(t, err, transport.CodeCertificateRefused, "another cluster")
+	}
+}
+
+// fileCredentials writes a certificate of ca beside a CA bundle and loads both.
+func fileCredentials(t *testing.T, bundle []byte, ca *transport.Authority, role transport.Role, name string) *transport.Credentials {
+	t.Helper()
+	dir := t.TempDir()
+	cert, key, err := ca.Issue(transport.CertRequest{Role: role, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := transport.CredentialsConfig{CAFile: filepath.Join(dir, "ca"), CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	writeAll(t, map[string][]byte{cfg.CAFile: bundle, cfg.CertFile: cert, cfg.KeyFile: key})
+	return must(transport.LoadCredentials(cfg))(t)
+}
+
+// TestClientRefuses: what our side says of a wrong server.
+func TestClientRefuses(t *testing.T) {
+	ca := authority(t, "c1")
+	me := transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1")}
+	t.Run("other CA", func(t *testing.T) {
+		s := start(t, credentials(t, authority(t, "c1"), transport.RoleServer, "s9"), stationConfig{})
+		_, err := get(t.Context(), client(t, me), "https://"+s.addr)
+		wantCode(t, err, transport.CodeCertificateRefused, s.addr, "another CA", "OUTSPAN_CACERT")
+		_, err = me.DialRaft(t.Context(), s.addr)
+		wantCode(t, err, transport.CodeCertificateRefused, s.addr, "another CA")
+	})
+	t.Run("an agent where a server should be", func(t *testing.T) {
+		s := start(t, credentials(t, ca, transport.RoleAgent, "n1"), stationConfig{})
+		_, err := me.DialAPI(t.Context(), "tcp", s.addr)
+		wantCode(t, err, transport.CodeCertificateRefused, s.addr, "server.outspan", "wrong role")
+		named := me
+		named.ServerName = "localhost" // the name fits; the role still does not
+		_, err = named.DialAPI(t.Context(), "tcp", s.addr)
+		wantCode(t, err, transport.CodeCertificateRefused, "agent/n1, not a server")
+		agents := me
+		agents.Peer = transport.RoleAgent
+		if got, err := get(t.Context(), client(t, agents), "https://"+s.addr); err != nil {
+			t.Errorf("got %q, %v from the agent", got, err)
+		}
+	})
+	t.Run("expired", func(t *testing.T) {
+		cert, key, err := ca.Issue(transport.CertRequest{Role: transport.RoleServer, Name: "s9", TTL: time.Nanosecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := rawServer(t, func(c net.Conn) {
+			tls.Server(c, &tls.Config{Certificates: []tls.Certificate{must(tls.X509KeyPair(cert, key))(t)}}).Handshake()
+		})
+		_, err = me.DialAPI(t.Context(), "tcp", addr)
+		wantCode(t, err, transport.CodeCertificateRefused, addr, "expired", "clocks")
+	})
+	t.Run("no TLS", func(t *testing.T) {
+		addr := rawServer(t, func(c net.Conn) { io.WriteString(c, "220 mail.example.com ESMTP\r\n") })
+		_, err := me.DialAPI(t.Context(), "tcp", addr)
+		wantCode(t, err, transport.CodeNotTLS, addr)
+	})
+	t.Run("plain http", func(t *testing.T) {
+		_, err := get(t.Context(), client(t, me), "http://127.0.0.1:1/")
+		wantCode(t, err, transport.CodeNotTLS, "https://127.0.0.1:1")
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+		addr := l.Addr().String()
+		l.Close()
+		_, err := me.DialAPI(t.Context(), "tcp", addr)
+		if _, ok := err.(*net.OpError); !ok {
+			t.Errorf("got %T %v, want the network's own error", err, err)
+		}
+	})
+}
+
+// TestRefusalReachesTheClient: the reason arrives although the client has sent its request by the time the server
+// looks at its certificate.
+func TestRefusalReachesTheClient(t *testing.T) {
+	one, two := authority(t, "c1"), authority(t, "c1")
+	s := start(t, credentials(t, one, transport.RoleServer, "s1"), stationConfig{})
+	d := transport.Dialer{Credentials: fileCredentials(t, append(one.PEM(), two.PEM()...), two, transport.RoleCLI, "me")}
+	for range 30 {
+		c := client(t, d)
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.addr, bytes.NewReader(make([]byte, 32<<10))))(t)
+		resp, err := c.Do(req)
+		if err == nil {
+			resp.Body.Close()
+		}
+		wantCode(t, err, transport.CodeCertificateRefused, s.addr, "refused this certificate: it is signed by another CA")
+	}
+}
+
+// TestNoResumption: a ticket would let a peer back in without showing its certificate again.
+func TestNoResumption(t *testing.T) {
+	ca := authority(t, "c1")
+	s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{})
+	cfg := credentials(t, ca, transport.RoleCLI, "me").ClientConfig(transport.RoleServer, "h2")
+	cfg.ClientSessionCache = tls.NewLRUClientSessionCache(1)
+	for range 2 {
+		c := must(tls.Dial("tcp", s.addr, cfg))(t)
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		c.Read(make([]byte, 1)) // a ticket would come before the first byte of HTTP/2
+		if c.ConnectionState().DidResume {
+			t.Error("the session was resumed")
+		}
+		c.Close()
+	}
+}
+
+// rawServer answers one connection by serve.
+func rawServer(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		serve(c)
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// TestReload: new connections see the new certificate and CA at once, a bad reload changes nothing.
+func TestReload(t *testing.T) {
+	req := transport.CertRequest{Role: transport.RoleServer, Name: "s1"}
+	dir, cfg := certFiles(t, "c1", req)
+	creds := must(transport.LoadCredentials(cfg))(t)
+	s := start(t, creds, stationConfig{})
+	old := fileCredentials(t, readAll(t, cfg.CAFile), mustAuthority(t, dir), transport.RoleCLI, "me")
+	oldClient := client(t, transport.Dialer{Credentials: old})
+	if _, err := get(t.Context(), oldClient, "https://"+s.addr); err != nil {
+		t.Fatal(err)
+	}
+	first := served(t, s.addr)
+
+	must(transport.IssueCert(dir, req, true))(t)
+	if got := served(t, s.addr); !got.Equal(first) {
+		t.Error("the certificate changed without a reload")
+	}
+	if err := creds.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	second := served(t, s.addr)
+	if second.Equal(first) {
+		t.Error("the reload changed nothing")
+	}
+
+	must(transport.IssueCert(dir, transport.CertRequest{Role: transport.RoleServer, Name: "s2"}, false))(t)
+	copyFile(t, filepath.Join(dir, "server-s2.pem"), cfg.CertFile)
+	copyFile(t, filepath.Join(dir, "server-s2-key.pem"), cfg.KeyFile)
+	wantCode(t, creds.Reload(), transport.CodeCertificateInvalid, "server/s2", "server/s1")
+	writeAll(t, map[string][]byte{cfg.KeyFile: []byte("junk")})
+	wantCode(t, creds.Reload(), transport.CodeCertificateInvalid, cfg.KeyFile)
+	if got := served(t, s.addr); !got.Equal(second) {
+		t.Error("a failed reload changed the certificate")
+	}
+
+	must(transport.CreateCA(dir, transport.CAOptions{Cluster: "c1", Force: true}))(t)
+	must(transport.IssueCert(dir, req, true))(t)
+	if err := creds.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(t.Context(), oldClient, "https://"+s.addr); err != nil {
+		t.Errorf("an open connection was lost by the reload: %v", err)
+	}
+	_, err := get(t.Context(), client(t, transport.Dialer{Credentials: old}), "https://"+s.addr)
+	wantCode(t, err, transport.CodeCertificateRefused, "another CA")
+}
+
+// served is the certificate that a new connection is shown.
+func served(t *testing.T, addr string) *x509.Certificate {
+	t.Helper()
+	var cert *x509.Certificate
+	rawDial(t, addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, VerifyConnection: func(s tls.ConnectionState) error {
+		cert = s.PeerCertificates[0]
+		return nil
+	}})
+	if cert == nil {
+		t.Fatal("no certificate was shown")
+	}
+	return cert
+}
