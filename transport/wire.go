@@ -40,7 +40,8 @@ type RegisterReply struct {
 type ServerInfo struct {
 	ID         fsm.ServerID `cbor:"1,keyasint"`
 	Name       string       `cbor:"2,keyasint"`
-	APIAddress string       `cbor:"3,keyasint"` // host:port
+	APIAddress string       `cbor:"3,keyasint"`           // host:port
+	Gossip     string       `cbor:"4,keyasint,omitempty"` // host:port, where an agent joins the pool
 }
 
 // ReportRequest is a batch of observations; see fsm.NodeReport.
