@@ -30,6 +30,7 @@ type checker struct {
 	memory map[NodeID]Usage
 	sums   map[GroupID]groupSum
 	ports  int
+	gone   map[string]bool // CheckStep: the nodes and jobs that ended in between, by the subject of the event
 	found  []error
 }
 
@@ -157,10 +158,11 @@ func (c *checker) slot(running, alive []*Instance) {
 	default:
 		c.want(false, "slot %d of %s: %d instances are desired", running[0].Slot, running[0].Group, len(running))
 	}
-	if len(alive) > 1 {
-		for _, i := range alive {
-			spec, ok := c.s.Spec(i.Group, i.Version)
-			c.want(!ok || !spec.singleHolder(), "slot %d of %s has a single holder by its spec, and %d instances that are not confirmed stopped", i.Slot, i.Group, len(alive))
+	var holder InstanceID // by the spec that each of them runs: a version without volumes shares nothing with one that has some
+	for _, i := range alive {
+		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.singleHolder() {
+			c.want(holder == "", "slot %d of %s may have a single holder, and neither %s nor %s is confirmed stopped", i.Slot, i.Group, holder, i.ID)
+			holder = i.ID
 		}
 	}
 }

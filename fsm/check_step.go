@@ -6,18 +6,23 @@ import "errors"
 // cluster time don't go back, nothing that ended changes, only declared edges are taken, and no node is filled beyond what it offers. A restored
 // snapshot begins a new history. It visits every row that changed and, where a table changed, compares pointers for the others.
 func CheckStep(before, after State) error {
-	c := &checker{s: &after}
+	c := &checker{s: &after, gone: map[string]bool{}}
+	for _, e := range after.Events.From(NewEventKey(before.Index+1, 0)) {
+		if e.After == "forgotten" || e.After == "purged" { // what has this name now is another node or job
+			c.gone[e.Subject] = true
+		}
+	}
 	c.clocks(&before)
 	eachChange(before.Nodes, after.Nodes, c.nodeStep)
 	eachChange(before.Instances, after.Instances, c.instanceStep)
 	eachChange(before.Drains, after.Drains, c.drainStep)
 	eachChange(before.Deployments, after.Deployments, c.deploymentStep)
-	eachChange(before.Jobs, after.Jobs, func(_ JobName, a, b *Job) {
-		c.want(b.Version >= a.Version && b.Index >= a.Index && b.Stable >= a.Stable || b.Version < a.Version && b.Index > a.Index && b.Version == 1,
+	eachChange(before.Jobs, after.Jobs, func(name JobName, a, b *Job) {
+		c.want(c.purged(name) || b.Version >= a.Version && b.Index >= a.Index && b.Stable >= a.Stable,
 			"job %s: version %d to %d, index %d to %d, stable %d to %d", a.Name, a.Version, b.Version, a.Index, b.Index, a.Stable, b.Stable)
 	})
-	eachChange(before.Groups, after.Groups, func(_ GroupID, a, b *Group) {
-		c.want(b.Placed >= a.Placed, "group %s: %d placements became %d", a.ID, a.Placed, b.Placed)
+	eachChange(before.Groups, after.Groups, func(id GroupID, a, b *Group) {
+		c.want(c.purged(jobOf(id)) || b.Placed >= a.Placed, "group %s: %d placements became %d", a.ID, a.Placed, b.Placed)
 	})
 	eachChange(before.Services, after.Services, func(_ ServiceName, a, b *Service) {
 		c.want(b.Generation >= a.Generation, "service %s: generation %d became %d", a.Name, a.Generation, b.Generation)
@@ -42,6 +47,8 @@ func eachChange[K ~string | ~uint64, V any](before, after Table[K, *V], visit fu
 	}
 }
 
+func (c *checker) purged(job JobName) bool { return c.gone["job/"+string(job)] }
+
 func (c *checker) clocks(before *State) {
 	s := c.s
 	c.want(s.Index > before.Index, "index %d became %d", before.Index, s.Index)
@@ -53,6 +60,9 @@ func (c *checker) clocks(before *State) {
 }
 
 func (c *checker) nodeStep(id NodeID, a, b *Node) {
+	if c.gone["node/"+string(id)] {
+		return
+	}
 	c.want(b.Version >= a.Version && b.Assigned >= a.Assigned, "node %s: version %d became %d, assigned %d became %d", id, a.Version, b.Version, a.Assigned, b.Assigned)
 	c.want(b.Agent.Epoch >= a.Agent.Epoch, "node %s: epoch %d became %d", id, a.Agent.Epoch, b.Agent.Epoch)
 	registered := b.Agent.Epoch > a.Agent.Epoch
@@ -95,9 +105,12 @@ func (c *checker) drainStep(id DrainID, a, b *Drain) {
 }
 
 func (c *checker) deploymentStep(id DeploymentID, a, b *Deployment) {
+	if c.purged(a.Job) {
+		return
+	}
 	rank := map[DeploymentStatus]int{DeploymentQueued: 0, DeploymentRolling: 1, DeploymentSucceeded: 2, DeploymentFailed: 2, DeploymentSuperseded: 2}
-	c.want(rank[b.Status] > rank[a.Status] || b.Status == a.Status || b.Index > a.Index && b.Version == 1, "deployment %s: %s became %s", id, a.Status, b.Status)
-	c.want(!a.Promoted || b.Promoted || b.Version == 1, "deployment %s was promoted", id)
+	c.want(rank[b.Status] > rank[a.Status] || b.Status == a.Status, "deployment %s: %s became %s", id, a.Status, b.Status)
+	c.want(!a.Promoted || b.Promoted, "deployment %s was promoted", id)
 }
 
 // newRows holds that what is new was made by the entries in between: nothing that was deleted comes back.

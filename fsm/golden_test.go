@@ -1,0 +1,277 @@
+package fsm
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files of the current format anew")
+
+// golden compares got with a file of the current format. A difference means that a program of before can't read what this one writes, or
+// the other way round: unless the format was never released, raise CurrentFormat and add a directory instead of rewriting.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", "golden", fmt.Sprintf("format%d", CurrentFormat), name)
+	if *rewrite {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; write it with: go test ./fsm -run Golden -rewrite", err)
+	}
+	if !bytes.Equal(want, got) {
+		t.Errorf("%s changed: what is on disk could not be read any more (see the comment of golden)\n%s", path, cmp.Diff(string(want), string(got)))
+	}
+}
+
+func TestGoldenSchema(t *testing.T) { golden(t, "schema.txt", []byte(schema())) }
+
+// schema lists every field that is on disk: number, name, type and whether it is left out when empty.
+func schema() string {
+	var b strings.Builder
+	seen := map[reflect.Type]bool{}
+	var queue []reflect.Type
+	describe := func(title string, t reflect.Type) {
+		fmt.Fprintln(&b, title)
+		for _, f := range fieldsOf(t) {
+			fmt.Fprintf(&b, "  %d %s %s", keyOf(f), f.Name, f.Type)
+			if strings.Contains(f.Tag.Get("cbor"), "omitempty") {
+				fmt.Fprint(&b, " omitempty")
+			}
+			fmt.Fprintf(&b, " (%s)\n", f.Type.Kind())
+			if inner, ok := structIn(f.Type); ok && !seen[inner] {
+				seen[inner] = true
+				queue = append(queue, inner)
+			}
+		}
+	}
+	describe("entry", reflect.TypeFor[wireEntry]())
+	for _, info := range kinds {
+		describe(fmt.Sprintf("command %d %s, format %d", info.kind, info.name, info.format), reflect.TypeOf(info.make()).Elem())
+	}
+	describe("table 1 (scalars)", reflect.TypeFor[metaRow]())
+	for _, r := range rowTypes() {
+		describe(fmt.Sprintf("table %d %s", r.id, r.name), r.row)
+	}
+	describe("table 255 (trailer)", reflect.TypeFor[trailerRow]())
+	for len(queue) > 0 {
+		t := queue[0]
+		queue = queue[1:]
+		describe("type "+t.Name(), t)
+	}
+	return b.String()
+}
+
+// structIn finds the struct that a field holds, behind pointers and in lists and maps.
+func structIn(t reflect.Type) (reflect.Type, bool) {
+	for {
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			t = t.Elem()
+		case reflect.Struct:
+			return t, t != reflect.TypeFor[wireCommand]()
+		default:
+			return nil, false
+		}
+	}
+}
+
+type rowType struct {
+	id   tableID
+	name string
+	row  reflect.Type
+}
+
+// rowTypes pairs each table with the type of its rows, as State declares them.
+func rowTypes() []rowType {
+	byName := map[string]reflect.Type{}
+	state := reflect.TypeFor[State]()
+	for i := range state.NumField() {
+		f := state.Field(i)
+		if get, ok := f.Type.MethodByName("Get"); ok && f.IsExported() {
+			byName[strings.ToLower(f.Name)] = get.Type.Out(0).Elem()
+		}
+	}
+	var all []rowType
+	for _, t := range rowTables {
+		all = append(all, rowType{t.id, t.name, byName[t.name]})
+	}
+	return all
+}
+
+// Every table of State must be in rowTables: one that is forgotten there would be lost with each snapshot.
+func TestEveryTableIsInSnapshots(t *testing.T) {
+	tables := map[string]bool{}
+	ids := map[tableID]bool{metaTable: true, trailerTable: true}
+	for _, r := range rowTables {
+		if tables[r.name] || ids[r.id] {
+			t.Errorf("table %d %s stands twice in rowTables", r.id, r.name)
+		}
+		tables[r.name], ids[r.id] = true, true
+	}
+	state := reflect.TypeFor[State]()
+	meta := reflect.TypeFor[metaRow]()
+	for i := range state.NumField() {
+		f := state.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		_, scalar := meta.FieldByName(f.Name)
+		if !scalar && !tables[strings.ToLower(f.Name)] {
+			t.Errorf("State.%s is in no snapshot: add it to rowTables or metaRow", f.Name)
+		}
+	}
+}
+
+// The library would clone rows that have such a method; then a "replaced, never edited" row is not the one that was put.
+func TestRowsHaveNoCopyMethod(t *testing.T) {
+	for _, r := range rowTypes() {
+		for _, name := range []string{"Copy", "IsoCopy"} {
+			if _, ok := reflect.PointerTo(r.row).MethodByName(name); ok {
+				t.Errorf("rows of %s have a method %s, which the tree library calls", r.name, name)
+			}
+		}
+	}
+}
+
+func TestEveryFieldHasItsOwnKey(t *testing.T) {
+	types := []reflect.Type{reflect.TypeFor[wireEntry](), reflect.TypeFor[metaRow](), reflect.TypeFor[trailerRow]()}
+	for _, info := range kinds {
+		types = append(types, reflect.TypeOf(info.make()).Elem())
+	}
+	for _, r := range rowTypes() {
+		types = append(types, r.row)
+	}
+	seen := map[reflect.Type]bool{}
+	for len(types) > 0 {
+		typ := types[0]
+		types = types[1:]
+		if seen[typ] {
+			continue
+		}
+		seen[typ] = true
+		keys := map[int64]string{}
+		for _, f := range fieldsOf(typ) {
+			key := keyOf(f)
+			switch {
+			case !f.IsExported():
+				t.Errorf("%s.%s is not exported: it would be lost on disk", typ.Name(), f.Name)
+			case key == 0:
+				t.Errorf("%s.%s has no number (cbor:\"N,keyasint\")", typ.Name(), f.Name)
+			case keys[key] != "":
+				t.Errorf("%s.%s and %s have the same number %d", typ.Name(), f.Name, keys[key], key)
+			}
+			keys[key] = f.Name
+			if inner, ok := structIn(f.Type); ok {
+				types = append(types, inner)
+			}
+		}
+	}
+}
+
+func TestGoldenEntries(t *testing.T) {
+	for _, info := range kinds {
+		data, err := EncodeEntry(Entry{Format: CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice", Request: "r", Body: "b",
+			Groups: [][]Command{{sampleCommand(info)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "entry-"+info.name+".cbor", data)
+	}
+}
+
+func TestGoldenSnapshot(t *testing.T) {
+	golden(t, "state.snapshot", snapshotOf(t, sampleState()))
+}
+
+// Golden files of every format, this one and older ones, stay readable for ever.
+func TestGoldenFilesOfEveryFormatAreRead(t *testing.T) {
+	entries, err := filepath.Glob("testdata/golden/format*/entry-*.cbor")
+	if err != nil || len(entries) < len(kinds) {
+		t.Fatalf("%d entries, %v", len(entries), err)
+	}
+	for _, path := range entries {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := DecodeEntry(data)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if name := KindName(e.Groups[0][0].Kind()); !strings.HasSuffix(path, "entry-"+name+".cbor") {
+			t.Errorf("%s holds %s", path, name)
+		}
+		again, err := EncodeEntry(e)
+		if err != nil || !bytes.Equal(data, again) {
+			t.Errorf("%s is encoded differently now (%v)", path, err)
+		}
+	}
+	snapshots, err := filepath.Glob("testdata/golden/format*/*.snapshot")
+	if err != nil || len(snapshots) < int(CurrentFormat) {
+		t.Fatalf("%d snapshots, %v", len(snapshots), err)
+	}
+	for _, path := range snapshots {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := ReadSnapshot(bytes.NewReader(data))
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if !bytes.Equal(snapshotOf(t, s), data) {
+			t.Errorf("%s is written differently now", path)
+		}
+	}
+}
+
+// commandTypes lists the types of this package that have an apply method, by reading the source.
+func commandTypes(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range f.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil || fn.Name.Name != "apply" {
+				continue
+			}
+			if star, ok := fn.Recv.List[0].Type.(*ast.StarExpr); ok {
+				names = append(names, star.X.(*ast.Ident).Name)
+			}
+		}
+	}
+	if len(names) < len(kinds) {
+		t.Fatalf("found only %d commands in the source: %v", len(names), names)
+	}
+	return names
+}

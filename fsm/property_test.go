@@ -1,0 +1,182 @@
+package fsm
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+const randomSteps = 120
+
+// TestRandomHistories holds, after every step of a random history: Check and CheckStep find nothing; the old state is as it was; what a refused group
+// tried left no trace; and at the end replicas that heard the log as bytes, or began from a snapshot, are equal.
+func TestRandomHistories(t *testing.T) {
+	var tally sync.Map // of accepted kinds: a random history that never gets anywhere proves nothing
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		for range randomSteps {
+			h.step(&tally)
+		}
+		h.agree()
+	})
+	for _, info := range kinds {
+		if _, ok := tally.Load(info.name); !ok {
+			t.Errorf("no random history had a %s that was accepted", info.name)
+		}
+	}
+}
+
+// history is one log and three replicas of it.
+type history struct {
+	t    *rapid.T
+	seq  int
+	term uint64
+	log  []State // after each entry
+
+	first  State    // applies the entries as they were made
+	second *Machine // decodes them
+	third  *Machine // like the second, from a snapshot once in a while
+}
+
+func newHistory(t *rapid.T) *history {
+	return &history{t: t, term: 1, first: NewState(), second: NewMachine(), third: NewMachine()}
+}
+
+func (h *history) step(tally *sync.Map) {
+	t := h.t
+	before := h.first
+	if rapid.IntRange(1, 20).Draw(t, "election") == 1 {
+		h.term++
+	}
+	e := world{t, &before, &h.seq}.entry(h.term)
+	index := before.Index + 1 + uint64(rapid.IntRange(0, 2).Draw(t, "gap"))
+	frozen := Digest(before)
+	after, results := before.Apply(index, h.term, e)
+	if Digest(before) != frozen {
+		t.Fatalf("%v changed the state that it was applied on", e.names())
+	}
+	if err := Check(after); err != nil {
+		t.Fatalf("after %v:\n%v", e.names(), err)
+	}
+	if err := CheckStep(before, after); err != nil {
+		t.Fatalf("after %v:\n%v", e.names(), err)
+	}
+	for i, r := range results {
+		for _, c := range e.Groups[i] {
+			if r.Refusal == nil && !r.Replay {
+				tally.Store(KindName(c.Kind()), true)
+			}
+		}
+		if r.Refusal != nil && (r.Refusal.Code == "" || r.Refusal.Message == "") {
+			t.Fatalf("%v: refused without saying why: %+v", e.names(), r.Refusal)
+		}
+	}
+	h.noTrace(before, after, index, e, results)
+	h.replicate(index, e, results)
+	h.first = after
+}
+
+// noTrace applies the entry without its refused groups: all of the rest must be accepted and give the same state.
+func (h *history) noTrace(before, after State, index uint64, e Entry, results []Result) {
+	if e.Request != "" || e.Term != 0 && e.Term != h.term {
+		return
+	}
+	kept := e
+	kept.Groups = nil
+	for i, group := range e.Groups {
+		if results[i].Refusal == nil {
+			kept.Groups = append(kept.Groups, group)
+		}
+	}
+	again, results2 := before.Apply(index, h.term, kept)
+	for _, r := range results2 {
+		if r.Refusal != nil {
+			h.t.Fatalf("%v: a group is refused once the refused ones before it are gone: %v", e.names(), r.Refusal)
+		}
+	}
+	if Digest(again) != Digest(after) {
+		h.t.Fatalf("%v: a refused group left a trace:\n%s", e.names(), cmp.Diff(dump(again), dump(after)))
+	}
+}
+
+func (h *history) replicate(index uint64, e Entry, want []Result) {
+	t := h.t
+	data, err := EncodeEntry(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rapid.IntRange(1, 15).Draw(t, "restore") == 1 {
+		h.third = NewMachine()
+		if err := h.third.Restore(bytes.NewReader(snapshotOf(t, h.second.Snapshot()))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range []*Machine{h.second, h.third} {
+		got, err := m.Apply(index, h.term, data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("%v: replicas give different answers:\n%s", e.names(), diff)
+		}
+	}
+}
+
+func (h *history) agree() {
+	t := h.t
+	for _, m := range []*Machine{h.second, h.third} {
+		if diff := cmp.Diff(dump(h.first), dump(m.State()), equateEmpty()); diff != "" {
+			t.Fatalf("replicas differ:\n%s", diff)
+		}
+		if Digest(h.first) != Digest(m.State()) {
+			t.Fatal("replicas are equal and their digests differ")
+		}
+		if err := Check(m.State()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDraftIsApply holds that what a draft accepts, the log accepts, with the same state after it.
+func TestDraftIsApply(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		var tally sync.Map
+		for range 20 {
+			h.step(&tally)
+		}
+		base := h.first
+		frozen := Digest(base)
+		now := base.Now + 100
+		draft := base.NewDraft(now)
+		e := Entry{Format: CurrentFormat, At: now, Actor: ActorLeader}
+		for range 10 {
+			group := []Command{world{t, draft.State(), &h.seq}.command()}
+			if draft.Try(group...) == nil {
+				e.Groups = append(e.Groups, group)
+			}
+		}
+		after, results := base.Apply(base.Index+1, base.LogTerm, e)
+		if i := slices.IndexFunc(results, func(r Result) bool { return r.Refusal != nil }); i >= 0 {
+			t.Fatalf("the draft accepted %s and the log refused it: %v", KindName(e.Groups[i][0].Kind()), results[i].Refusal)
+		}
+		planned := *draft.State()
+		if diff := cmp.Diff(withoutEvents(after), withoutEvents(planned)); diff != "" {
+			t.Fatalf("the draft came to another state than the log:\n%s", diff)
+		}
+		if Digest(base) != frozen {
+			t.Fatal("the draft changed the state that it was made of")
+		}
+	})
+}
+
+// withoutEvents leaves out what only an entry as a whole does: dropping old events.
+func withoutEvents(s State) map[string]any {
+	d := dump(s)
+	delete(d, "events")
+	return d
+}

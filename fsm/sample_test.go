@@ -1,0 +1,158 @@
+package fsm
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"pgregory.net/rapid"
+)
+
+// sample fills a value so that every field of it, at any depth, differs from zero. What a field gets depends on its key and its name alone, so a
+// new field changes nothing else in a golden file.
+func sample(v reflect.Value, name string, key int64) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(strings.ToLower(name) + "-é")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(-1000 * key)
+	case reflect.Uint8, reflect.Uint16, reflect.Uint64:
+		v.SetUint(uint64(key))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		sample(v.Elem(), name, key)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range v.Len() {
+			sample(v.Index(i), fmt.Sprint(name, i), key+int64(i))
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for i, k := range []string{"b", "a", "longer"} {
+			row := reflect.New(v.Type().Elem()).Elem()
+			sample(row, name+k, key+int64(i))
+			v.SetMapIndex(reflect.ValueOf(k).Convert(v.Type().Key()), row)
+		}
+	case reflect.Struct:
+		for _, f := range fieldsOf(v.Type()) {
+			sample(v.FieldByIndex(f.Index), f.Name, keyOf(f))
+		}
+	default:
+		panic("no sample for " + v.Type().String())
+	}
+}
+
+// arbitrary fills a value at random. An omitted field can't tell an empty list from none, so there are only none and filled ones.
+func arbitrary(t *rapid.T, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(rapid.String().Draw(t, "text"))
+	case reflect.Bool:
+		v.SetBool(rapid.Bool().Draw(t, "bool"))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(rapid.Int64().Draw(t, "int"))
+	case reflect.Uint8, reflect.Uint16, reflect.Uint64:
+		v.SetUint(rapid.Uint64().Draw(t, "uint") >> (64 - v.Type().Bits()))
+	case reflect.Pointer:
+		if rapid.Bool().Draw(t, "present") {
+			v.Set(reflect.New(v.Type().Elem()))
+			arbitrary(t, v.Elem())
+		}
+	case reflect.Slice:
+		if n := rapid.IntRange(0, 2).Draw(t, "len"); n > 0 {
+			v.Set(reflect.MakeSlice(v.Type(), n, n))
+			for i := range n {
+				arbitrary(t, v.Index(i))
+			}
+		}
+	case reflect.Map:
+		if n := rapid.IntRange(0, 2).Draw(t, "len"); n > 0 {
+			v.Set(reflect.MakeMap(v.Type()))
+			for range n {
+				key, row := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+				arbitrary(t, key)
+				arbitrary(t, row)
+				v.SetMapIndex(key, row)
+			}
+		}
+	case reflect.Struct:
+		for _, f := range fieldsOf(v.Type()) {
+			arbitrary(t, v.FieldByIndex(f.Index))
+		}
+	default:
+		panic("no arbitrary value for " + v.Type().String())
+	}
+}
+
+// fieldsOf lists the fields of a struct that are encoded.
+func fieldsOf(t reflect.Type) []reflect.StructField {
+	var fields []reflect.StructField
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Tag.Get("cbor") != "-" && f.Name != "_" {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+// keyOf is the number of a field on disk, or 0 if it has none.
+func keyOf(f reflect.StructField) int64 {
+	number, options, _ := strings.Cut(f.Tag.Get("cbor"), ",")
+	key, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || key < 1 || !strings.Contains(","+options+",", ",keyasint,") {
+		return 0
+	}
+	return key
+}
+
+// sampleCommand is the golden sample of one kind.
+func sampleCommand(info kindInfo) Command {
+	c := info.make()
+	sample(reflect.ValueOf(c).Elem(), info.name, int64(info.kind))
+	return c
+}
+
+// sampleEntry holds one command of each kind, two groups of them.
+func sampleEntry() Entry {
+	e := Entry{Format: CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Term: 3, Actor: "cli:alice", Request: "01JREQUEST", Body: "abc", Groups: [][]Command{nil, {}}}
+	e.Groups[0] = []Command{}
+	for _, info := range kinds {
+		e.Groups[0] = append(e.Groups[0], sampleCommand(info))
+	}
+	e.Groups[1] = e.Groups[0][:1]
+	return e
+}
+
+// sampleState has every scalar set and one row in each table. It is no sensible state; only its form matters.
+func sampleState() State {
+	var meta metaRow
+	sample(reflect.ValueOf(&meta).Elem(), "meta", 1)
+	meta.Format, meta.Now, meta.Wall = CurrentFormat, 5000, 1_700_000_000_000
+	s := meta.empty()
+	putSample(&s.Nodes, func(n *Node) NodeID { return n.ID })
+	putSample(&s.Jobs, func(j *Job) JobName { return j.Name })
+	putSample(&s.Versions, func(v *JobVersion) string { return versionKey(v.Job, v.Version) })
+	putSample(&s.Groups, func(g *Group) GroupID { return g.ID })
+	putSample(&s.Instances, func(i *Instance) InstanceID { return i.ID })
+	putSample(&s.Drains, func(d *Drain) DrainID { return d.ID })
+	putSample(&s.Deployments, func(d *Deployment) DeploymentID { return d.ID })
+	putSample(&s.Services, func(v *Service) ServiceName { return v.Name })
+	putSample(&s.Volumes, func(v *Volume) VolumeID { return v.ID })
+	putSample(&s.Events, func(e *Event) EventKey { return e.Key })
+	putSample(&s.Requests, func(r *Request) RequestID { return r.ID })
+	if err := s.buildIndexes(); err != nil {
+		panic(err)
+	}
+	return s.publish()
+}
+
+func putSample[K interface {
+	~string | ~uint64
+}, V any](t *Table[K, *V], key func(*V) K) {
+	row := new(V)
+	sample(reflect.ValueOf(row).Elem(), reflect.TypeFor[V]().Name(), 1)
+	t.put(key(row), row)
+}

@@ -1,0 +1,307 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+func snapshotOf(t rapid.TB, s State) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := WriteSnapshot(&buf, s); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// sameState compares two states with everything that is in them, indexes included.
+func sameState(t testing.TB, want, got State) {
+	t.Helper()
+	if Digest(want) != Digest(got) {
+		t.Errorf("the digests differ: %s, %s", Digest(want), Digest(got))
+	}
+	if diff := cmp.Diff(dump(want), dump(got)); diff != "" {
+		t.Errorf("the states differ:\n%s", diff)
+	}
+}
+
+// dump makes a state comparable.
+func dump(s State) map[string]any {
+	return map[string]any{
+		"meta": s.meta(), "nodes": rowsOf(s.Nodes), "jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions), "groups": rowsOf(s.Groups),
+		"instances": rowsOf(s.Instances), "drains": rowsOf(s.Drains), "deployments": rowsOf(s.Deployments), "services": rowsOf(s.Services),
+		"volumes": rowsOf(s.Volumes), "events": rowsOf(s.Events), "requests": rowsOf(s.Requests),
+		"nodeNames": rowsOf(s.nodeNames), "onNode": rowsOf(s.onNode), "inGroup": rowsOf(s.inGroup), "portOwners": rowsOf(s.portOwners),
+		"requestLog": rowsOf(s.requestLog),
+	}
+}
+
+func rowsOf[K ~string | ~uint64, V any](t Table[K, V]) map[K]V {
+	rows := map[K]V{}
+	for k, v := range t.All() {
+		rows[k] = v
+	}
+	return rows
+}
+
+func TestSnapshotRestores(t *testing.T) {
+	for name, s := range map[string]State{"empty": NewState(), "sample": sampleState()} {
+		t.Run(name, func(t *testing.T) {
+			data := snapshotOf(t, s)
+			got, err := ReadSnapshot(iotest.OneByteReader(bytes.NewReader(data)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameState(t, s, got)
+			if again := snapshotOf(t, got); !bytes.Equal(data, again) {
+				t.Error("the same state has two snapshots")
+			}
+		})
+	}
+}
+
+func TestInspectSnapshot(t *testing.T) {
+	s := sampleState()
+	data := snapshotOf(t, s)
+	got, err := InspectSnapshot(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := SnapshotInfo{
+		Format: 1, Index: s.Index, Term: s.LogTerm, ClusterID: s.Cluster.ID, ClusterName: s.Cluster.Name, Incarnation: s.Incarnation, Wall: s.Wall,
+		Bytes: int64(len(data)), Digest: Digest(s),
+	}
+	for _, r := range rowTables {
+		want.Tables = append(want.Tables, TableCount{r.name, 1})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// frame makes a frame with a right checksum around anything.
+func frame(table byte, body []byte) []byte {
+	f := make([]byte, 9, 9+len(body))
+	f[0] = table
+	binary.BigEndian.PutUint32(f[1:], uint32(len(body)))
+	binary.BigEndian.PutUint32(f[5:], crc32.Update(crc32.Checksum(f[:5], castagnoli), castagnoli, body))
+	return append(f, body...)
+}
+
+func prelude(format uint16) []byte {
+	p := binary.BigEndian.AppendUint16([]byte(snapshotMagic), format)
+	return binary.BigEndian.AppendUint32(p, crc32.Checksum(p, castagnoli))
+}
+
+func TestReadSnapshotRefuses(t *testing.T) {
+	good := snapshotOf(t, sampleState())
+	meta := func(format int) []byte { return frame(1, raw(t, map[int]any{1: 5, 5: format})) }
+	trailer := frame(255, raw(t, map[int]any{1: []any{}, 2: "x"}))
+	node := func(id string) []byte { return frame(2, raw(t, map[int]any{1: id, 2: id})) }
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	tests := []struct {
+		name string
+		data []byte
+		code Code
+		says string
+	}{
+		{"nothing", nil, CodeInvalid, "too early"},
+		{"garbage", []byte("this is a text file, and a rather long one"), CodeInvalid, "no outspan snapshot"},
+		{"a newer format", append(prelude(9), "whatever"...), CodeNeedsFormat, "the snapshot needs format 9"},
+		{"a format whose bits flipped", append(prelude(1)[:len(snapshotMagic)+1], 9, 0, 0, 0, 0), CodeInvalid, "head does not match"},
+		{"two formats", join(prelude(1), meta(2), trailer), CodeInvalid, "format 1 and format 2"},
+		{"no scalars", join(prelude(1), node("a")), CodeInvalid, "begins with table 2"},
+		{"an unknown table", join(prelude(1), meta(1), frame(77, raw(t, map[int]any{}))), CodeInvalid, "table 77"},
+		{"tables out of order", join(prelude(1), meta(1), frame(3, raw(t, map[int]any{1: "j"})), node("a")), CodeInvalid, "table 2"},
+		{"rows out of order", join(prelude(1), meta(1), node("b"), node("a")), CodeInvalid, "out of order at a"},
+		{"a row twice", join(prelude(1), meta(1), node("a"), node("a")), CodeInvalid, "out of order at a"},
+		{"a row with an unknown field", join(prelude(1), meta(1), frame(2, raw(t, map[int]any{1: "a", 99: 1}))), CodeNeedsFormat, "field"},
+		{"a row that is no map", join(prelude(1), meta(1), frame(2, raw(t, nil))), CodeInvalid, "no map"},
+		{"a row of nothing", join(prelude(1), meta(1), frame(2, nil)), CodeInvalid, "no map"},
+		{"a huge row", join(prelude(1), meta(1), []byte{2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), CodeInvalid, "at most"},
+		{"a wrong digest", join(prelude(1), meta(1), trailer), CodeInvalid, "digest"},
+		{"wrong counts", join(prelude(1), meta(1), node("a"), trailer), CodeInvalid, "says"},
+		{"something behind its end", append(bytes.Clone(good), 0), CodeInvalid, "follows its end"},
+		{"two snapshots", append(bytes.Clone(good), good...), CodeInvalid, "follows its end"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := ReadSnapshot(bytes.NewReader(tt.data))
+			wantError(t, err, tt.code, tt.says)
+			if s.Index != 0 || s.Nodes.Len() != 0 {
+				t.Error("a refused snapshot still gave a state")
+			}
+		})
+	}
+}
+
+func wantError(t *testing.T, err error, code Code, says string) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
+		t.Errorf("got %v, want code %s and a message with %q", err, code, says)
+	}
+}
+
+// Whatever single byte is damaged and wherever the file ends: it is noticed, by reading and by inspecting.
+func TestDamageIsNoticed(t *testing.T) {
+	good := snapshotOf(t, sampleState())
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 1 << (i % 8)
+		for what, data := range map[string][]byte{"damaged at": bad, "cut at": good[:i]} {
+			_, err := ReadSnapshot(bytes.NewReader(data))
+			_, err2 := InspectSnapshot(bytes.NewReader(data))
+			var e *Error
+			if !errors.As(err, &e) || !errors.As(err2, &e) {
+				t.Fatalf("%s byte %d of %d: read %v, inspect %v", what, i, len(good), err, err2)
+			}
+		}
+	}
+}
+
+func TestSnapshotOfAFullDisk(t *testing.T) {
+	full := errors.New("no space left on device")
+	s := sampleState()
+	size := len(snapshotOf(t, s))
+	for _, room := range []int{0, 1, size / 2, size - 1} {
+		if err := WriteSnapshot(&smallDisk{room, full}, s); !errors.Is(err, full) {
+			t.Errorf("with room for %d of %d bytes: %v", room, size, err)
+		}
+	}
+	if _, err := ReadSnapshot(iotest.ErrReader(full)); !errors.Is(err, full) {
+		t.Errorf("reading: %v", err)
+	}
+}
+
+type smallDisk struct {
+	room int
+	err  error
+}
+
+func (d *smallDisk) Write(p []byte) (int, error) {
+	if len(p) > d.room {
+		return d.room, d.err
+	}
+	d.room -= len(p)
+	return len(p), nil
+}
+
+func TestRowTooLargeForASnapshot(t *testing.T) {
+	s := NewState().fork()
+	s.Jobs.put("j", &Job{Name: "j", Deployment: DeploymentID(strings.Repeat("x", maxFrame))})
+	wantError(t, WriteSnapshot(io.Discard, s.publish()), CodeInternal, "at most")
+}
+
+// Text that Apply cut within a letter is not worth a snapshot that can't be read.
+func TestRowsKeepBrokenText(t *testing.T) {
+	s := NewState().fork()
+	s.Jobs.put("j", &Job{Name: "j", Deployment: "caf\xc3"})
+	want := s.publish()
+	got, err := ReadSnapshot(bytes.NewReader(snapshotOf(t, want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameState(t, want, got)
+}
+
+func TestIndexesThatContradict(t *testing.T) {
+	two := func(put func(s *State)) []byte {
+		s := NewState().fork()
+		put(s)
+		return snapshotOf(t, s.publish())
+	}
+	names := two(func(s *State) {
+		s.Nodes.put("a", &Node{ID: "a", Name: "same"})
+		s.Nodes.put("b", &Node{ID: "b", Name: "same"})
+	})
+	ports := two(func(s *State) {
+		for _, id := range []InstanceID{"a", "b"} {
+			s.Instances.put(id, &Instance{ID: id, Node: "n", Claims: Claims{Ports: map[string]int{"http": 80}}})
+		}
+	})
+	_, err := ReadSnapshot(bytes.NewReader(names))
+	wantError(t, err, CodeInvalid, "same name")
+	_, err = ReadSnapshot(bytes.NewReader(ports))
+	wantError(t, err, CodeInvalid, "same port")
+}
+
+func TestDigestSeesEveryTable(t *testing.T) {
+	seen := map[string]string{Digest(NewState()): "none"}
+	one := sampleState()
+	for _, table := range rowTables {
+		s := NewState().fork()
+		err := table.each(&one, func(row any) error {
+			body, err := wire.enc.Marshal(row)
+			if err != nil {
+				return err
+			}
+			if refusal := table.add(s, body); refusal != nil {
+				return refusal
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := Digest(s.publish())
+		if other := seen[d]; other != "" {
+			t.Errorf("a row of %s changes the digest no more than that of %s", table.name, other)
+		}
+		seen[d] = table.name
+	}
+}
+
+func FuzzReadSnapshot(f *testing.F) {
+	f.Add(snapshotOf(f, sampleState()))
+	f.Add(snapshotOf(f, NewState()))
+	f.Add(prelude(9))
+	f.Add(append(prelude(1), frame(1, []byte{0xa0})...))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := ReadSnapshot(bytes.NewReader(data))
+		info, err2 := InspectSnapshot(bytes.NewReader(data))
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) {
+				t.Fatalf("the error has no code: %v", err)
+			}
+			return
+		}
+		if err2 != nil || info.Digest != Digest(s) {
+			t.Fatalf("a snapshot that is read fails inspection: %v, %+v", err2, info)
+		}
+		if again := snapshotOf(t, s); !bytes.Equal(again, data) {
+			t.Fatalf("the same state has two snapshots:\n%x\n%x", data, again)
+		}
+	})
+}
+
+// FuzzRows lets the fuzzer reach the rows behind the checksums.
+func FuzzRows(f *testing.F) {
+	s := sampleState()
+	for _, table := range rowTables {
+		_ = table.each(&s, func(row any) error {
+			body, err := wire.enc.Marshal(row)
+			f.Add(byte(table.id), body)
+			return err
+		})
+	}
+	f.Fuzz(func(t *testing.T, table byte, body []byte) {
+		data := append(prelude(1), frame(1, raw(t, map[int]any{5: 1}))...)
+		data = append(data, frame(table, body)...)
+		_, err := ReadSnapshot(bytes.NewReader(data))
+		var e *Error
+		if !errors.As(err, &e) {
+			t.Fatalf("a snapshot without a trailer: %v", err)
+		}
+	})
+}

@@ -1,0 +1,367 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+
+	"pgregory.net/rapid"
+)
+
+// world draws commands that make some sense for a state: most name things that exist, some are wrong in one way.
+type world struct {
+	t   *rapid.T
+	s   *State
+	seq *int // of ids that are never used again
+}
+
+// rarely is true about once in n.
+func (w world) rarely(n int) bool { return rapid.IntRange(1, n).Draw(w.t, "rarely") == n }
+
+func (w world) bool() bool { return rapid.Bool().Draw(w.t, "bool") }
+
+func (w world) int(low, high int) int { return rapid.IntRange(low, high).Draw(w.t, "int") }
+
+func pick[T any](w world, set ...T) T { return rapid.SampledFrom(set).Draw(w.t, "pick") }
+
+func (w world) fresh(prefix string) string {
+	*w.seq++
+	return fmt.Sprintf("%s%d", prefix, *w.seq)
+}
+
+func keysOf[K ~string, V any](t Table[K, V]) []K {
+	var keys []K
+	for k := range t.All() {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// key draws the key of a row, or one that leads nowhere.
+func key[K ~string, V any](w world, t Table[K, V]) K {
+	keys := keysOf(t)
+	if len(keys) == 0 || w.rarely(20) {
+		return "nowhere"
+	}
+	return pick(w, keys...)
+}
+
+func (w world) node() *Node {
+	n, ok := w.s.Nodes.Get(key(w, w.s.Nodes))
+	if !ok {
+		return &Node{ID: "nowhere"}
+	}
+	return n
+}
+
+func (w world) instance() *Instance {
+	i, ok := w.s.Instances.Get(key(w, w.s.Instances))
+	if !ok {
+		return &Instance{ID: "nowhere"}
+	}
+	return i
+}
+
+func (w world) cause() Cause {
+	if w.rarely(20) {
+		return "whim"
+	}
+	return pick(w, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDraining, CauseNodeDisabled, CauseUser, CauseJobStopped, CauseCrashLoop)
+}
+
+// entry draws a whole entry. Terms are those of the log but for a few.
+func (w world) entry(term uint64) Entry {
+	e := Entry{Format: CurrentFormat, At: w.s.Now + Time(w.int(-50, 4000)), Wall: w.s.Wall + int64(w.int(-50, 4000)), Actor: "cli:alice"}
+	if w.rarely(30) {
+		e.At += Time(Hour)
+	}
+	if w.bool() {
+		e.Term = term
+	}
+	if w.rarely(40) {
+		e.Term = term + 1
+	}
+	if w.rarely(6) {
+		e.Request, e.Body = RequestID(fmt.Sprintf("r%d", w.int(1, 8))), pick(w, "same", "same", "other")
+	}
+	for range w.int(1, 3) {
+		group := []Command{w.command()}
+		for w.rarely(3) && len(group) < 4 {
+			group = append(group, w.command())
+		}
+		e.Groups = append(e.Groups, group)
+	}
+	return e
+}
+
+func (w world) command() Command {
+	draws := [...]struct {
+		weight int
+		draw   func() Command
+	}{
+		{4, w.nodeRegister}, {4, w.nodeHealth}, {14, w.nodeReport}, {3, w.nodeIntent}, {1, w.nodeLabel}, {2, w.nodeAck},
+		{1, func() Command { return &NodeConfirmDead{w.node().ID} }},
+		{1, func() Command { return &NodeForget{w.node().ID} }},
+		{16, w.place}, {7, w.stop},
+		{3, func() Command { return &InstanceKill{w.instance().ID, w.bool()} }},
+		{2, func() Command { return &InstanceMark{w.instance().ID, w.bool(), w.cause(), "alice"} }},
+		{2, func() Command { return &InstanceRestart{w.instance().ID} }},
+		{4, w.drainStart}, {2, w.drainTurn}, {4, w.drainEnd},
+		{1, func() Command { return &DrainPause{key(w, w.s.Drains), w.bool()} }},
+		{1, func() Command { return &DrainCancel{key(w, w.s.Drains), w.bool()} }},
+		{6, w.submit},
+		{2, func() Command {
+			return &JobRevert{Job: key(w, w.s.Jobs), Version: uint64(w.int(1, 4)), IfVersion: uint64(w.int(0, 1))}
+		}},
+		{3, func() Command { return &JobScale{key(w, w.s.Jobs), pick(w, "a", "b", "c"), w.int(-1, 4)} }},
+		{1, func() Command { return &JobStop{key(w, w.s.Jobs), w.bool()} }},
+		{1, func() Command { return &JobRestart{key(w, w.s.Jobs), pick(w, "", "a", "b")} }},
+		{3, w.step},
+		{1, func() Command { return &DeploymentPromote{key(w, w.s.Deployments)} }},
+		{1, w.settings},
+		{1, func() Command { return &HoldSet{w.bool(), "half of the nodes are silent"} }},
+		{1, func() Command { return &ClusterInit{"c1", "test", DefaultSettings()} }},
+		{1, func() Command { return &FormatRaise{pick[uint16](w, 0, 1)} }},
+		{1, func() Command { return &RestoreMark{w.bool()} }},
+	}
+	total := 0
+	for _, d := range draws {
+		total += d.weight
+	}
+	at := w.int(0, total-1)
+	for _, d := range draws {
+		if at -= d.weight; at < 0 {
+			return d.draw()
+		}
+	}
+	panic("unreachable")
+}
+
+func (w world) nodeRegister() Command {
+	id := NodeID(fmt.Sprintf("n%d", w.int(1, 5)))
+	c := &NodeRegister{ID: id, Name: string(id) + ".local", Agent: AgentInfo{BootID: pick(w, "boot1", "boot2"), Address: "127.0.0.1", Key: []byte("k")}}
+	c.Shape = NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 2, 4, 8) << 28}, Reserved: Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8003}
+	switch {
+	case w.rarely(12):
+		c.Name = pick(w, "n1.local", "bad name", "")
+	case w.rarely(20):
+		c.Shape.Capacity.MemoryBytes = pick[int64](w, 0, -5)
+	case w.rarely(20):
+		c.ID = pick[NodeID](w, "", "a/b", "n1/")
+	case w.bool():
+		c.Shape.Labels = map[string]string{"rack": pick(w, "r1", "r2")}
+	}
+	return c
+}
+
+func (w world) nodeHealth() Command {
+	n := w.node()
+	c := &NodeHealth{ID: n.ID, Health: pick(w, HealthOnline, HealthDegraded, HealthOffline), BootID: n.Agent.BootID, Version: n.Version}
+	if w.rarely(10) {
+		c.Version--
+	}
+	if w.rarely(30) {
+		c.Health = "well"
+	}
+	return c
+}
+
+func (w world) nodeReport() Command {
+	n := w.node()
+	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Full: w.rarely(4)}
+	if w.rarely(15) {
+		c.Epoch--
+	}
+	for i := range w.s.InstancesOn(n.ID) {
+		if w.rarely(4) {
+			continue
+		}
+		c.Instances = append(c.Instances, InstanceStatus{
+			ID: i.ID, Generation: i.Status.Generation + uint64(w.int(0, 2)), Reason: pick(w, "", "crash_loop"),
+			Observed: pick(w, ObservedBooting, ObservedReady, ObservedReady, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedStopped, ObservedFailed, ObservedLost, ObservedPending, "odd"),
+		})
+	}
+	if w.rarely(6) { // an instance of another node, or of none
+		c.Instances = append(c.Instances, InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: ObservedReady})
+	}
+	return c
+}
+
+func (w world) nodeIntent() Command {
+	return &NodeIntent{ID: w.node().ID, Intent: pick(w, IntentActive, IntentActive, IntentActive, IntentCordoned, IntentDraining, IntentDisabled, "idle")}
+}
+
+func (w world) nodeLabel() Command {
+	return &NodeLabel{w.node().ID, map[string]string{pick(w, "rack", "zone", "bad key"): pick(w, "", "x")}}
+}
+
+func (w world) nodeAck() Command {
+	c := &NodeAck{ID: w.node().ID}
+	if w.bool() {
+		c.Instances = []InstanceID{w.instance().ID}
+	}
+	return c
+}
+
+func (w world) place() Command {
+	id := key(w, w.s.Groups)
+	g, ok := w.s.Groups.Get(id)
+	if !ok {
+		g = &Group{ID: id}
+	}
+	c := &InstancePlace{ID: InstanceID(w.fresh("i")), Group: id, Slot: w.int(0, max(g.Count, 1)), Version: g.Version, Node: w.node().ID, Cause: CauseScaleUp}
+	if spec, ok := w.s.Spec(id, g.Version); ok {
+		for _, p := range spec.Ports {
+			if c.Ports == nil {
+				c.Ports = map[string]int{}
+			}
+			if c.Ports[p.Name] = p.Static; p.Static == 0 {
+				c.Ports[p.Name] = w.int(8000, 8003)
+			}
+		}
+	}
+	var there []InstanceID
+	for i := range w.s.InstancesInSlot(id, c.Slot) {
+		there = append(there, i.ID)
+	}
+	if len(there) > 0 && !w.rarely(4) {
+		c.Replaces = pick(w, there...)
+	}
+	switch {
+	case w.rarely(25):
+		c.ID = w.instance().ID
+	case w.rarely(25):
+		c.Version = uint64(w.int(0, 3))
+	case w.rarely(40):
+		c.Cause = "whim"
+	case w.rarely(40):
+		c.Replaces = w.instance().ID
+	case w.rarely(40):
+		c.ID = "a/b"
+	}
+	return c
+}
+
+func (w world) stop() Command {
+	i := w.instance()
+	c := &InstanceStop{ID: i.ID, Cause: w.cause(), By: "alice", Bypass: w.rarely(4)}
+	if c.Cause == CauseNodeDraining {
+		if n, ok := w.s.Nodes.Get(i.Node); ok {
+			c.By = string(n.Drain)
+		}
+	}
+	if w.rarely(5) {
+		grace := Duration(w.int(0, 2000))
+		c.Grace = &grace
+	}
+	return c
+}
+
+func (w world) drainStart() Command {
+	c := &DrainStart{ID: DrainID(w.fresh("d")), Message: "new kernel", Options: DrainOptions{Deadline: pick(w, Second, Hour, Forever, Duration(1<<62))}}
+	for range w.int(1, 3) {
+		n := w.node()
+		c.Nodes = append(c.Nodes, pick(w, string(n.ID), n.Name))
+	}
+	c.Options.MaxParallelNodes = w.int(0, 2)
+	c.Options.Force, c.Options.IgnoreSystem = w.rarely(4), w.rarely(3)
+	switch {
+	case w.rarely(15):
+		c.ID = key(w, w.s.Drains)
+	case w.rarely(15):
+		c.Options.Deadline = pick[Duration](w, 0, -1)
+	case w.rarely(15):
+		c.Nodes = nil
+	}
+	return c
+}
+
+func (w world) drainPart() (DrainID, NodeID) {
+	id := key(w, w.s.Drains)
+	d, ok := w.s.Drains.Get(id)
+	if !ok || w.rarely(15) {
+		return id, w.node().ID
+	}
+	return id, pick(w, d.Nodes...).Node
+}
+
+func (w world) drainTurn() Command {
+	id, node := w.drainPart()
+	return &DrainTurn{id, node}
+}
+
+func (w world) drainEnd() Command {
+	id, node := w.drainPart()
+	return &DrainEnd{id, node, pick(w, PhaseDrained, PhaseDrained, PhaseFailed, PhaseCanceled, PhaseDraining), pick(w, "", "instance i1 holds the local volume data")}
+}
+
+func (w world) step() Command {
+	return &DeploymentStep{key(w, w.s.Deployments), pick(w, DeploymentRolling, DeploymentSucceeded, DeploymentFailed, DeploymentSuperseded), pick(w, "", "too slow")}
+}
+
+func (w world) settings() Command {
+	c := &SettingsSet{Settings: w.s.Settings}
+	c.Settings.Paused, c.Settings.EventLimit = w.bool(), pick(w, 1000, 2000, 10)
+	c.Settings.InstanceOverhead = pick[int64](w, 0, 64<<20, -1, 1<<60)
+	if w.rarely(5) {
+		c.IfIndex = w.s.SettingsIndex + uint64(w.int(0, 1))
+	}
+	return c
+}
+
+func (w world) submit() Command {
+	c := &JobSubmit{Spec: JobSpec{Name: pick[JobName](w, "web", "db", "every"), Class: pick[ClassName](w, "", ClassCritical, ClassBatch)}}
+	names := []string{"a", "b"}
+	for _, name := range names[:w.int(1, 2)] {
+		c.Spec.Groups = append(c.Spec.Groups, w.group(c.Spec.Name, name))
+	}
+	if old, ok := w.s.Jobs.Get(c.Spec.Name); ok && w.rarely(4) {
+		index := old.Index + uint64(w.int(0, 1))
+		c.IfIndex = &index
+	}
+	switch {
+	case w.rarely(20):
+		c.Spec.Class = "royal"
+	case w.rarely(20):
+		c.Spec.Name = pick[JobName](w, "", "a/b")
+	}
+	return c
+}
+
+func (w world) group(job JobName, name string) GroupSpec {
+	g := GroupSpec{Name: name, Count: w.int(0, 4), Exec: ExecSpec{Command: pick(w, "/bin/serve", "/bin/serve2")}, Resources: Resources{MemoryBytes: pick[int64](w, 16, 64, 200, 700) << 20}}
+	if w.bool() {
+		g.Ports = []PortSpec{{Name: "http"}, {Name: "admin", Static: pick(w, 0, 0, 9000)}}
+		g.Services = []ServiceSpec{{Name: string(job) + "-" + name, Port: "http", Expose: pick(w, 0, 0, 80)}}
+	}
+	switch {
+	case job == "every" && name == "a":
+		g.Role = RoleSystem
+	case w.rarely(4):
+		g.Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
+	case w.rarely(6):
+		g.Exclusive = true
+	case w.rarely(20):
+		g.Resources.MemoryBytes = pick[int64](w, 0, -1, 1<<62, 1<<63-1)
+	}
+	if w.rarely(3) {
+		g.Budget = &BudgetSpec{MinReady: &Amount{N: w.int(0, 100), Percent: true}, Blocking: w.bool()}
+	} else if w.rarely(3) {
+		g.Budget = &BudgetSpec{MaxDown: &Amount{N: w.int(-1, 3)}, Rate: &RateSpec{Max: w.int(0, 2), Window: Minute}, Blocking: true}
+	}
+	if w.rarely(4) {
+		g.Update.Canary = w.int(0, 1)
+	}
+	return g
+}
+
+// names lists the kinds of an entry's groups, for messages.
+func (e Entry) names() []string {
+	var names []string
+	for _, group := range e.Groups {
+		for _, c := range group {
+			names = append(names, KindName(c.Kind()))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
