@@ -96,23 +96,20 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 // requests had to be cut off, listen_failed when a listener failed before ctx ended. Call it once.
 func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
 	ended := make(chan error, len(listeners))
+	var serving sync.WaitGroup
 	for _, l := range listeners {
-		go func() { ended <- s.srv.Serve(l) }()
+		serving.Go(func() { ended <- s.srv.Serve(l) })
 	}
 	var failed error
-	left := len(listeners)
 	select {
 	case <-ctx.Done():
 	case err := <-ended:
-		left--
 		if ctx.Err() == nil {
 			failed = fsm.Refuse(CodeListen, "the API stopped serving: %v", err)
 		}
 	}
 	err := s.stop()
-	for ; left > 0; left-- {
-		<-ended
-	}
+	serving.Wait()
 	if failed != nil {
 		return failed
 	}

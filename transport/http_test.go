@@ -103,7 +103,10 @@ func http1Client(t *testing.T, d transport.Dialer) *http.Client {
 			return nil, err
 		}
 		c := tls.Client(raw, d.Credentials.ClientConfig(transport.RoleServer))
-		return c, c.HandshakeContext(ctx)
+		if err := c.HandshakeContext(ctx); err != nil {
+			return nil, err
+		}
+		return c, nil
 	}
 	return c
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -87,8 +89,7 @@ func TestBudgetsAreApart(t *testing.T) {
 	closed := func(c net.Conn) bool {
 		c.SetReadDeadline(time.Now().Add(10 * time.Second))
 		_, err := io.Copy(io.Discard, c)
-		ne, timeout := err.(net.Error)
-		return !timeout || !ne.Timeout()
+		return !errors.Is(err, os.ErrDeadlineExceeded)
 	}
 	a, b := raft(), raft()
 	defer b.Close()
@@ -280,8 +281,7 @@ func TestCrowds(t *testing.T) {
 	isOpen := func(c net.Conn) bool {
 		c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 		_, err := io.Copy(io.Discard, c)
-		ne, ok := err.(net.Error)
-		return ok && ne.Timeout()
+		return errors.Is(err, os.ErrDeadlineExceeded)
 	}
 	quiet := open("127.0.0.2", nil)
 	half := open("127.0.0.1", hello)
