@@ -43,7 +43,12 @@ func (p *pass) scaleDown(g *groupView) {
 		return
 	}
 	held := slices.DeleteFunc(slices.Clone(g.slots), func(v *slotView) bool { return v.holder == nil })
-	slices.SortStableFunc(held, func(a, b *slotView) int { return p.dispensable(g, a.holder, b.holder) })
+	slices.SortStableFunc(held, func(a, b *slotView) int {
+		if len(g.spec.Volumes) > 0 { // data is tied to slots: the largest go, so that what stays keeps its data
+			return cmp.Compare(b.n, a.n)
+		}
+		return p.dispensable(g, a.holder, b.holder)
+	})
 	cause, by := fsm.CauseScaleDown, "above the count"
 	if g.job.Stopped {
 		cause, by = fsm.CauseJobStopped, "the job is stopped"

@@ -1,0 +1,224 @@
+package reconcile_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scenarios print into their files")
+
+// TestScenarios runs every file of testdata. A file is a list of steps, separated by empty lines: lines of commands, then "----", then what they print.
+// After every entry fsm.Check and fsm.CheckStep must find nothing. The commands are listed in world_test.go.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { runScenario(t, file) })
+	}
+}
+
+func runScenario(t *testing.T, file string) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	var out strings.Builder
+	for i, step := range strings.Split(strings.TrimRight(string(data), "\n"), "\n\n") {
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		input, want, asserted := strings.Cut(step+"\n", "----\n")
+		var printed strings.Builder
+		for _, line := range strings.Split(strings.TrimRight(input, "\n"), "\n") {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				w.at = fmt.Sprintf("%s: %s", filepath.Base(file), line)
+				printed.WriteString(w.run(line))
+			}
+		}
+		out.WriteString(input)
+		if asserted || printed.Len() > 0 {
+			out.WriteString("----\n" + printed.String())
+		}
+		if !*rewrite && printed.String() != want {
+			t.Errorf("%s:\n%s%s", file, input, cmp.Diff(want, printed.String()))
+		}
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// world is a cluster in words: a state, the leader's evidence, and agents that run what they are told.
+type world struct {
+	t     testing.TB
+	at    string // the line being run
+	state fsm.State
+	now   fsm.Time
+	live  map[fsm.NodeID]fsm.Liveness
+	calm  fsm.Time
+
+	agents map[fsm.NodeID]*agentSim
+	names  map[fsm.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance that the slot had
+	ids    map[string]fsm.InstanceID
+	nodes  []fsm.NodeID
+	specs  map[fsm.JobName]fsm.JobSpec
+	quiet  bool // don't check after each entry
+}
+
+// agentSim is an agent: what it runs survives an outage of its node.
+type agentSim struct {
+	boot    int
+	running map[fsm.InstanceID]fsm.InstanceStatus
+	order   []fsm.InstanceID
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{
+		t: t, state: fsm.NewState(), live: map[fsm.NodeID]fsm.Liveness{}, agents: map[fsm.NodeID]*agentSim{}, specs: map[fsm.JobName]fsm.JobSpec{},
+		names: map[fsm.InstanceID]string{}, ids: map[string]fsm.InstanceID{}, now: 1000,
+	}
+	w.apply("server:s1", &fsm.ClusterInit{ID: "C1", Name: "test", Settings: fsm.DefaultSettings()})
+	return w
+}
+
+// apply commits an entry of one group and returns the refusal.
+func (w *world) apply(actor fsm.Actor, group ...fsm.Command) *fsm.Error {
+	w.t.Helper()
+	results := w.commit(fsm.Entry{Format: 1, Actor: actor, Groups: [][]fsm.Command{group}})
+	return results[0].Refusal
+}
+
+func (w *world) commit(e fsm.Entry) []fsm.Result {
+	w.t.Helper()
+	before := w.state
+	e.At, e.Wall = w.now, int64(w.now)+1_700_000_000_000
+	after, results := before.Apply(before.Index+1, 1, e)
+	w.state = after
+	for id, inst := range after.Instances.All() {
+		if _, known := w.names[id]; !known {
+			w.name(inst)
+		}
+	}
+	if w.quiet {
+		return results
+	}
+	if err := fsm.Check(after); err != nil {
+		w.t.Fatalf("%s: %s", w.at, w.words(err.Error()))
+	}
+	if err := fsm.CheckStep(before, after); err != nil {
+		w.t.Fatalf("%s: %s", w.at, w.words(err.Error()))
+	}
+	return results
+}
+
+func (w *world) name(inst *fsm.Instance) {
+	base := strings.ReplaceAll(string(inst.Group), "/", "-") + fmt.Sprintf("-%d", inst.Slot)
+	for letter := 'a'; ; letter++ {
+		name := base + string(letter)
+		if _, taken := w.ids[name]; !taken {
+			w.names[inst.ID], w.ids[name] = name, inst.ID
+			return
+		}
+	}
+}
+
+// words writes names for ids.
+func (w *world) words(text string) string {
+	for id, name := range w.names {
+		text = strings.ReplaceAll(text, string(id), name)
+	}
+	return text
+}
+
+func (w *world) must(refusal *fsm.Error) string {
+	if refusal == nil {
+		return ""
+	}
+	return w.words(fmt.Sprintf("refused: %s: %s\n", refusal.Code, refusal.Message))
+}
+
+// input is what Decide is given.
+func (w *world) input() reconcile.Input {
+	return reconcile.Input{State: w.state, Live: w.live, Now: w.now, Term: 1, Calm: w.calm}
+}
+
+// decide runs one decision, commits what it plans and returns it in words.
+func (w *world) decide() string {
+	w.t.Helper()
+	plan := reconcile.Decide(w.input())
+	w.calm = plan.Calm
+	var out strings.Builder
+	for _, e := range plan.Entries {
+		for i, r := range w.commit(e) {
+			for _, c := range e.Groups[i] {
+				out.WriteString(w.say(c))
+			}
+			if r.Refusal != nil {
+				w.t.Fatalf("%s: the log refused what was planned: %s: %s", w.at, w.words(fmt.Sprint(e.Groups[i])), w.words(r.Refusal.Error()))
+			}
+		}
+	}
+	for _, r := range plan.Refused {
+		out.WriteString(w.words("blocked: " + r.String() + "\n"))
+	}
+	if plan.Wake != fsm.Never {
+		fmt.Fprintf(&out, "wake in %s\n", plan.Wake.Sub(w.now))
+	}
+	return out.String()
+}
+
+// say is a command of the leader in words.
+func (w *world) say(c fsm.Command) string {
+	text := ""
+	switch c := c.(type) {
+	case *fsm.InstancePlace:
+		text = fmt.Sprintf("place %s on %s (%s)", c.ID, c.Node, c.Cause)
+		if c.Replaces != "" {
+			text = fmt.Sprintf("place %s on %s for %s (%s)", c.ID, c.Node, c.Replaces, c.Cause)
+		}
+		if c.Version > 1 {
+			text += fmt.Sprintf(" v%d", c.Version)
+		}
+	case *fsm.InstanceStop:
+		text = fmt.Sprintf("stop %s (%s)", c.ID, c.Cause)
+		if c.Bypass {
+			text += " bypassing the budget"
+		}
+	case *fsm.InstanceKill:
+		text = fmt.Sprintf("kill %s", c.ID)
+	case *fsm.InstanceMark:
+		text = fmt.Sprintf("unmark %s", c.ID)
+		if c.Requested {
+			text = fmt.Sprintf("mark %s (%s)", c.ID, c.Cause)
+		}
+	case *fsm.DrainTurn:
+		text = fmt.Sprintf("turn %s %s", c.ID, c.Node)
+	case *fsm.DrainEnd:
+		text = strings.TrimSuffix(fmt.Sprintf("%s %s %s: %s", c.ID, c.Node, c.Phase, c.LastError), ": ")
+	case *fsm.NodeHealth:
+		text = fmt.Sprintf("%s %s: %s", c.ID, c.Health, c.Reason)
+	case *fsm.HoldSet:
+		text = strings.TrimSuffix(fmt.Sprintf("hold %t: %s", c.Active, c.Reason), ": ")
+	case *fsm.DeploymentStep:
+		text = strings.TrimSuffix(fmt.Sprintf("deployment %s %s: %s", c.ID, c.Status, c.Reason), ": ")
+	case *fsm.JobRevert:
+		text = fmt.Sprintf("revert %s to version %d", c.Job, c.Version)
+	default:
+		text = fmt.Sprintf("%T", c)
+	}
+	return w.words(text) + "\n"
+}

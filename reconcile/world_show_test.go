@@ -1,0 +1,187 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// cmdRun submits a job: run web http count=3 key=value... ; db ...
+func (w *world) cmdRun(args []string) string {
+	spec := w.parseJob(args)
+	w.specs[spec.Name] = spec
+	return w.must(w.apply("cli:ann", &fsm.JobSubmit{Spec: spec}))
+}
+
+func (w *world) parseJob(args []string) fsm.JobSpec {
+	spec := fsm.JobSpec{Name: fsm.JobName(args[0])}
+	for _, text := range strings.Split(strings.Join(args[1:], " "), ";") {
+		words := strings.Fields(text)
+		g := fsm.GroupSpec{Name: words[0], Count: 1, Exec: fsm.ExecSpec{Command: "/bin/app"}, Resources: fsm.Resources{MemoryBytes: 36 << 20}} // 100 MiB with the overhead
+		for _, word := range words[1:] {
+			key, value, _ := strings.Cut(word, "=")
+			if key == "class" {
+				spec.Class = fsm.ClassName(value)
+				continue
+			}
+			w.groupKey(&g, key, value)
+		}
+		spec.Groups = append(spec.Groups, g)
+	}
+	return spec
+}
+
+func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
+	a, b, _ := strings.Cut(value, ":")
+	switch key {
+	case "count":
+		g.Count = number(value)
+	case "role":
+		g.Role = fsm.Role(value)
+	case "memory":
+		g.Resources.MemoryBytes = size(value)
+	case "cpu":
+		g.Resources.CPU = int64(number(value))
+	case "cmd":
+		g.Exec.Args = []string{value}
+	case "port":
+		p := fsm.PortSpec{Name: a}
+		if b != "" {
+			p.Static = number(b)
+		}
+		g.Ports = append(g.Ports, p)
+	case "volume":
+		g.Volumes = append(g.Volumes, fsm.VolumeSpec{Name: value, Kind: fsm.VolumeLocal, Path: "/" + value})
+	case "exclusive":
+		g.Exclusive = true
+	case "grace":
+		g.Stop.Grace = duration(value)
+	case "order":
+		g.Eviction.Order = fsm.Order(value)
+	case "wait":
+		g.Eviction.SurgeWait = fsm.SurgeWait(value)
+	case "evict":
+		g.Eviction.Mode = fsm.Mode(value)
+	case "replace":
+		g.Replacement.Mode = fsm.Mode(value)
+	case "unreachable":
+		d := duration(value)
+		g.Toleration.Unreachable = &d
+	case "not_ready":
+		d := duration(value)
+		g.Toleration.NotReady = &d
+	case "reschedule":
+		attempts, interval, _ := strings.Cut(value, "/")
+		g.Reschedule = fsm.RetrySpec{Attempts: number(attempts), Interval: duration(interval)}
+	case "constraint":
+		op, val, _ := strings.Cut(b, ":")
+		g.Constraints = append(g.Constraints, fsm.Constraint{Attribute: a, Operator: op, Value: val})
+	case "affinity":
+		val, weight, _ := strings.Cut(b, ":")
+		g.Affinities = append(g.Affinities, fsm.Affinity{Constraint: fsm.Constraint{Attribute: a, Value: val}, Weight: number(weight)})
+	case "spread":
+		g.Spreads = append(g.Spreads, fsm.Spread{Attribute: value})
+	case "distinct":
+		g.Distinct = append(g.Distinct, value)
+	case "surge":
+		g.Update.MaxSurge = number(value)
+	case "unavailable":
+		g.Update.MaxUnavailable = number(value)
+	case "min_healthy":
+		g.Update.MinHealthy = duration(value)
+	case "update_order":
+		g.Update.Order = fsm.Order(value)
+	case "deadline":
+		g.Update.Deadline = duration(value)
+	case "canary":
+		g.Update.Canary = number(value)
+	case "auto_revert":
+		g.Update.AutoRevert = true
+	case "min_ready", "max_down", "rate", "blocking":
+		w.budgetKey(g, key, value)
+	default:
+		w.t.Fatalf("%s: no such key: %s", w.at, key)
+	}
+}
+
+func (w *world) budgetKey(g *fsm.GroupSpec, key, value string) {
+	if g.Budget == nil {
+		g.Budget = &fsm.BudgetSpec{}
+	}
+	switch key {
+	case "min_ready":
+		g.Budget.MinReady = amount(value)
+	case "max_down":
+		g.Budget.MaxDown = amount(value)
+	case "blocking":
+		g.Budget.Blocking = true
+	case "rate":
+		n, window, _ := strings.Cut(value, "/")
+		g.Budget.Rate = &fsm.RateSpec{Max: number(n), Window: duration(window)}
+	}
+}
+
+// cmdShow prints rows: show instances [n1], nodes, drains, deployments, groups, hold.
+func (w *world) cmdShow(args []string) string {
+	var out strings.Builder
+	switch args[0] {
+	case "instances":
+		var lines []string
+		for _, inst := range w.state.Instances.All() {
+			if !inst.Terminal() && (len(args) == 1 || inst.Node == fsm.NodeID(args[1])) {
+				lines = append(lines, w.instanceLine(inst))
+			}
+		}
+		slices.Sort(lines)
+		out.WriteString(strings.Join(lines, ""))
+	case "nodes":
+		for _, n := range w.state.Nodes.All() {
+			fmt.Fprintf(&out, "%s %s, %d instances, %d MiB\n", n.Name, n.State(), n.Placed.Instances, n.Placed.MemoryBytes>>20)
+		}
+	case "drains":
+		for _, d := range w.state.Drains.All() {
+			for _, n := range d.Nodes {
+				fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("%s %s %s, %d moved: %s", d.ID, n.Node, n.Phase, n.Moved, w.words(n.LastError)), ": "))
+			}
+		}
+	case "deployments":
+		for _, d := range w.state.Deployments.All() {
+			fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("%s %s: %s", d.ID, d.Status, w.words(d.Reason)), ": "))
+		}
+	case "groups":
+		for _, g := range w.state.Groups.All() {
+			fmt.Fprintf(&out, "%s count %d, ready %d, running %d, alive %d, version %d, min ready %d\n", g.ID, g.Count, g.Ready, g.Running, g.Alive, g.Version, g.Budget.MinReady)
+		}
+	case "hold":
+		fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("hold %t: %s", w.state.Hold.Active, w.state.Hold.Reason), ": "))
+	case "spread": // instances per node of what is wanted
+		count := map[fsm.NodeID]int{}
+		for _, inst := range w.state.Instances.All() {
+			if inst.Desired == fsm.DesiredRunning {
+				count[inst.Node]++
+			}
+		}
+		for _, n := range w.nodes {
+			fmt.Fprintf(&out, "%s %d\n", n, count[n])
+		}
+	default:
+		w.t.Fatalf("%s: show what?", w.at)
+	}
+	return out.String()
+}
+
+func (w *world) instanceLine(inst *fsm.Instance) string {
+	line := fmt.Sprintf("%s %s %s/%s", w.names[inst.ID], inst.Node, inst.Desired, inst.Status.Observed)
+	if inst.Version > 1 {
+		line += fmt.Sprintf(" v%d", inst.Version)
+	}
+	if inst.Eviction.Requested {
+		line += " marked"
+	}
+	if inst.Status.Reason != "" {
+		line += " (" + inst.Status.Reason + ")"
+	}
+	return line + "\n"
+}

@@ -1,0 +1,379 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// vocabulary is what a scenario can say. Each command returns what it prints.
+func vocabulary() map[string]func(*world, []string) string {
+	return map[string]func(*world, []string) string{
+		// settings offline_after=2s place_on_degraded failure_domain_label=rack algorithm=binpack paused start_timeout=1m
+		"settings": (*world).cmdSettings,
+		// node n1 memory=1GiB cpu=1000 rack=r1 ports=20000-20003: an agent registers and sends its (empty) inventory
+		"node": (*world).cmdNode,
+		// run web http count=3 memory=128MiB ... ; db count=1 volume=data: submits a job of groups
+		"run": (*world).cmdRun,
+		// scale web/http 5; stop web; restart web
+		"scale": func(w *world, a []string) string {
+			job, group := fsm.GroupID(a[0]).Split()
+			return w.must(w.apply("cli:ann", &fsm.JobScale{Job: job, Group: group, Count: number(a[1])}))
+		},
+		"stop": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.JobStop{Job: fsm.JobName(a[0])}))
+		},
+		"restart": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.JobRestart{Job: fsm.JobName(a[0])}))
+		},
+		"revert": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.JobRevert{Job: fsm.JobName(a[0]), Version: uint64(number(a[1]))}))
+		},
+		"promote": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.DeploymentPromote{ID: fsm.DeploymentID(a[0])}))
+		},
+		"fail": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.DeploymentStep{ID: fsm.DeploymentID(a[0]), Status: fsm.DeploymentFailed, Reason: "failed by ann"}))
+		},
+		// drain d1 n1 n2 deadline=10m parallel=1 downtime=* force force_at_deadline ignore_system
+		"drain": (*world).cmdDrain,
+		"pause": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.DrainPause{ID: fsm.DrainID(a[0]), Paused: true}))
+		},
+		"resume": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.DrainPause{ID: fsm.DrainID(a[0])}))
+		},
+		"cancel": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.DrainCancel{ID: fsm.DrainID(a[0]), Uncordon: len(a) > 1}))
+		},
+		"cordon":   func(w *world, a []string) string { return w.intent(a, fsm.IntentCordoned) },
+		"uncordon": func(w *world, a []string) string { return w.intent(a, fsm.IntentActive) },
+		"enable":   func(w *world, a []string) string { return w.intent(a, fsm.IntentActive) },
+		"disable":  func(w *world, a []string) string { return w.intent(a, fsm.IntentDisabled) },
+		"ack": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.NodeAck{ID: fsm.NodeID(a[0])}))
+		},
+		"confirm-dead": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.NodeConfirmDead{ID: fsm.NodeID(a[0])}))
+		},
+		"label": func(w *world, a []string) string {
+			k, v, _ := strings.Cut(a[1], "=")
+			return w.must(w.apply("cli:ann", &fsm.NodeLabel{ID: fsm.NodeID(a[0]), Labels: map[string]string{k: v}}))
+		},
+		// hold off: an operator ends the hold
+		"hold": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.HoldSet{Active: a[0] == "on", Reason: "ann says so"}))
+		},
+		// evict web-http-0a: an operator's stop, under the budget
+		"evict": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann"}))
+		},
+		// agents [n1 n2]: those (or all that can be heard) start what they are told, which becomes ready, and stop what they are told
+		"agents": func(w *world, a []string) string { w.work(a); return "" },
+		// report web-http-0a failed crash_loop: its agent reports a status
+		"report": (*world).cmdReport,
+		// silent 70s n1 n2: every rule but the mass guard calls them offline
+		"silent": func(w *world, a []string) string {
+			for _, n := range a[1:] {
+				w.live[fsm.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true}
+			}
+			return ""
+		},
+		// late 40s n1 n2: heartbeats are missing, nothing more is known; late 40s n1 seen_by=s2
+		"late": func(w *world, a []string) string {
+			for _, n := range a[1:] {
+				id, by, _ := strings.Cut(n, "@")
+				w.live[fsm.NodeID(id)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, SeenBy: fsm.ServerID(by)}
+			}
+			return ""
+		},
+		"gossip": func(w *world, a []string) string {
+			w.live[fsm.NodeID(a[0])] = fsm.Liveness{Gossip: fsm.Gossip(a[1])}
+			return ""
+		},
+		"heard": func(w *world, a []string) string {
+			for _, n := range a {
+				w.live[fsm.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive}
+			}
+			return ""
+		},
+		// return n1: the agent comes back with what it still runs; reboot n1: with nothing
+		"return": func(w *world, a []string) string { return w.comeBack(fsm.NodeID(a[0]), false) },
+		"reboot": func(w *world, a []string) string { return w.comeBack(fsm.NodeID(a[0]), true) },
+		"advance": func(w *world, a []string) string {
+			w.now = w.now.Add(duration(a[0]))
+			for _, n := range w.nodes {
+				if l := w.live[n]; l.Age > 0 {
+					l.Age += duration(a[0])
+					w.live[n] = l
+				}
+			}
+			return ""
+		},
+		"decide": func(w *world, _ []string) string { return w.decide() },
+		// settle: decide and let all agents work, until nothing changes
+		"settle": (*world).cmdSettle,
+		// quietly COMMAND...: run it, print nothing
+		"quietly": func(w *world, a []string) string { w.run(strings.Join(a, " ")); return "" },
+		"show":    (*world).cmdShow,
+	}
+}
+
+func (w *world) run(line string) string {
+	w.t.Helper()
+	words := strings.Fields(line)
+	command, ok := vocabulary()[words[0]]
+	if !ok {
+		w.t.Fatalf("%s: no such command", w.at)
+	}
+	return command(w, words[1:])
+}
+
+func (w *world) id(name string) fsm.InstanceID {
+	id, ok := w.ids[name]
+	if !ok {
+		w.t.Fatalf("%s: there is no instance %s; there are %v", w.at, name, w.ids)
+	}
+	return id
+}
+
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func duration(text string) fsm.Duration {
+	d, err := fsm.ParseDuration(text)
+	if err != nil {
+		panic(err)
+	}
+	return d
+}
+
+func size(text string) int64 {
+	for unit, factor := range map[string]int64{"GiB": 1 << 30, "MiB": 1 << 20} {
+		if n, ok := strings.CutSuffix(text, unit); ok {
+			return int64(number(n)) * factor
+		}
+	}
+	panic("no size: " + text)
+}
+
+func amount(text string) *fsm.Amount {
+	n, percent := strings.CutSuffix(text, "%")
+	return &fsm.Amount{N: number(n), Percent: percent}
+}
+
+func (w *world) intent(nodes []string, intent fsm.Intent) string {
+	out := ""
+	for _, n := range nodes {
+		out += w.must(w.apply("cli:ann", &fsm.NodeIntent{ID: fsm.NodeID(n), Intent: intent}))
+	}
+	return out
+}
+
+func (w *world) cmdSettings(args []string) string {
+	s := w.state.Settings
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		switch key {
+		case "offline_after":
+			s.OfflineAfter = duration(value)
+		case "start_timeout":
+			s.StartTimeout = duration(value)
+		case "failure_domain_label":
+			s.FailureDomainLabel = value
+		case "algorithm":
+			s.Algorithm = value
+		case "place_on_degraded":
+			s.PlaceOnDegraded = true
+		case "paused":
+			s.Paused = value != "false"
+		default:
+			w.t.Fatalf("%s: no such setting", w.at)
+		}
+	}
+	return w.must(w.apply("cli:ann", &fsm.SettingsSet{Settings: s}))
+}
+
+func (w *world) cmdNode(args []string) string {
+	var names []string
+	shape := fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999, Labels: map[string]string{}}
+	for _, arg := range args {
+		key, value, given := strings.Cut(arg, "=")
+		switch {
+		case !given:
+			names = append(names, key)
+		case key == "memory":
+			shape.Capacity.MemoryBytes = size(value)
+		case key == "cpu":
+			shape.Capacity.CPU = int64(number(value))
+		case key == "ports":
+			low, high, _ := strings.Cut(value, "-")
+			shape.PortMin, shape.PortMax = number(low), number(high)
+		default:
+			shape.Labels[key] = value
+		}
+	}
+	for _, name := range names {
+		id := fsm.NodeID(name)
+		w.nodes = append(w.nodes, id)
+		w.agents[id] = &agentSim{running: map[fsm.InstanceID]fsm.InstanceStatus{}}
+		w.live[id] = fsm.Liveness{Gossip: fsm.GossipAlive}
+		w.register(id, shape)
+	}
+	return ""
+}
+
+func (w *world) register(id fsm.NodeID, shape fsm.NodeShape) {
+	a := w.agents[id]
+	info := fsm.AgentInfo{BootID: fmt.Sprintf("boot%d", a.boot), Incarnation: fmt.Sprint(w.state.Index), Address: "127.0.0.1", Key: []byte("k")}
+	if refusal := w.apply("agent:"+fsm.Actor(id), &fsm.NodeRegister{ID: id, Name: string(id), Agent: info, Shape: shape}); refusal != nil {
+		w.t.Fatalf("%s: %v", w.at, refusal)
+	}
+	n, _ := w.state.Nodes.Get(id)
+	report := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true}
+	for _, inst := range a.order {
+		if status, ok := a.running[inst]; ok {
+			status.Generation++
+			a.running[inst] = status
+			report.Instances = append(report.Instances, status)
+		}
+	}
+	if refusal := w.apply("agent:"+fsm.Actor(id), report); refusal != nil {
+		w.t.Fatalf("%s: %v", w.at, refusal)
+	}
+}
+
+func (w *world) comeBack(id fsm.NodeID, rebooted bool) string {
+	a := w.agents[id]
+	if rebooted {
+		a.boot++
+		a.running, a.order = map[fsm.InstanceID]fsm.InstanceStatus{}, nil
+	}
+	n, _ := w.state.Nodes.Get(id)
+	w.live[id] = fsm.Liveness{Gossip: fsm.GossipAlive}
+	w.register(id, n.Shape)
+	return ""
+}
+
+func (w *world) cmdDrain(args []string) string {
+	c := &fsm.DrainStart{ID: fsm.DrainID(args[0]), Options: fsm.DrainOptions{Deadline: fsm.Hour}}
+	for _, arg := range args[1:] {
+		key, value, given := strings.Cut(arg, "=")
+		switch {
+		case key == "deadline":
+			c.Options.Deadline = duration(value)
+		case key == "parallel":
+			c.Options.MaxParallelNodes = number(value)
+		case key == "downtime":
+			c.Options.AcceptDowntime = append(c.Options.AcceptDowntime, value)
+		case key == "force":
+			c.Options.Force = true
+		case key == "force_at_deadline":
+			c.Options.ForceAtDeadline = true
+		case key == "ignore_system":
+			c.Options.IgnoreSystem = true
+		case !given:
+			c.Nodes = append(c.Nodes, key)
+		}
+	}
+	out := w.must(w.apply("cli:ann", c))
+	if d, ok := w.state.Drains.Get(c.ID); ok && out == "" {
+		for _, n := range d.Nodes {
+			out += fmt.Sprintf("started %s\n", n.Node)
+		}
+		for _, r := range d.Rejected {
+			out += fmt.Sprintf("rejected %s: %s\n", r.Node, r.Code)
+		}
+	}
+	return out
+}
+
+// reach reports whether a node's agent gets through to the servers.
+func (w *world) reach(id fsm.NodeID) bool {
+	n, _ := w.state.Nodes.Get(id)
+	return n.Health != fsm.HealthOffline && !w.live[id].Silent
+}
+
+func (w *world) work(nodes []string) bool {
+	changed := false
+	for _, id := range w.nodes {
+		if len(nodes) > 0 && !slices.Contains(nodes, string(id)) || !w.reach(id) {
+			continue
+		}
+		var todo []*fsm.Instance
+		for inst := range w.state.InstancesOn(id) {
+			if !inst.Terminal() {
+				todo = append(todo, inst)
+			}
+		}
+		slices.SortFunc(todo, func(a, b *fsm.Instance) int { return strings.Compare(w.names[a.ID], w.names[b.ID]) })
+		for _, inst := range todo {
+			changed = w.workOn(inst) || changed
+		}
+	}
+	return changed
+}
+
+func (w *world) workOn(inst *fsm.Instance) bool {
+	switch {
+	case inst.Desired != fsm.DesiredRunning:
+		w.status(inst, fsm.ObservedStopped, "")
+	case inst.Status.Observed == fsm.ObservedPending:
+		w.status(inst, fsm.ObservedBooting, "")
+		w.status(inst, fsm.ObservedReady, "")
+	case inst.Status.Observed == fsm.ObservedBooting:
+		w.status(inst, fsm.ObservedReady, "")
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *world) status(inst *fsm.Instance, observed fsm.Observed, reason string) string {
+	a := w.agents[inst.Node]
+	status, known := a.running[inst.ID]
+	if !known {
+		a.order = append(a.order, inst.ID)
+	}
+	status = fsm.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason}
+	a.running[inst.ID] = status
+	if observed == fsm.ObservedStopped {
+		delete(a.running, inst.ID)
+		a.order = slices.DeleteFunc(a.order, func(id fsm.InstanceID) bool { return id == inst.ID })
+	}
+	if status.Generation <= inst.Status.Generation {
+		status.Generation = inst.Status.Generation + 1
+	}
+	n, _ := w.state.Nodes.Get(inst.Node)
+	return w.must(w.apply("agent:"+fsm.Actor(inst.Node), &fsm.NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}}))
+}
+
+func (w *world) cmdReport(args []string) string {
+	inst, ok := w.state.Instances.Get(w.id(args[0]))
+	if !ok {
+		return "gone: " + args[0] + "\n"
+	}
+	return w.status(inst, fsm.Observed(args[1]), strings.Join(args[2:], " "))
+}
+
+func (w *world) cmdSettle([]string) string {
+	var out strings.Builder
+	for range 60 {
+		before := w.state.Index
+		text := w.decide()
+		out.WriteString(text)
+		if moved := w.work(nil); w.state.Index == before && !moved {
+			return strings.TrimSuffix(out.String(), text) + text
+		}
+	}
+	w.t.Fatalf("%s: it does not settle:\n%s", w.at, out.String())
+	return ""
+}
