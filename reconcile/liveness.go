@@ -55,7 +55,9 @@ func (p *pass) count() census {
 		c.nodes = append(c.nodes, n)
 		live, known := p.in.Live[id]
 		if known && n.Health != fsm.HealthOffline {
-			p.plan.wakeAt(p.in.Now.Add(interval))
+			if live.Age > 3*interval { // evidence that something goes on; whatever is new in it wakes the loop as well
+				p.plan.wakeAt(p.in.Now.Add(interval))
+			}
 			if live.Silent {
 				c.candidate = append(c.candidate, n)
 			}

@@ -105,6 +105,7 @@ func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 	c.view.moves++
 	f.count(c)
 	f.putBack(c)
+	p.reasons.targets[slotKey{n.group.id, n.slot}] = c.view.node.ID
 	return c.view.node.ID, nil
 }
 

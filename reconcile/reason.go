@@ -6,6 +6,7 @@ import "github.com/outspan/outspan/fsm"
 type reasons struct {
 	blockers map[fsm.InstanceID]fsm.Blocker
 	slots    map[slotKey]*unplaced
+	targets  map[slotKey]fsm.NodeID // where the next instance of a slot would go once the last one has stopped
 }
 
 // slotKey names a slot of a group.
@@ -15,7 +16,7 @@ type slotKey struct {
 }
 
 func newReasons() reasons {
-	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{}}
+	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{}, targets: map[slotKey]fsm.NodeID{}}
 }
 
 // block records why an instance that should go stays, and lists it among the refusals.

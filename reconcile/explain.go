@@ -1,0 +1,125 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Explanation is one decision with its reasons: the same filters and scores, told instead of acted on. It is for one goroutine and for the state that it was
+// made of.
+type Explanation struct{ p *pass }
+
+// Explain decides on the input and keeps why. It costs as much as one Decide and changes nothing.
+func Explain(in Input) *Explanation { return &Explanation{decide(in)} }
+
+// Refused is what can't be done now.
+func (e *Explanation) Refused() []Refusal { return e.p.plan.refused }
+
+// Pending is why a group has fewer instances than it wants: the first unschedulable slot's code and reason. nil if nothing is pending for a reason.
+func (e *Explanation) Pending(group fsm.GroupID) *fsm.Error {
+	g, ok := e.p.in.State.Groups.Get(group)
+	if !ok {
+		return nil
+	}
+	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
+		if why := e.p.reasons.slots[slotKey{group, n}]; why != nil {
+			return fsm.Refuse(why.code, "%s", why.message).WithHint("%s", unblockPlacement(why.code))
+		}
+	}
+	for inst := range e.p.in.State.InstancesOf(group) {
+		b, waits := e.p.reasons.blockers[inst.ID]
+		if waits && inst.Desired == fsm.DesiredRunning && !inst.Ready() {
+			return fsm.Refuse(b.Code, "instance %s: %s", inst.ID, b.Message).WithHint("%s", b.Unblock)
+		}
+	}
+	return nil
+}
+
+// Waiting is what an instance that should go, or come, waits for. Empty if nothing holds it.
+func (e *Explanation) Waiting(id fsm.InstanceID) []fsm.Blocker {
+	inst, ok := e.p.in.State.Instances.Get(id)
+	if !ok || inst.Terminal() {
+		return nil
+	}
+	if n := e.p.node(inst.Node); n != nil && n.Intent == fsm.IntentDraining {
+		if d, ok := e.p.in.State.RunningDrain(n); ok {
+			part, _ := d.Node(n.ID)
+			if b, blocked := e.p.blockerOf(&drainPart{d, part, n}, inst); blocked {
+				return []fsm.Blocker{b}
+			}
+			return nil
+		}
+	}
+	if b, ok := e.p.reasons.blockers[id]; ok {
+		return []fsm.Blocker{b}
+	}
+	return nil
+}
+
+// Drain tells for each node of a drain what is left there and what keeps it.
+func (e *Explanation) Drain(d *fsm.Drain) []fsm.DrainStatus {
+	out := make([]fsm.DrainStatus, 0, len(d.Nodes))
+	for _, part := range d.Nodes {
+		status := fsm.DrainStatus{Node: part.Node}
+		if n, ok := e.p.in.State.Nodes.Get(part.Node); ok && n.Drain == d.ID {
+			e.remaining(&status, &drainPart{d, part, n})
+		}
+		out = append(out, status)
+	}
+	return out
+}
+
+func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
+	for inst := range e.p.in.State.InstancesOn(d.node.ID) {
+		if inst.Status.Observed == fsm.ObservedStopped {
+			continue
+		}
+		left := fsm.NodeRemaining{Instance: inst.ID, Class: inst.ClassOf(), State: string(inst.Status.Observed)}
+		if d.part.Phase == fsm.PhaseDraining {
+			b, blocked := e.p.blockerOf(d, inst)
+			switch {
+			case blocked:
+				left.Blocker = b.Code
+				status.Blockers = append(status.Blockers, b)
+			case e.p.state().Movable(inst) != nil:
+				left.State = "left_running"
+			}
+		}
+		status.Remaining = append(status.Remaining, left)
+	}
+}
+
+// Wake is when the answer could change by itself; Never = only after a change.
+func (e *Explanation) Wake() fsm.Time { return e.p.plan.wake }
+
+// next says in words what happens to an instance next.
+func (e *Explanation) next(inst *fsm.Instance) string {
+	if waiting := e.Waiting(inst.ID); len(waiting) > 0 {
+		return waitText(waiting[0])
+	}
+	planned, ok := e.p.state().Instances.Get(inst.ID)
+	switch {
+	case inst.Terminal():
+		return "nothing: it has ended"
+	case ok && planned.Desired != inst.Desired:
+		return fmt.Sprintf("it becomes %s (%s)", planned.Desired, planned.Marks.StopCause)
+	case inst.Desired == fsm.DesiredDraining:
+		return fmt.Sprintf("it stops; after %s it is killed", inst.Marks.StopGrace)
+	case inst.Desired == fsm.DesiredStopped:
+		return "its agent confirms that it has stopped"
+	case inst.Status.Observed == fsm.ObservedPending:
+		return "its agent starts it"
+	case inst.Status.Observed == fsm.ObservedBooting:
+		return "it becomes ready, or has failed by then: " + e.p.in.State.Settings.StartTimeout.String() + " after it was placed"
+	}
+	return "nothing: it is as it should be"
+}
+
+func waitText(b fsm.Blocker) string {
+	text := fmt.Sprintf("waits: %s: %s", b.Code, b.Message)
+	if b.Unblock != "" {
+		text += " (" + b.Unblock + ")"
+	}
+	return text
+}

@@ -1,0 +1,157 @@
+package reconcile
+
+import (
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// forecastID is the id of the drain that a forecast pretends to start.
+const forecastID fsm.DrainID = "forecast"
+
+// ForecastDrain tells what a drain of the nodes would do with each instance on them, if nothing else changed: where its replacement would go, or what keeps it.
+// Replacements are placed one after another on one draft, so that no room is promised twice. Nodes that are being drained already are forecast as if that
+// drain began now. It changes nothing. Codes: those of DrainStart when no node can be drained.
+func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Forecast, *fsm.Error) {
+	options.MaxParallelNodes = 0 // the whole is told, not the first turn
+	if options.Deadline <= 0 {
+		options.Deadline = fsm.Forever
+	}
+	before := in.State
+	draft := in.State.NewDraft(in.Now)
+	for _, name := range nodes {
+		n, refusal := draft.State().FindNode(name)
+		if refusal != nil {
+			continue
+		}
+		if d, running := draft.State().RunningDrain(n); running {
+			_ = draft.Try(&fsm.DrainCancel{ID: d.ID, Uncordon: true})
+		}
+	}
+	if refusal := draft.Try(&fsm.DrainStart{ID: forecastID, Nodes: nodes, Options: options}); refusal != nil {
+		return nil, refusal
+	}
+	drain, _ := draft.State().Drains.Get(forecastID)
+	in.State = *draft.State()
+	f := forecaster{p: decide(in), drain: drain, before: &before}
+	var out []fsm.Forecast
+	for _, part := range drain.Nodes {
+		out = append(out, f.node(part.Node)...)
+	}
+	return out, nil
+}
+
+// CanFinish reports whether a drain so forecast can end as Drained without a person, and otherwise lists what stands in its way.
+func CanFinish(forecast []fsm.Forecast) (bool, []fsm.Blocker) {
+	var blockers []fsm.Blocker
+	for _, f := range forecast {
+		if f.Never && f.Blocker != nil {
+			blockers = append(blockers, *f.Blocker)
+		}
+	}
+	return len(blockers) == 0, blockers
+}
+
+type forecaster struct {
+	p      *pass
+	drain  *fsm.Drain
+	before *fsm.State // without the drain
+}
+
+func (f *forecaster) node(id fsm.NodeID) []fsm.Forecast {
+	var all []*fsm.Instance
+	for inst := range f.before.InstancesOn(id) {
+		if inst.Desired == fsm.DesiredRunning {
+			all = append(all, inst)
+		}
+	}
+	slices.SortFunc(all, older)
+	out := make([]fsm.Forecast, 0, len(all))
+	for _, inst := range all {
+		out = append(out, f.instance(id, inst))
+	}
+	return out
+}
+
+// instance forecasts one instance from what the pass did with it.
+func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
+	out := fsm.Forecast{Node: id, Instance: inst.ID, Group: inst.Group, Class: inst.ClassOf(), Action: ActionOf(f.before, inst)}
+	n, _ := f.p.state().Nodes.Get(id)
+	part, _ := f.drain.Node(id)
+	d := drainPart{f.drain, part, n}
+	planned := f.p.instance(inst.ID)
+	if out.Action == fsm.ActionLeave && f.drain.Options.Force || out.Action == fsm.ActionStop {
+		out.Action = fsm.ActionStop
+		if f.drain.Options.IgnoreSystem && f.p.isSystem(inst) {
+			out.Action = fsm.ActionLeave
+		}
+		return f.offline(out, n)
+	}
+	b, blocked := f.p.blockerOf(&d, planned)
+	switch {
+	case blocked && b.Code != fsm.CodeReplacementPending && b.Code != fsm.CodeStopping:
+		out.Blocker, out.Never = &b, lasting(b.Code)
+		if out.Action != fsm.ActionLeave {
+			out.Action = fsm.ActionWait
+		}
+	case out.Action == fsm.ActionStopFirst && f.allowsNothing(inst.Group):
+		g, _ := f.before.Groups.Get(inst.Group)
+		out.Blocker, out.Never = &fsm.Blocker{
+			Code: fsm.CodeBudgetMinReady, Instance: inst.ID, Message: "the budget of " + string(g.ID) + " allows no instance to be down, and it is stopped before it is replaced",
+			Unblock: "relax the budget, or drain with --force-at-deadline",
+		}, true
+	}
+	out.Target = f.target(inst)
+	if out.Target == "" && out.Blocker == nil && out.Action != fsm.ActionLeave {
+		out.Action = fsm.ActionStop // downtime was accepted
+	}
+	return out
+}
+
+// offline adds what keeps any instance of a node that can't be heard.
+func (f *forecaster) offline(out fsm.Forecast, n *fsm.Node) fsm.Forecast {
+	if n.Health == fsm.HealthOffline && out.Action != fsm.ActionLeave {
+		out.Never, out.Blocker = true, &fsm.Blocker{Code: fsm.CodeNodeOffline, Instance: out.Instance, Message: "node " + n.Name + " is offline", Unblock: "bring the machine back, or if it is gone: outspan node confirm-dead " + n.Name}
+	}
+	return out
+}
+
+// target is the node of the replacement that the pass placed or would place.
+func (f *forecaster) target(inst *fsm.Instance) fsm.NodeID {
+	for other := range f.p.state().InstancesInSlot(inst.Group, inst.Slot) {
+		if other.Desired == fsm.DesiredRunning && other.ID != inst.ID {
+			return other.Node
+		}
+	}
+	return f.p.reasons.targets[slotKey{inst.Group, inst.Slot}]
+}
+
+// allowsNothing reports whether a group's budget never lets one of its instances be stopped first.
+func (f *forecaster) allowsNothing(id fsm.GroupID) bool {
+	g, ok := f.before.Groups.Get(id)
+	return ok && g.Budget.MinReady >= f.before.Want(g)
+}
+
+// lasting reports whether a blocker stays until a person, or a change of the cluster, removes it.
+func lasting(code fsm.Code) bool {
+	switch code {
+	case fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeReplacementPending, fsm.CodeStopping, fsm.CodePaused, fsm.CodeHold:
+		return false
+	}
+	return true
+}
+
+// ActionOf is what a drain does with an instance as its group's policy says, whether it can be done now or not.
+func ActionOf(s *fsm.State, inst *fsm.Instance) fsm.Action {
+	g, ok := s.Groups.Get(inst.Group)
+	spec, known := s.Policy(inst.Group)
+	switch {
+	case s.Movable(inst) != nil:
+		return fsm.ActionLeave
+	case ok && g.Role == fsm.RoleSystem:
+		return fsm.ActionStop
+	case known && (spec.Exclusive || len(spec.Volumes) > 0 || spec.Eviction.Order == fsm.OrderStopFirst):
+		return fsm.ActionStopFirst
+	}
+	return fsm.ActionMove
+}

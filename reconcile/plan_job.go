@@ -1,0 +1,119 @@
+package reconcile
+
+import (
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// PlanJob tells what submitting a job would do: for each group how many instances are made, ended and kept, and how many of the new ones would fit nowhere, with
+// the reason. Room that the old instances give back counts, but where a new version is made beside the old one there must be room for that first.
+// It changes nothing. Codes: those of JobSubmit.
+func PlanJob(in Input, spec fsm.JobSpec) (fsm.JobPlan, *fsm.Error) {
+	before := in.State
+	draft := in.State.NewDraft(in.Now)
+	if refusal := draft.Try(&fsm.JobSubmit{Spec: spec}); refusal != nil {
+		return fsm.JobPlan{}, refusal
+	}
+	in.State = *draft.State()
+	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons()}
+	job, _ := p.state().Jobs.Get(spec.Name)
+	out := fsm.JobPlan{Job: spec.Name, Version: job.Version}
+	if old, ok := before.Jobs.Get(spec.Name); ok {
+		out.Index = old.Index
+		out.Changes = old.Version != job.Version || old.Stopped != job.Stopped
+	} else {
+		out.Changes = true
+	}
+	var ids []fsm.GroupID
+	for id := range p.state().GroupsOf(spec.Name) {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		out.Groups = append(out.Groups, p.planGroup(id))
+	}
+	return out, nil
+}
+
+func (p *pass) planGroup(id fsm.GroupID) fsm.PlannedGroup {
+	row, _ := p.state().Groups.Get(id)
+	p.groups = []*groupView{{id: id, row: row}}
+	p.viewGroups()
+	g := p.groups[0]
+	out := fsm.PlannedGroup{Group: id}
+	var ended []*fsm.Instance
+	for _, slot := range g.slots {
+		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
+			switch {
+			case inst == nil:
+			case inst.Version == row.Version && out.Kept < row.Count && inst.Wanted():
+				out.Kept++
+			default:
+				ended = append(ended, inst)
+			}
+		}
+	}
+	out.Destroyed = len(ended)
+	out.Created = row.Count - out.Kept
+	if g.system() {
+		out.Created, out.Unschedulable = len(p.systemMissing(g))+p.systemOutdated(g), 0
+		return out
+	}
+	p.planPlaces(g, &out, ended)
+	return out
+}
+
+// systemOutdated counts the instances of a system group that a new version replaces in place.
+func (p *pass) systemOutdated(g *groupView) int {
+	n := 0
+	for _, slot := range g.slots {
+		if slot.holder != nil && slot.holder.Version != g.row.Version && g.row.Count > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// planPlaces finds room for the instances that would be made.
+func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Instance) {
+	if out.Created == 0 {
+		return
+	}
+	rolls := slices.ContainsFunc(ended, func(inst *fsm.Instance) bool { return inst.Version != g.row.Version })
+	if rolls && g.spec.Update.MaxUnavailable == 0 && !g.stopFirst(g.spec.Update.Order) {
+		if _, why := p.peekHome(g, -1); why != nil {
+			out.Unschedulable = out.Created
+			why.into(out)
+			out.Message = "there is no room for one beside the old ones: " + out.Message
+			return
+		}
+		p.nodes = nil // that was only a look
+	}
+	for _, inst := range ended {
+		if v := p.candidates().byID[inst.Node]; v != nil {
+			v.promised -= inst.Claims.Resources.MemoryBytes
+		}
+	}
+	g.fields = nil
+	for n := range out.Created {
+		if _, why := p.peekHome(g, n); why != nil {
+			out.Unschedulable++
+			why.into(out)
+		}
+	}
+}
+
+// peekHome looks for a place for one more instance; a slot with data has only one.
+func (p *pass) peekHome(g *groupView, slot int) (fsm.NodeID, *unplaced) {
+	n := &need{group: g, slot: slot, version: g.row.Version}
+	if slot >= 0 {
+		n.home = p.homeOf(g, slot)
+	}
+	return p.peek(n)
+}
+
+func (u *unplaced) into(out *fsm.PlannedGroup) {
+	if out.Code == "" {
+		out.Code, out.Message, out.Excluded = u.code, u.message, u.out
+	}
+}

@@ -1,0 +1,213 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const chainAtMost = 20 // links of a chain that are told, the latest ones
+
+// Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a drain. Codes: not_found, ambiguous.
+func (e *Explanation) Why(object string) (fsm.WhyResult, *fsm.Error) {
+	s := &e.p.in.State
+	if g, ok := s.Groups.Get(fsm.GroupID(object)); ok {
+		return e.whyGroup(g), nil
+	}
+	if job, refusal := s.FindJob(object); refusal == nil {
+		return e.whyJob(job), nil
+	}
+	if d, refusal := s.FindDrain(object); refusal == nil {
+		return e.whyDrain(d), nil
+	}
+	node, noNode := s.FindNode(object)
+	inst, noInstance := s.FindInstance(object)
+	switch {
+	case noInstance == nil && noNode == nil, noInstance != nil && noInstance.Code == fsm.CodeAmbiguous, noNode != nil && noNode.Code == fsm.CodeAmbiguous:
+		return fsm.WhyResult{}, fsm.Refuse(fsm.CodeAmbiguous, "more than one object begins with %q", object).WithHint("give more characters of the id")
+	case noInstance == nil:
+		return e.whyInstance(inst), nil
+	case noNode == nil:
+		return e.whyNode(node), nil
+	}
+	return fsm.WhyResult{}, fsm.Refuse(fsm.CodeNotFound, "there is no job, group, node, drain or instance %q", object).WithHint("find ids with: outspan status")
+}
+
+func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
+	state := fmt.Sprintf("desired %s, observed %s", inst.Desired, inst.Status.Observed)
+	if inst.Status.Reason != "" {
+		state += " (" + inst.Status.Reason + ")"
+	}
+	if inst.Eviction.Requested {
+		state += ", to be evicted (" + string(inst.Eviction.Cause) + ")"
+	}
+	out := fsm.WhyResult{Subject: "instance/" + string(inst.ID), State: state, Blockers: e.Waiting(inst.ID), Next: e.next(inst)}
+	e.chain(&out, out.Subject)
+	if _, unplaced := e.p.reasons.slots[slotKey{inst.Group, inst.Slot}]; unplaced {
+		out.Considered = e.considered(inst.Group)
+	}
+	return out
+}
+
+func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
+	out := fsm.WhyResult{Subject: "group/" + string(g.ID), State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, e.p.in.State.Want(g), g.Running)}
+	out.Next = "nothing: it is as it should be"
+	if pending := e.Pending(g.ID); pending != nil {
+		out.Next = fmt.Sprintf("waits: %s: %s", pending.Code, pending.Message)
+		if pending.Hint != "" {
+			out.Next += " (" + pending.Hint + ")"
+		}
+		out.Considered = e.considered(g.ID)
+	} else if g.Role != fsm.RoleSystem && g.Ready != g.Count {
+		out.Next = "its instances become ready, or stop"
+	}
+	job, _ := g.ID.Split()
+	e.chain(&out, out.Subject, "job/"+string(job))
+	for inst := range e.p.in.State.InstancesOf(g.ID) {
+		out.Blockers = append(out.Blockers, e.Waiting(inst.ID)...)
+	}
+	return out
+}
+
+func (e *Explanation) whyJob(job *fsm.Job) fsm.WhyResult {
+	out := fsm.WhyResult{Subject: "job/" + string(job.Name), State: fmt.Sprintf("version %d", job.Version)}
+	if job.Stopped {
+		out.State += ", stopped"
+	}
+	next := ""
+	for id, g := range e.p.in.State.GroupsOf(job.Name) {
+		one := e.whyGroup(g)
+		out.State += fmt.Sprintf("; %s: %s", id, one.State)
+		out.Blockers = append(out.Blockers, one.Blockers...)
+		if next == "" && len(one.Considered) > 0 {
+			next, out.Considered = fmt.Sprintf("%s %s", id, one.Next), one.Considered
+		}
+	}
+	subjects := []string{out.Subject}
+	if d, ok := e.p.in.State.Deployments.Get(job.Deployment); ok {
+		subjects = append(subjects, "deployment/"+string(d.ID))
+		out.State += fmt.Sprintf("; deployment %s %s", d.ID, d.Status)
+		if d.Reason != "" {
+			out.State += ": " + d.Reason
+		}
+	}
+	if out.Next = next; next == "" {
+		out.Next = "nothing: no group waits for anything"
+	}
+	e.chain(&out, subjects...)
+	return out
+}
+
+func (e *Explanation) whyNode(n *fsm.Node) fsm.WhyResult {
+	out := fsm.WhyResult{Subject: "node/" + string(n.ID), State: string(n.State()), Next: "instances may be placed on it"}
+	if refusal := e.p.in.State.Eligible(n); refusal != nil {
+		out.Next = "nothing is placed on it: " + refusal.Message
+	}
+	if live, ok := e.p.in.Live[n.ID]; ok && live.SeenBy != "" {
+		out.State += fmt.Sprintf("; the leader can't hear it, server %s can", live.SeenBy)
+	}
+	subjects := []string{out.Subject}
+	if d, ok := e.p.in.State.RunningDrain(n); ok {
+		subjects = append(subjects, "drain/"+string(d.ID))
+		for _, status := range e.Drain(d) {
+			if status.Node == n.ID {
+				out.Blockers = status.Blockers
+			}
+		}
+	}
+	e.chain(&out, subjects...)
+	return out
+}
+
+func (e *Explanation) whyDrain(d *fsm.Drain) fsm.WhyResult {
+	out := fsm.WhyResult{Subject: "drain/" + string(d.ID), State: string(d.Phase()), Next: "nothing: it has ended"}
+	for _, status := range e.Drain(d) {
+		out.Blockers = append(out.Blockers, status.Blockers...)
+	}
+	switch {
+	case d.Phase() != fsm.PhaseDraining:
+	case d.Paused:
+		out.Next = "waits: the drain is paused (outspan drain resume " + string(d.ID) + ")"
+	case len(out.Blockers) > 0:
+		out.Next = waitText(out.Blockers[0])
+	default:
+		out.Next = "its instances are moved"
+	}
+	e.chain(&out, out.Subject)
+	return out
+}
+
+// chain fills in how the subjects came to their state, from the event log, and since when they have it.
+func (e *Explanation) chain(out *fsm.WhyResult, subjects ...string) {
+	for _, event := range e.p.in.State.Events.All() {
+		if !slices.Contains(subjects, event.Subject) {
+			continue
+		}
+		out.Chain = append(out.Chain, fsm.WhyLink{Index: event.Key.Index(), Wall: event.Wall, Cause: event.Cause, Actor: event.Actor, Text: eventText(event)})
+		out.Since = event.Wall
+	}
+	if over := len(out.Chain) - chainAtMost; over > 0 {
+		out.Chain = out.Chain[over:]
+	}
+}
+
+func eventText(event *fsm.Event) string {
+	text := string(event.Type)
+	switch {
+	case event.Before != "" && event.After != "":
+		text += ": " + event.Before + " -> " + event.After
+	case event.After != "":
+		text += ": " + event.After
+	}
+	var parts []string
+	for _, key := range [...]string{"node", "replaces", "reason", "message", "text"} {
+		if v := event.Data[key]; v != "" {
+			parts = append(parts, key+" "+v)
+		}
+	}
+	if len(parts) > 0 {
+		text += " (" + strings.Join(parts, ", ") + ")"
+	}
+	return text
+}
+
+// considered is what placement says of every node for one more instance of a group.
+func (e *Explanation) considered(id fsm.GroupID) []fsm.Considered {
+	for _, g := range e.p.groups {
+		if g.id != id {
+			continue
+		}
+		g.fields = nil // scored anew, with all that was placed since
+		f := e.p.fieldOf(g, g.row.Version)
+		if f == nil {
+			return nil
+		}
+		return f.all()
+	}
+	return nil
+}
+
+// all lists every node with its score, or the rule that excludes it.
+func (f *field) all() []fsm.Considered {
+	scores := map[fsm.NodeID]int64{}
+	for _, key := range f.domainKeys {
+		d := f.domains[key]
+		for _, c := range d.heap {
+			scores[c.view.node.ID] = c.score - d.used*sameValue
+		}
+	}
+	var out []fsm.Considered
+	for _, v := range f.pass.candidates().views {
+		c := fsm.Considered{Node: v.node.ID, ExcludedBy: f.exclude(v)}
+		if c.ExcludedBy == "" && f.repeats(v.node, nil) {
+			c.ExcludedBy = fsm.CodeAntiAffinity
+		}
+		if c.ExcludedBy == "" {
+			c.Score = scores[v.node.ID]
+		}
+		out = append(out, c)
+	}
+	return out
+}
