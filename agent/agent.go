@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"time"
@@ -43,22 +44,33 @@ type Agent struct {
 // New opens the data directory and finds out what the node can do. It starts nothing and talks to no one. Codes:
 // invalid, agent_running (another agent uses the directory), internal (the disk refused).
 func New(cfg Config) (*Agent, error) {
+	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.withDefaults()
 	h, err := openHome(cfg.DataDir)
 	if err != nil {
 		return nil, err
 	}
-	boot, err := bootID()
+	a, err := newAgent(cfg, h)
 	if err != nil {
 		h.close()
 		return nil, err
 	}
+	return a, nil
+}
+
+func newAgent(cfg Config, h *home) (*Agent, error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := driver.NewPorts(netip.MustParseAddr(cfg.Node.Address), uint16(cfg.Node.PortMin), uint16(cfg.Node.PortMax))
+	if err != nil {
+		return nil, err
+	}
 	if cfg.Runtime == nil {
 		if cfg.Runtime, err = newExecRuntime(cfg, h); err != nil {
-			h.close()
 			return nil, err
 		}
 	}
@@ -70,10 +82,9 @@ func New(cfg Config) (*Agent, error) {
 	reports := newReporter(h.node, cfg.Servers.Report, cfg.Log.Named("report"))
 	reports.stale = a.session.lost
 	a.shop = &workshop{
-		node:    a.facts,
-		runtime: cfg.Runtime, journal: &journal{dir: h.path("instances"), log: cfg.Log.Named("journal")}, reports: reports,
-		volumes: newVolumes(h.path("volumes")), lease: newLease(cfg.Runtime.BootNow), services: a.forward.exposed,
-		prepare: a.prepareNode, log: cfg.Log.Named("instance"),
+		node: a.facts, runtime: cfg.Runtime, journal: &journal{dir: h.path("instances"), log: cfg.Log.Named("journal")},
+		reports: reports, volumes: newVolumes(h.path("volumes")), ports: ports, lease: newLease(cfg.Runtime.BootNow),
+		services: a.forward.exposed, prepare: a.prepareNode, log: cfg.Log.Named("instance"),
 	}
 	return a, nil
 }

@@ -123,7 +123,9 @@ func (h *home) identify() error {
 	return nil
 }
 
-func (h *home) path(parts ...string) string { return filepath.Join(append([]string{h.dir}, parts...)...) }
+func (h *home) path(parts ...string) string {
+	return filepath.Join(append([]string{h.dir}, parts...)...)
+}
 
 // pin refuses to serve any cluster but the first that this node registered with. Code: conflict.
 func (h *home) pin(cluster string) error {

@@ -19,6 +19,7 @@ type workshop struct {
 	journal  *journal
 	reports  *reporter
 	volumes  *volumes
+	ports    *driver.Ports
 	lease    *lease
 	services func() map[fsm.ServiceName]int // exposed services and their ports
 	prepare  func(transport.Assignment) error
@@ -56,7 +57,7 @@ func newInstance(shop *workshop, e entry, task Task) *instance {
 	shop.reports.set(e.Status)
 	if task != nil && !ended(task) { // before any other instance is started
 		i.entry.Live = true
-		shop.volumes.claim(e.Assignment)
+		shop.claim(e.Assignment)
 	}
 	return i
 }
@@ -95,7 +96,7 @@ func (i *instance) run(ctx context.Context) {
 		case i.entry.Live:
 			i.oversee(ctx)
 		case want.Desired != fsm.DesiredRunning:
-			i.shop.volumes.release(i.id)
+			i.shop.release(i.id)
 			i.observe(fsm.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == fsm.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
@@ -173,13 +174,17 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdLease waits until a fenced instance may run.
+// holdLease waits until a fenced instance may run; false when the assignment moved meanwhile.
 func (i *instance) holdLease(ctx context.Context, want transport.Assignment) bool {
-	if !want.Spec.Exclusive || i.shop.lease.until() != 0 {
+	if !fenced(want) || i.shop.lease.until() != 0 {
 		return true
 	}
-	i.log.Info("waiting for a lease: too few servers answer heartbeats")
-	i.wait(ctx, leaseCheck)
+	i.log.Warn("waiting for a lease: too few servers answer heartbeats")
+	for i.wait(ctx, leaseCheck) {
+		if i.shop.lease.until() != 0 {
+			return true
+		}
+	}
 	return false
 }
 
@@ -220,7 +225,7 @@ func (i *instance) oversee(ctx context.Context) {
 
 // keepLease renews the lease of a fenced program until the returned function is called.
 func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
-	if want := i.wanted(); want.Spec == nil || !want.Spec.Exclusive {
+	if !fenced(i.wanted()) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -1,12 +1,8 @@
 package agent
 
 import (
-	"errors"
-	"net"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
@@ -44,7 +40,7 @@ func (w *workshop) launch(a transport.Assignment) (driver.Spec, error) {
 		ID: driver.ID(a.ID), Command: command, Args: args, Env: env, User: a.Spec.Exec.User,
 		Limits: limits(a), Stop: driver.StopPolicy{Signal: sig, Grace: grace},
 	}
-	if a.Spec.Exclusive {
+	if fenced(a) {
 		spec.LeaseUntil = w.lease.until()
 	}
 	return spec, nil
@@ -80,7 +76,7 @@ func (w *workshop) stopPolicy(a transport.Assignment) (syscall.Signal, time.Dura
 	return sig, asDuration(grace)
 }
 
-// prepareNode makes what a program needs of this node: its volumes, and its ports free.
+// prepareNode makes what a program needs of this node: its volumes and its ports.
 func (a *Agent) prepareNode(as transport.Assignment) error {
 	who, err := accountOf(as.Spec.Exec.User, a.cfg.Exec.defaultUser())
 	if err != nil {
@@ -95,26 +91,29 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 		return err
 	}
 	for _, name := range sortedKeys(as.Ports) {
-		if err := portFree(a.cfg.Node.Address, name, as.Ports[name]); err != nil {
+		if err := a.shop.ports.Reserve(driver.ID(as.ID), uint16(as.Ports[name])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// portFree says who is to blame when a program could not listen: the servers give a port to one instance at a time, so
-// a taken one belongs to something that they don't know.
-func portFree(address, name string, port int) error {
-	l, err := net.Listen("tcp", hostPort(address, port))
-	switch {
-	case err == nil:
-		return l.Close()
-	case errors.Is(err, unix.EADDRINUSE):
-		return fsm.Refuse(driver.CodePortTaken, "port %q: %d of %s is in use by something else on this node", name, port, address)
-	case errors.Is(err, unix.EACCES): // below 1024: the program's user decides, not the agent's
-		return nil
+// claim notes what a program that was found running holds. It can't be refused: whoever runs comes first.
+func (w *workshop) claim(a transport.Assignment) {
+	if holder, _ := w.volumes.claim(a); holder != "" {
+		w.log.Error("two programs run on one volume", "instance", a.ID, "holder", holder)
 	}
-	return fsm.Refuse(fsm.CodeInternal, "port %q: %d of %s can't be used: %v", name, port, address, err)
+	for _, name := range sortedKeys(a.Ports) {
+		if err := w.ports.Claim(driver.ID(a.ID), uint16(a.Ports[name])); err != nil {
+			w.log.Error("two programs run on one port", "instance", a.ID, "error", err)
+		}
+	}
+}
+
+// release gives back what an instance held. It is called when nothing of it runs.
+func (w *workshop) release(id fsm.InstanceID) {
+	w.volumes.release(id)
+	w.ports.Release(driver.ID(id))
 }
 
 func (c ExecConfig) defaultUser() string {

@@ -2,12 +2,15 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // How long a lease is: this many heartbeat intervals, which is what makes a node offline unless the setting is at an end
@@ -16,6 +19,12 @@ const leaseBeats = 6
 
 // leaseCheck is how often an instance that waits for a lease looks again.
 const leaseCheck = 200 * time.Millisecond
+
+// fenced reports whether the assignment may run only while the lease is held. One with a local volume needs none: its
+// data is here alone, so nobody else can run on it.
+func fenced(a transport.Assignment) bool {
+	return a.Spec != nil && a.Spec.Exclusive && !slices.ContainsFunc(a.Spec.Volumes, func(v fsm.VolumeSpec) bool { return v.Kind == fsm.VolumeLocal })
+}
 
 // lease is the right of fenced instances to run: it is held while a majority of the voters answer heartbeats sent
 // within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Safe for many

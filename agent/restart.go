@@ -43,7 +43,7 @@ func (i *instance) failed(f failure) {
 	}
 	if f.final || recent > limit.Attempts {
 		i.log.Error("instance failed", "reason", reason, "failures", recent)
-		i.shop.volumes.release(i.id)
+		i.shop.release(i.id)
 		i.observe(fsm.ObservedFailed, finalReason(f, reason), f.exit)
 		return
 	}
@@ -100,10 +100,10 @@ func (i *instance) ended(task Task) {
 	}
 	if i.wanted().Desired != fsm.DesiredRunning {
 		i.observe(fsm.ObservedStopped, i.stopReason(exit), code)
-		i.shop.volumes.release(i.id)
+		i.shop.release(i.id)
 		return
 	}
-	i.shop.volumes.release(i.id)
+	i.shop.release(i.id)
 	f := failure{code: exit.Reason.String(), exit: code}
 	switch exit.Reason {
 	case driver.ReasonFenced, driver.ReasonHostRebooted:
@@ -158,7 +158,7 @@ func (i *instance) restart(ctx context.Context, task Task) {
 	case i.wanted().Desired != fsm.DesiredRunning:
 		i.ended(task)
 	default:
-		i.shop.volumes.release(i.id)
+		i.shop.release(i.id)
 		i.entry.RestartSeq, i.entry.Failures, i.retryAt = seq, nil, time.Time{}
 		i.entry.Restarts++
 		i.setLive(false)

@@ -1,0 +1,296 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// The work outlives the agent: same process, same id, and nobody sees it not ready.
+func TestAgentRestartAdopts(t *testing.T) {
+	b := newBench(t, allowRoot)
+	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")
+	must(t, os.WriteFile(health, nil, 0o644))
+	pidFile := filepath.Join(b.dir, "pid")
+	g := sh("echo $$ > " + pidFile + "; exec " + os.Args[0] + " program http :${port.http} web " + health)
+	g.Ports = []fsm.PortSpec{{Name: "http"}}
+	g.Checks = []fsm.CheckSpec{{Name: "alive", Kind: fsm.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * fsm.Millisecond, Failures: 1}}
+	id := b.run("web", g, map[string]int{"http": port})
+	b.await(id, fsm.ObservedReady)
+	pid := pidOf(t, pidFile)
+	before := b.instance(id)
+	reports := len(b.history(id))
+
+	b.stopAgent()
+	if !alive(pid) {
+		t.Fatal("the program ended with the agent")
+	}
+	b.start()
+	eventually(t, "the inventory", func() bool { n := b.nodeRow(); return n.Agent.Epoch == 2 && !n.Return.Recovering })
+	time.Sleep(300 * time.Millisecond) // long enough for a check to fail, if one would
+	after := b.instance(id)
+	if !after.Ready() || after.Status.Restarts != 0 || after.Marks.ReadySince != before.Marks.ReadySince || pidOf(t, pidFile) != pid || !alive(pid) {
+		t.Errorf("after the restart: %+v", after.Status)
+	}
+	if got := b.history(id)[reports-1:]; !slices.Equal(got, []string{"ready"}) {
+		t.Errorf("reported after the restart: %q", got)
+	}
+	// Its checks go on.
+	must(t, os.Remove(health))
+	i := b.await(id, fsm.ObservedUnready)
+	if !strings.HasPrefix(i.Status.Reason, "check_failed: alive: status 503") {
+		t.Errorf("reason %q", i.Status.Reason)
+	}
+	// And so does all the rest.
+	b.stop(id, nil)
+	b.await(id, fsm.ObservedStopped)
+}
+
+func (b *bench) nodeRow() fsm.Node {
+	st := b.m.State()
+	n, ok := st.Nodes.Get(b.node())
+	if !ok {
+		return fsm.Node{}
+	}
+	return *n
+}
+
+// What ended while no agent ran is accounted for at the next start.
+func TestEndsWhileAway(t *testing.T) {
+	b := newBench(t, allowRoot)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	pid := pidOf(t, pidFile)
+	b.stopAgent()
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+	eventually(t, "the end of the shim", func() bool { return len(b.processes()) == 0 })
+	b.start()
+	eventually(t, "a restart", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
+	if got := b.history(id); !slices.Contains(got, "unready signaled") {
+		t.Errorf("history %q", got)
+	}
+}
+
+// An agent that comes back in the middle of a stop goes on with it.
+func TestRestartInMidStop(t *testing.T) {
+	b := newBench(t, allowRoot)
+	g := sh("trap '' TERM; while :; do sleep 0.05; done")
+	g.Stop.Grace = 1500 * fsm.Millisecond
+	id := b.run("web", g, nil)
+	b.await(id, fsm.ObservedReady)
+	b.stop(id, nil)
+	b.await(id, fsm.ObservedDraining)
+	b.stopAgent()
+	b.start()
+	if i := b.await(id, fsm.ObservedStopped); i.Status.Reason != "killed_after_grace" {
+		t.Errorf("stopped as %+v", i.Status)
+	}
+}
+
+// Without any server the agent goes on with what it knows, a restart of its own included.
+func TestRestartWithoutServers(t *testing.T) {
+	b := newBench(t, allowRoot)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	first := pidOf(t, pidFile)
+	b.setDown(true)
+	b.stopAgent()
+	b.start()
+	must(t, syscall.Kill(first, syscall.SIGKILL))
+	eventually(t, "a restart of the program", func() bool { return pidOf(t, pidFile) != first })
+	b.setDown(false)
+	b.awaitEligible()
+	eventually(t, "the restart to be reported", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
+}
+
+// A journal entry that can't be read costs nothing: the driver knows that it runs, the servers what it is.
+func TestGarbageJournal(t *testing.T) {
+	b := newBench(t, allowRoot)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	pid := pidOf(t, pidFile)
+	b.stopAgent()
+	file := filepath.Join(b.cfg.DataDir, "instances", string(id))
+	whole, err := os.ReadFile(file)
+	must(t, err)
+	for name, content := range map[string][]byte{"cut": whole[:len(whole)/2], "empty": {}, "noise": []byte("what is this"), "flipped": flip(whole)} {
+		t.Run(name, func(t *testing.T) {
+			must(t, os.WriteFile(file, content, 0o600))
+			reports := len(b.history(id))
+			b.start()
+			eventually(t, "the entry to be written again", func() bool {
+				b, err := os.ReadFile(file)
+				return err == nil && len(b) > len(whole)/2+1 && string(b) != string(content)
+			})
+			eventually(t, "the instance to be ready", func() bool { i := b.instance(id); return i.Ready() })
+			if pidOf(t, pidFile) != pid || !alive(pid) {
+				t.Error("it was started again")
+			}
+			for _, s := range b.history(id)[reports-1:] {
+				if s != "ready" && s != "pending" {
+					t.Errorf("reported %q", s)
+				}
+			}
+			b.stopAgent()
+		})
+	}
+	b.start()
+	b.stop(id, nil)
+	b.await(id, fsm.ObservedStopped) // its reports count: their generations are newer than all before
+}
+
+func flip(b []byte) []byte {
+	c := slices.Clone(b)
+	c[len(c)/2] ^= 0x10
+	return c
+}
+
+func TestDamagedIdentity(t *testing.T) {
+	b := newBench(t, allowRoot)
+	b.stopAgent()
+	must(t, os.WriteFile(filepath.Join(b.cfg.DataDir, "node"), []byte("x"), 0o600))
+	var refused *fsm.Error
+	if _, err := New(b.cfg); !errors.As(err, &refused) || !strings.Contains(refused.Message, "identity") || refused.Hint == "" {
+		t.Errorf("New: %v", err)
+	}
+}
+
+func TestDataDir(t *testing.T) {
+	b := newBench(t, allowRoot)
+	info, err := os.Stat(b.cfg.DataDir)
+	must(t, err)
+	if info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v", info.Mode().Perm())
+	}
+	var refused *fsm.Error
+	if _, err := New(b.cfg); !errors.As(err, &refused) || refused.Code != CodeAgentRuns {
+		t.Errorf("a second agent: %v", err)
+	}
+	id := b.node()
+	b.stopAgent()
+	b.start()
+	if b.node() != id {
+		t.Error("the node has another id after a restart")
+	}
+}
+
+// An agent that was taken for dead comes back: what was not replaced is adopted, what was replaced is stopped.
+func TestReturnsAfterOffline(t *testing.T) {
+	b := newBench(t, allowRoot)
+	keptPid, gonePid := filepath.Join(b.dir, "kept"), filepath.Join(b.dir, "gone")
+	kept := b.run("kept", sh("echo $$ > "+keptPid+"; exec sleep 1000"), nil)
+	gone := b.run("gone", sh("echo $$ > "+gonePid+"; exec sleep 1000"), nil)
+	b.await(kept, fsm.ObservedReady)
+	b.await(gone, fsm.ObservedReady)
+	keptProcess, goneProcess := pidOf(t, keptPid), pidOf(t, gonePid)
+
+	b.setDown(true) // cut off
+	n := b.nodeRow()
+	b.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Version: n.Version, Reason: "test"})
+	b.apply(&fsm.InstanceStop{ID: gone, Cause: fsm.CauseNodeOffline, By: "replaced"})
+	if i := b.instance(gone); i.Desired != fsm.DesiredStopped {
+		t.Fatalf("desired %s", i.Desired)
+	}
+	b.setDown(false)
+
+	i := b.await(gone, fsm.ObservedStopped)
+	if i.Desired != fsm.DesiredStopped || alive(goneProcess) {
+		t.Errorf("replaced one: %+v, process alive %v", i.Status, alive(goneProcess))
+	}
+	b.await(kept, fsm.ObservedReady)
+	if !alive(keptProcess) || pidOf(t, keptPid) != keptProcess {
+		t.Error("the one that was not replaced was disturbed")
+	}
+}
+
+// A restored cluster may know less than the node: nothing unknown is stopped until the operator has confirmed.
+func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
+	b := newBench(t, allowRoot)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	pid := pidOf(t, pidFile)
+	b.change(func(a *transport.Assignments) { // a state that never heard of the instance
+		a.Instances, a.Unconfirmed = nil, true
+		a.Incarnation = 1
+	})
+	b.apply(&fsm.InstanceRestart{ID: id}) // wakes the poll
+	eventually(t, "the answer to be taken", func() bool { return b.seenIncarnation() == 1 })
+	time.Sleep(100 * time.Millisecond)
+	if !alive(pid) {
+		t.Fatal("it was stopped")
+	}
+	b.change(func(a *transport.Assignments) { a.Instances, a.Incarnation = nil, 1 })
+	b.apply(&fsm.InstanceRestart{ID: id})
+	eventually(t, "the unknown instance to be stopped", func() bool { return !alive(pid) })
+}
+
+func (b *bench) seenIncarnation() uint64 {
+	s, err := (&home{dir: b.cfg.DataDir}).lastSeen()
+	if err != nil {
+		return 0
+	}
+	return s.Incarnation
+}
+
+// An answer older than one that was acted on changes nothing, also after a restart.
+func TestOlderAssignmentsAreIgnored(t *testing.T) {
+	b := newBench(t, allowRoot)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	pid := pidOf(t, pidFile)
+	b.change(func(a *transport.Assignments) { a.Instances, a.Index = nil, 1 }) // before the placement
+	asked := b.count("assignments")
+	b.apply(&fsm.InstanceRestart{ID: id})
+	eventually(t, "some polls", func() bool { return b.count("assignments") > asked+2 })
+	b.setDown(false)
+	b.stopAgent()
+	b.servers.mu.Lock()
+	down := b.down
+	b.down = true // so that start does not wait for an inventory that can't come
+	b.servers.mu.Unlock()
+	b.start()
+	b.setDown(down)
+	asked = b.count("assignments")
+	eventually(t, "some polls after the restart", func() bool { return b.count("assignments") > asked+2 })
+	if !alive(pid) {
+		t.Error("an older answer stopped it")
+	}
+	b.change(nil)
+	b.awaitEligible()
+}
+
+// An agent never follows another cluster than its own.
+func TestAnotherCluster(t *testing.T) {
+	b := newBench(t, allowRoot)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	b.stopAgent()
+	other := newServersOf(t, "c2")
+	own := b.servers
+	b.servers, b.cfg.Servers = other, other
+	other.down = true
+	b.start()
+	other.setDown(false)
+	eventually(t, "some tries", func() bool { return other.count("register") > 1 })
+	if other.count("assignments") > 0 || !alive(pidOf(t, pidFile)) {
+		t.Error("it followed another cluster")
+	}
+	if p := b.agent.Status().Problems["registration"]; !strings.Contains(p, "belongs to cluster c1") {
+		t.Errorf("problem %q", p)
+	}
+	b.servers = own
+}

@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const patience = 15 * time.Second // for what normally takes milliseconds
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for: %s", patience, what)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bench is a node with a real driver, and a control plane of one.
+type bench struct {
+	*servers
+	t     *testing.T
+	dir   string
+	cfg   Config
+	beats Heartbeats
+	agent *Agent
+	end   func()
+}
+
+// newBench starts an agent. change may alter its configuration.
+func newBench(t *testing.T, change ...func(*Config)) *bench {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agent-test-")
+	must(t, err)
+	must(t, os.Chmod(dir, 0o711)) // so that instances of other users reach theirs
+	b := &bench{servers: newServers(t), t: t, dir: dir, end: func() {}}
+	b.cfg = Config{
+		Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Log: testLog(t),
+		Node: NodeConfig{Address: "127.0.0.1", Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 8 << 30}},
+		Exec: ExecConfig{CgroupParent: "outspan-agent-test/" + filepath.Base(dir)},
+	}
+	for _, c := range change {
+		c(&b.cfg)
+	}
+	t.Cleanup(b.clean)
+	b.start()
+	return b
+}
+
+func testLog(t testing.TB) hclog.Logger {
+	if os.Getenv("AGENT_TEST_LOG") == "" {
+		return hclog.NewNullLogger()
+	}
+	return hclog.New(&hclog.LoggerOptions{Name: t.Name(), Level: hclog.Debug})
+}
+
+// start runs the agent until stopAgent, and waits until its node may be placed on.
+func (b *bench) start() {
+	b.t.Helper()
+	a, err := New(b.cfg)
+	must(b.t, err)
+	if b.beats != nil {
+		a.UseHeartbeats(b.beats)
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	b.agent = a
+	ended := false
+	b.end = func() {
+		if ended {
+			return
+		}
+		ended = true
+		cancel(errors.New("the test ends the agent"))
+		select {
+		case err := <-done:
+			if err != nil {
+				b.t.Errorf("agent: %v", err)
+			}
+		case <-time.After(patience):
+			b.t.Errorf("the agent did not end")
+		}
+	}
+	if !b.down {
+		b.awaitEligible()
+	}
+}
+
+func (b *bench) awaitEligible() {
+	b.t.Helper()
+	eventually(b.t, "the node to be eligible", func() bool {
+		st := b.m.State()
+		n, ok := st.Nodes.Get(b.node())
+		return ok && st.Eligible(n) == nil
+	})
+}
+
+func (b *bench) stopAgent() { b.end() }
+
+func (b *bench) node() fsm.NodeID { return b.agent.Identity().Node }
+
+// clean stops whatever the test left running and checks that it is gone.
+func (b *bench) clean() {
+	st := b.m.State()
+	if !b.t.Failed() {
+		if err := fsm.Check(st); err != nil {
+			b.t.Errorf("state: %v", err)
+		}
+	}
+	b.end()
+	for _, pid := range b.processes() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	eventually(b.t, "no process to be left", func() bool { return len(b.processes()) == 0 })
+	if err := os.RemoveAll(b.dir); err != nil {
+		b.t.Error(err)
+	}
+	for _, m := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {
+		dirs, _ := filepath.Glob(m + b.cfg.Exec.CgroupParent)
+		for _, d := range dirs {
+			subs, _ := filepath.Glob(d + "/*")
+			for _, sub := range subs {
+				_ = os.Remove(sub)
+			}
+			_ = os.Remove(d)
+		}
+	}
+}
+
+// processes finds every process that has to do with the test's directory: shims by their arguments, programs by their
+// environment.
+func (b *bench) processes() []int {
+	entries, _ := os.ReadDir("/proc")
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		cmd, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if strings.Contains(string(cmd), b.dir) || strings.Contains(string(env), b.dir) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// pidOf reads the pid that a program wrote when it started.
+func pidOf(t testing.TB, file string) int {
+	t.Helper()
+	pid := 0
+	eventually(t, "a pid in "+filepath.Base(file), func() bool {
+		b, err := os.ReadFile(file)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		return err == nil && pid > 0
+	})
+	return pid
+}
+
+// alive reports whether a process runs; a zombie doesn't.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	_, after, _ := strings.Cut(string(stat), ") ")
+	return err == nil && !strings.HasPrefix(after, "Z")
+}
+
+// sh is a group that runs a shell script.
+func sh(script string) fsm.GroupSpec {
+	return fsm.GroupSpec{
+		Exec:    fsm.ExecSpec{Command: "/bin/sh", Args: []string{"-c", script}, User: "0"},
+		Stop:    fsm.StopSpec{DrainDelay: 50 * fsm.Millisecond, Grace: 5 * fsm.Second},
+		Restart: fsm.RestartSpec{Attempts: 3, Interval: fsm.Minute, Delay: 50 * fsm.Millisecond},
+	}
+}
+
+// plainUser lets groups that name uid 0 run where the tests do: as root it is allowed, otherwise the user is left out.
+func plainUser(g fsm.GroupSpec) fsm.GroupSpec {
+	if os.Geteuid() != 0 {
+		g.Exec.User = ""
+	}
+	return g
+}
+
+// run submits a group of one and places it.
+func (b *bench) run(job string, g fsm.GroupSpec, ports map[string]int) fsm.InstanceID {
+	b.t.Helper()
+	return b.place(b.submit(job, plainUser(g)), 0, b.node(), ports)
+}
+
+func (b *bench) await(id fsm.InstanceID, want fsm.Observed) fsm.Instance {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		i := b.instance(id)
+		if i.Status.Observed == want {
+			return i
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("instance %s is %s (%s), want %s; reported: %q", id, i.Status.Observed, i.Status.Reason, want, b.history(id))
+		}
+	}
+}
+
+// freePort is one that nobody listens on at the address.
+func freePort(t testing.TB, address string) int {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	must(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

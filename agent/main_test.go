@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/outspan/outspan/agent/driver"
+)
+
+// TestMain makes the test binary what the product's binary is to the driver: it dispatches the hidden subcommands. As
+// `program` it is what instances run.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "shim":
+			os.Exit(driver.ShimMain(os.Args[2:]))
+		case "shim-init":
+			os.Exit(driver.InitMain(os.Args[2:]))
+		case "program":
+			os.Exit(program(os.Args[2:]))
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// program is a small service: `program http ADDRESS NAME [HEALTH_FILE]` answers / with NAME and /health with 200 as long
+// as HEALTH_FILE exists; on SIGTERM it finishes what it has begun. `program grow` takes memory until it is stopped.
+func program(args []string) int {
+	switch args[0] {
+	case "http":
+		return serveProgram(args[1:])
+	case "grow":
+		var hold [][]byte
+		for range 4096 {
+			b := make([]byte, 1<<20)
+			for i := range b {
+				b[i] = 1
+			}
+			hold = append(hold, b)
+		}
+		fmt.Println("held", len(hold))
+	}
+	return 2
+}
+
+func serveProgram(args []string) int {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, args[1]) })
+	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) {
+		if len(args) > 2 {
+			if _, err := os.Stat(args[2]); err != nil {
+				http.Error(w, "sick", http.StatusServiceUnavailable)
+			}
+		}
+	})
+	l, err := net.Listen("tcp", args[0])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		<-term
+		fmt.Println("terminating")
+		_ = srv.Close()
+	}()
+	_ = srv.Serve(l)
+	return 0
+}

@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// servers is a control plane of one: the real state behind the agent's protocol, without network, consensus or leader.
+// What a leader would decide, the test does.
+type servers struct {
+	t    testing.TB
+	m    *fsm.Machine
+	born time.Time
+
+	mu      sync.Mutex
+	down    bool                         // every call fails
+	reports []string                     // "id observed reason", in order of arrival
+	calls   map[string]int               // by operation
+	answer  func(*transport.Assignments) // changes an answer on its way
+}
+
+func newServers(t testing.TB) *servers { return newServersOf(t, "c1") }
+
+func newServersOf(t testing.TB, cluster string) *servers {
+	s := &servers{t: t, m: fsm.NewMachine(), born: time.Now(), calls: map[string]int{}}
+	s.apply(&fsm.ClusterInit{ID: cluster, Name: "test", Settings: fsm.DefaultSettings()})
+	return s
+}
+
+// try applies commands as one entry and returns its refusal.
+func (s *servers) try(group ...fsm.Command) *fsm.Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := fsm.Time(time.Since(s.born).Milliseconds())
+	data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.CurrentFormat, At: at, Wall: time.Now().UnixMilli(), Term: 1, Actor: "test", Groups: [][]fsm.Command{group}})
+	if err != nil {
+		s.t.Errorf("encode: %v", err)
+		return fsm.Refuse(fsm.CodeInternal, "%v", err)
+	}
+	results, err := s.m.Apply(s.m.State().Index+1, 1, data)
+	if err != nil {
+		s.t.Errorf("apply: %v", err)
+		return fsm.Refuse(fsm.CodeInternal, "%v", err)
+	}
+	return results[0].Refusal
+}
+
+func (s *servers) apply(group ...fsm.Command) {
+	s.t.Helper()
+	if refusal := s.try(group...); refusal != nil {
+		s.t.Fatalf("apply %T: %v", group[0], refusal)
+	}
+}
+
+func (s *servers) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+func (s *servers) change(f func(*transport.Assignments)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = f
+}
+
+// enter counts a call and fails it while the servers are down.
+func (s *servers) enter(op string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls[op]++
+	if s.down {
+		return fsm.Refuse(transport.CodeUnreachable, "no server could be reached")
+	}
+	return nil
+}
+
+func (s *servers) count(op string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[op]
+}
+
+func (s *servers) Register(_ context.Context, r transport.RegisterRequest) (transport.RegisterReply, error) {
+	if err := s.enter("register"); err != nil {
+		return transport.RegisterReply{}, err
+	}
+	if refusal := s.try(&fsm.NodeRegister{ID: r.Node, Name: r.Name, Agent: r.Agent, Shape: r.Shape}); refusal != nil {
+		return transport.RegisterReply{}, refusal
+	}
+	st := s.m.State()
+	n, _ := st.Nodes.Get(r.Node)
+	return transport.RegisterReply{Epoch: n.Agent.Epoch, Key: []byte("key"), Heartbeat: 300 * fsm.Millisecond, Cluster: st.Cluster.ID}, nil
+}
+
+func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transport.ReportReply, error) {
+	if err := s.enter("report"); err != nil {
+		return transport.ReportReply{}, err
+	}
+	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances}); refusal != nil {
+		return transport.ReportReply{}, refusal
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range r.Instances {
+		line := fmt.Sprintf("%s %s", i.ID, i.Observed)
+		if i.Reason != "" {
+			line += " " + i.Reason
+		}
+		s.reports = append(s.reports, line)
+	}
+	return transport.ReportReply{Index: s.m.State().Index}, nil
+}
+
+// history returns the states of one instance as they were reported, without repetitions.
+func (s *servers) history(id fsm.InstanceID) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []string
+	for _, r := range s.reports {
+		if len(r) > len(id) && r[:len(id)] == string(id) {
+			list = append(list, r[len(id)+1:])
+		}
+	}
+	return slices.Compact(list)
+}
+
+// poll waits until the topic moved past index, or wait is over.
+func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait fsm.Duration, newer func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Millisecond)
+	defer cancel()
+	for {
+		woken, give := s.m.WatchTopic(topic)
+		if newer() {
+			give()
+			return nil
+		}
+		select {
+		case <-woken:
+			give()
+		case <-ctx.Done():
+			give()
+			if ctx.Err() == context.DeadlineExceeded {
+				return nil
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *servers) Assignments(ctx context.Context, r transport.AssignmentsRequest) (transport.Assignments, error) {
+	if err := s.enter("assignments"); err != nil {
+		return transport.Assignments{}, err
+	}
+	var out transport.Assignments
+	err := s.poll(ctx, fsm.Topic("assigned/"+r.Node), r.Wait, func() bool {
+		out = s.assignments(r)
+		return out.Register || out.Index > r.Index
+	})
+	s.mu.Lock()
+	change := s.answer
+	s.mu.Unlock()
+	if change != nil {
+		change(&out)
+	}
+	return out, err
+}
+
+func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignments {
+	st := s.m.State()
+	n, ok := st.Nodes.Get(r.Node)
+	out := transport.Assignments{Incarnation: st.Incarnation, Unconfirmed: st.Unconfirmed}
+	if !ok || n.Agent.Epoch != r.Epoch || n.Health == fsm.HealthOffline {
+		out.Register = true
+		return out
+	}
+	out.Index = n.Assigned
+	for i := range st.InstancesOn(r.Node) {
+		if i.Terminal() {
+			continue
+		}
+		spec, _ := st.Spec(i.Group, i.Version)
+		job, _ := i.Group.Split()
+		out.Instances = append(out.Instances, transport.Assignment{
+			ID: i.ID, Group: i.Group, Job: job, Slot: i.Slot, Desired: i.Desired, Spec: spec, Ports: i.Claims.Ports,
+			RestartSeq: i.Links.RestartSeq, Grace: i.Marks.GraceOverride, Memory: spec.Resources.MemoryBytes,
+		})
+	}
+	return out
+}
+
+func (s *servers) Services(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
+	if err := s.enter("services"); err != nil {
+		return transport.Services{}, err
+	}
+	var out transport.Services
+	err := s.poll(ctx, "services", r.Wait, func() bool {
+		out = s.services()
+		return out.Index > r.Index
+	})
+	return out, err
+}
+
+func (s *servers) services() transport.Services {
+	st := s.m.State()
+	var out transport.Services
+	for _, svc := range st.Services.All() {
+		b := transport.ServiceBackends{Name: svc.Name, Expose: svc.Expose, Generation: svc.Generation}
+		out.Index = max(out.Index, svc.Generation)
+		for i := range st.InstancesOf(svc.Group) {
+			if i.Ready() {
+				n, _ := st.Nodes.Get(i.Node)
+				b.Backends = append(b.Backends, fsm.Backend{Instance: i.ID, Node: i.Node, Address: hostPort(n.Agent.Address, i.Claims.Ports[svc.Port])})
+			}
+		}
+		out.Services = append(out.Services, b)
+	}
+	return out
+}
+
+// instance returns the row of an instance.
+func (s *servers) instance(id fsm.InstanceID) fsm.Instance {
+	st := s.m.State()
+	i, ok := st.Instances.Get(id)
+	if !ok {
+		return fsm.Instance{}
+	}
+	return *i
+}
+
+// submit makes a job of one group wanted.
+func (s *servers) submit(job string, g fsm.GroupSpec) fsm.GroupID {
+	s.t.Helper()
+	g.Name = "g"
+	if g.Count == 0 {
+		g.Count = 1
+	}
+	s.apply(&fsm.JobSubmit{Spec: fsm.JobSpec{Name: fsm.JobName(job), Groups: []fsm.GroupSpec{g}}.Expand()})
+	return fsm.NewGroupID(fsm.JobName(job), "g")
+}
+
+// place puts a new instance of the group's slot on a node.
+func (s *servers) place(group fsm.GroupID, slot int, node fsm.NodeID, ports map[string]int) fsm.InstanceID {
+	s.t.Helper()
+	st := s.m.State()
+	g, _ := st.Groups.Get(group)
+	id := fsm.DeriveInstanceID(st.Index, group, slot, g.Placed)
+	s.apply(&fsm.InstancePlace{ID: id, Group: group, Slot: slot, Version: g.Version, Node: node, Ports: ports, Cause: fsm.CauseScaleUp})
+	return id
+}
+
+// stop begins a graceful stop, whatever budgets say.
+func (s *servers) stop(id fsm.InstanceID, grace *fsm.Duration) {
+	s.t.Helper()
+	s.apply(&fsm.InstanceStop{ID: id, Cause: fsm.CauseUser, By: "test", Grace: grace, Bypass: true})
+}
