@@ -21,8 +21,6 @@ func TestAdopt(t *testing.T) {
 		runs := b.start(b.sh("echo before; trap 'echo asked; exit 6' TERM; while :; do sleep 0.01; done"))
 		b.says(runs, "before")
 		ends := b.start(b.sh("while [ ! -e go ]; do sleep 0.01; done; exit 8"))
-		stats, err := runs.Stats()
-		must(t, err)
 		must(t, b.d.Close())
 		select {
 		case <-runs.Done():
@@ -42,8 +40,8 @@ func TestAdopt(t *testing.T) {
 		if got.ID() != runs.ID() || got.Process() != runs.Process() || !got.Alive() || got.Dir() != runs.Dir() {
 			t.Errorf("adopted %s with process %+v, was %s with %+v", got.ID(), got.Process(), runs.ID(), runs.Process())
 		}
-		if again, err := got.Stats(); err != nil || again.Processes < stats.Processes || again.MemoryBytes == 0 {
-			t.Errorf("stats = %+v, %v; before %+v", again, err, stats)
+		if s, err := got.Stats(); err != nil || s.Processes < 1 || s.MemoryBytes == 0 {
+			t.Errorf("stats = %+v, %v", s, err)
 		}
 		if e := wait(t, tasks[1]); e.Reason != driver.ReasonExited || e.Code != 8 || e.StartedAt.IsZero() {
 			t.Errorf("ended meanwhile with %+v", e)

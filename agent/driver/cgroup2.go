@@ -48,6 +48,11 @@ func (c cgroup2) killAll(g *cgroup) error {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) || !c.has("cgroup.procs") {
 		return ignoreGone(err)
 	}
+	return c.killFrozen(g)
+}
+
+// killFrozen keeps everything from forking while it is killed.
+func (c cgroup2) killFrozen(g *cgroup) error {
 	if writeCgroup(string(c), "cgroup.freeze", 1) == nil {
 		c.awaitFrozen()
 		defer func() { _ = writeCgroup(string(c), "cgroup.freeze", 0) }()

@@ -15,17 +15,24 @@ func leased(d time.Duration) func(*driver.Spec) {
 
 const holder = "trap '' TERM; echo ready; while :; do sleep 0.01; done"
 
+// fenced waits until the holder is dead and checks when that was.
+func fenced(t *testing.T, task *driver.Task, until driver.BootTime) {
+	t.Helper()
+	eventually(t, "the holder to be killed", func() bool { return !running(task.Process().PID) })
+	if late := time.Duration(driver.BootNow() - until); late < 0 || late > time.Second {
+		t.Errorf("dead %v after the end of the lease", late)
+	}
+	if e := wait(t, task); e.Reason != driver.ReasonFenced || !e.Failed() {
+		t.Errorf("exit = %+v", e)
+	}
+}
+
 func TestLeaseEnds(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
 		until := driver.BootNow().Add(700 * time.Millisecond)
 		task := b.start(b.sh(holder, func(s *driver.Spec) { s.LeaseUntil = until }))
-		e := wait(t, task)
-		late := time.Duration(driver.BootNow() - until)
-		if e.Reason != driver.ReasonFenced || !e.Failed() || late < 0 || late > time.Second {
-			t.Errorf("exit = %+v, %v after the end of the lease", e, late)
-		}
-		goneAll(t, []int{task.Process().PID})
+		fenced(t, task, until)
 	})
 }
 
@@ -43,10 +50,7 @@ func TestLeaseRenewed(t *testing.T) {
 			t.Fatal("a renewed lease ended")
 		}
 	}
-	e := wait(t, task)
-	if late := time.Duration(driver.BootNow() - until); e.Reason != driver.ReasonFenced || late < 0 || late > time.Second {
-		t.Errorf("exit = %+v, %v after the end of the lease", e, late)
-	}
+	fenced(t, task, until)
 	if err := task.Renew(t.Context(), driver.BootNow().Add(time.Hour)); err == nil {
 		t.Error("renewed after the end")
 	}
