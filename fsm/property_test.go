@@ -18,8 +18,8 @@ func TestRandomHistories(t *testing.T) {
 	var tally sync.Map // of accepted kinds: a random history that never gets anywhere proves nothing
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
-		for range randomSteps {
-			h.step(&tally)
+		for _, seed := range seeds(randomSteps).Draw(t, "steps") {
+			h.step(seed, &tally)
 		}
 		h.agree()
 	})
@@ -30,12 +30,14 @@ func TestRandomHistories(t *testing.T) {
 	}
 }
 
+// seeds draws one seed for each step. A failing history gets smaller by seeds becoming 0, which stands for no step.
+func seeds(steps int) *rapid.Generator[[]uint64] { return rapid.SliceOfN(rapid.Uint64(), steps, steps) }
+
 // history is one log and three replicas of it.
 type history struct {
 	t    *rapid.T
 	seq  int
 	term uint64
-	log  []State // after each entry
 
 	first  State    // applies the entries as they were made
 	second *Machine // decodes them
@@ -46,14 +48,21 @@ func newHistory(t *rapid.T) *history {
 	return &history{t: t, term: 1, first: NewState(), second: NewMachine(), third: NewMachine()}
 }
 
-func (h *history) step(tally *sync.Map) {
+func (h *history) step(seed uint64, tally *sync.Map) {
+	if seed == 0 {
+		return
+	}
 	t := h.t
 	before := h.first
-	if rapid.IntRange(1, 20).Draw(t, "election") == 1 {
+	w := newWorld(seed, &before, &h.seq)
+	if w.rarely(20) {
 		h.term++
 	}
-	e := world{t, &before, &h.seq}.entry(h.term)
-	index := before.Index + 1 + uint64(rapid.IntRange(0, 2).Draw(t, "gap"))
+	e := w.entry(h.term)
+	if before.Index == 0 {
+		e = w.beginning()
+	}
+	index := before.Index + 1 + uint64(w.int(0, 2))
 	frozen := Digest(before)
 	after, results := before.Apply(index, h.term, e)
 	if Digest(before) != frozen {
@@ -76,7 +85,7 @@ func (h *history) step(tally *sync.Map) {
 		}
 	}
 	h.noTrace(before, after, index, e, results)
-	h.replicate(index, e, results)
+	h.replicate(index, e, results, w.rarely(15))
 	h.first = after
 }
 
@@ -103,13 +112,13 @@ func (h *history) noTrace(before, after State, index uint64, e Entry, results []
 	}
 }
 
-func (h *history) replicate(index uint64, e Entry, want []Result) {
+func (h *history) replicate(index uint64, e Entry, want []Result, restore bool) {
 	t := h.t
 	data, err := EncodeEntry(e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rapid.IntRange(1, 15).Draw(t, "restore") == 1 {
+	if restore {
 		h.third = NewMachine()
 		if err := h.third.Restore(bytes.NewReader(snapshotOf(t, h.second.Snapshot()))); err != nil {
 			t.Fatal(err)
@@ -146,16 +155,16 @@ func TestDraftIsApply(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(t)
 		var tally sync.Map
-		for range 20 {
-			h.step(&tally)
+		for _, seed := range seeds(40).Draw(t, "steps") {
+			h.step(seed, &tally)
 		}
 		base := h.first
 		frozen := Digest(base)
 		now := base.Now + 100
 		draft := base.NewDraft(now)
 		e := Entry{Format: CurrentFormat, At: now, Actor: ActorLeader}
-		for range 10 {
-			group := []Command{world{t, draft.State(), &h.seq}.command()}
+		for _, seed := range seeds(10).Draw(t, "tries") {
+			group := []Command{newWorld(seed, draft.State(), &h.seq).command()}
 			if draft.Try(group...) == nil {
 				e.Groups = append(e.Groups, group)
 			}
