@@ -1,0 +1,81 @@
+package transport
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Register makes this agent's node known. It blocks until the registration is committed or ctx ends. Codes: name_taken,
+// invalid, forbidden, and those of Send.
+func (c *Client) Register(ctx context.Context, r RegisterRequest) (RegisterReply, error) {
+	return askCBOR[RegisterReply](ctx, c, PathAgentRegister, r, 0)
+}
+
+// Report sends observations. It blocks until they are committed or ctx ends. Codes: stale for an older epoch, not_found
+// for a node that must register, and those of Send.
+func (c *Client) Report(ctx context.Context, r ReportRequest) (ReportReply, error) {
+	return askCBOR[ReportReply](ctx, c, PathAgentReport, r, 0)
+}
+
+// Assignments waits for what this agent must run, at most r.Wait. Codes: not_caught_up, and those of Send.
+func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (Assignments, error) {
+	return askCBOR[Assignments](ctx, c, PathAgentAssignments, r, r.Wait)
+}
+
+// Services waits for the services and their backends, at most r.Wait. Codes as Assignments.
+func (c *Client) Services(ctx context.Context, r ServicesRequest) (Services, error) {
+	return askCBOR[Services](ctx, c, PathAgentServices, r, r.Wait)
+}
+
+// askCBOR is one call of the agents' protocol. All of them are idempotent.
+func askCBOR[A any](ctx context.Context, c *Client, path string, question any, wait fsm.Duration) (answer A, err error) {
+	body, err := EncodeCBOR(question)
+	if err != nil {
+		return answer, fsm.Refuse(fsm.CodeInternal, "can't encode the request: %v", err)
+	}
+	got, err := c.Send(ctx, Request{
+		Method: http.MethodPost, Path: path, Body: body, Content: ContentTypeCBOR, Limit: 15*time.Second + time.Duration(wait)*time.Millisecond,
+	})
+	if err != nil {
+		return answer, err
+	}
+	return answer, DecodeCBOR(got.Body, &answer)
+}
+
+// PathPeer is where servers put questions to each other; the question's name follows.
+const PathPeer = "/v1/peer/"
+
+// PeerClient calls other servers, as a server. Safe for many goroutines.
+type PeerClient struct{ via *HTTPTransport }
+
+// NewPeerClient needs a server's credentials. dial opens the connection below TLS; nil: net.Dialer.
+func NewPeerClient(d Dialer) *PeerClient {
+	d.Peer = RoleServer
+	return &PeerClient{via: d.HTTPTransport()}
+}
+
+// NewAgentTransport calls agents, as a server: for logs.
+func NewAgentTransport(d Dialer) *HTTPTransport {
+	d.Peer = RoleAgent
+	return d.HTTPTransport()
+}
+
+// RoundTrip implements http.RoundTripper, for requests that are forwarded.
+func (p *PeerClient) RoundTrip(r *http.Request) (*http.Response, error) { return p.via.RoundTrip(r) }
+
+// Close closes idle connections.
+func (p *PeerClient) Close() { p.via.CloseIdleConnections() }
+
+// AskPeer puts a question to the server at address (host:port) and returns its answer; once, until ctx ends. Codes:
+// unreachable, certificate_refused, and those of the answer.
+func (p *PeerClient) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
+	c := &Client{servers: []endpoint{{address, "https://" + address, p.via}}, retryFor: -1}
+	got, err := c.Send(ctx, Request{
+		Method: http.MethodPost, Path: PathPeer + url.PathEscape(question), Body: body, Content: ContentTypeCBOR, Once: true,
+	})
+	return got.Body, err
+}

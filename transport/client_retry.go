@@ -1,0 +1,228 @@
+package transport
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// deliver sends a request until a server answers it for good, and hands a good answer to take. The body is closed unless
+// take kept it and returned nil for a stream.
+func (c *Client) deliver(ctx context.Context, r *Request, take func(*http.Response) error) error {
+	r.prepare()
+	giveUp := time.Now().Add(c.retryFor)
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := c.round(ctx, r, take)
+		if err == nil || ctx.Err() != nil {
+			return ended(ctx, err)
+		}
+		if r.Once || !worthRetry(err) || c.retryFor < 0 || time.Now().Add(pause).After(giveUp) {
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ended(ctx, err)
+		}
+	}
+}
+
+// ended prefers the reason for which the caller ended the call.
+func ended(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return fsm.Refuse(fsm.CodeTimeout, "no answer in time: %s", reason(err)).WithHint("try again; see: outspan server members")
+}
+
+// worthRetry reports whether a moment may help: the servers are busy with themselves.
+func worthRetry(err error) bool {
+	var e *fsm.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case fsm.CodeNoLeader, fsm.CodeStaleTerm, fsm.CodeUnknownOutcome, CodeNotCaughtUp, CodeRateLimited:
+		return true
+	}
+	return false
+}
+
+// round asks each server at most once, the last good one first.
+func (c *Client) round(ctx context.Context, r *Request, take func(*http.Response) error) error {
+	var failed failures
+	first := int(c.good.Load())
+	for i := range c.servers {
+		n := (first + i) % len(c.servers)
+		err := c.attempt(ctx, c.servers[n], r, take)
+		if err == nil {
+			c.good.Store(int64(n))
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		failed.add(c.servers[n].shown, err)
+		if !failed.goOn(r, err) {
+			return err
+		}
+	}
+	return failed.error()
+}
+
+// attempt is one request to one server.
+func (c *Client) attempt(ctx context.Context, to endpoint, r *Request, take func(*http.Response) error) error {
+	limited, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(r.Limit, func() { cancel(errNoHeader) })
+	req, err := r.build(limited, to.base)
+	if err != nil {
+		cancel(nil)
+		return err
+	}
+	resp, err := to.via.RoundTrip(req)
+	timer.Stop()
+	if err != nil {
+		defer cancel(nil)
+		if errors.Is(context.Cause(limited), errNoHeader) {
+			return &notAnswered{sent: true, err: errNoHeader}
+		}
+		return classify(to.shown, err)
+	}
+	resp.Body = &bodyWithCancel{ReadCloser: resp.Body, cancel: func() { cancel(nil) }}
+	if resp.StatusCode >= http.StatusBadRequest {
+		defer resp.Body.Close()
+		return problemOf(resp)
+	}
+	if err := take(resp); err != nil {
+		resp.Body.Close()
+		return err
+	}
+	return nil
+}
+
+var errNoHeader = errors.New("no answer within the time for one attempt")
+
+// bodyWithCancel frees the request's context when the answer was read.
+type bodyWithCancel struct {
+	io.ReadCloser
+	cancel func()
+}
+
+// Close implements io.Closer.
+func (b *bodyWithCancel) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel()
+	return err
+}
+
+// Read implements io.Reader; at the end of the answer the context is free already.
+func (b *bodyWithCancel) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.cancel()
+	}
+	return n, err
+}
+
+// problemOf reads the error that a server answered.
+func problemOf(resp *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	var p Problem
+	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {
+		return fsm.Refuse(fsm.CodeInternal, "the server answered %s, and no reason", resp.Status).
+			WithHint("check that the address is an outspan server's")
+	}
+	p.Status = resp.StatusCode
+	return &p
+}
+
+// notAnswered is a request that got no answer. sent: the server may have carried it out.
+type notAnswered struct {
+	sent bool
+	err  error
+}
+
+func (n *notAnswered) Error() string { return n.err.Error() }
+func (n *notAnswered) Unwrap() error { return n.err }
+
+// classify tells what was surely not sent from what may have been carried out.
+func classify(address string, err error) error {
+	if known := Explain(address, err); known != err {
+		return known
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return &notAnswered{err: err}
+	}
+	return &notAnswered{sent: true, err: err}
+}
+
+func lostAnswer(r Request, err error) error {
+	return &notAnswered{sent: r.Method != http.MethodGet, err: err}
+}
+
+// failures collects what went wrong with each server.
+type failures struct {
+	texts []string
+	best  error // the most telling one
+	sent  bool
+}
+
+func (f *failures) add(address string, err error) {
+	var n *notAnswered
+	if errors.As(err, &n) {
+		f.sent = f.sent || n.sent
+	} else {
+		f.best = err
+	}
+	f.texts = append(f.texts, address+": "+shortReason(err))
+}
+
+// goOn reports whether another server may do better with the same request.
+func (f *failures) goOn(r *Request, err error) bool {
+	var e *fsm.Error
+	if !errors.As(err, &e) {
+		return !r.Once || !f.sent
+	}
+	switch e.Code {
+	case fsm.CodeNoLeader, CodeNotCaughtUp, fsm.CodeStaleTerm, CodeShutdownTimeout, CodeNotTLS, CodeCertificateRefused:
+		return true
+	case fsm.CodeUnknownOutcome, fsm.CodeBusy:
+		return !r.Once
+	}
+	return false
+}
+
+func (f *failures) error() error {
+	if f.best != nil {
+		return f.best
+	}
+	return fsm.Refuse(CodeUnreachable, "no server could be reached: %s", strings.Join(f.texts, "; ")).
+		WithHint("check that a server runs and that OUTSPAN_ADDR (or --address) names it")
+}
+
+// shortReason leaves out what the address says already.
+func shortReason(err error) string {
+	var op *net.OpError
+	var address *url.Error
+	switch {
+	case errors.As(err, &op) && op.Err != nil:
+		return op.Err.Error()
+	case errors.As(err, &address):
+		return address.Err.Error()
+	}
+	return reason(err)
+}

@@ -1,0 +1,170 @@
+package transport
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Codes of the HTTP API that have no meaning inside the state.
+const (
+	// CodeTooLarge: a request's body is above the limit.
+	CodeTooLarge fsm.Code = "too_large"
+	// CodeMediaType: a request's body is not of the type that the operation takes.
+	CodeMediaType fsm.Code = "unsupported_media_type"
+	// CodeNoRoute: there is no such path, or not with this method.
+	CodeNoRoute fsm.Code = "no_such_operation"
+	// CodeRateLimited: one caller sends more requests a second than the server allows.
+	CodeRateLimited fsm.Code = "rate_limited"
+	// CodeEventCollected: the events after the given id are no longer kept.
+	CodeEventCollected fsm.Code = "event_collected"
+	// CodeUnreachable: no server could be reached; nothing was sent.
+	CodeUnreachable fsm.Code = "unreachable"
+	// CodeAgentUnreachable: the agent of a node does not answer.
+	CodeAgentUnreachable fsm.Code = "agent_unreachable"
+	// CodeNotCaughtUp: this server has not yet applied what was committed before it started.
+	CodeNotCaughtUp fsm.Code = "not_caught_up"
+)
+
+// ContentTypeProblem is the media type of every error answer (RFC 9457).
+const ContentTypeProblem = "application/problem+json"
+
+// Problem is an error as it stands in an answer: the members of RFC 9457, and ours. It never repeats what the caller
+// sent, which may be a secret.
+type Problem struct {
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+
+	Code      fsm.Code `json:"code"`
+	Message   string   `json:"message"`
+	Hint      string   `json:"hint,omitempty"`
+	Retryable bool     `json:"retryable"`
+	Index     uint64   `json:"index,omitempty"` // of the log entry that was refused, or of the state that was read
+	Oldest    string   `json:"oldest,omitempty"`
+}
+
+// NewProblem describes err. An error that is no *fsm.Error is internal, and its text stays inside.
+func NewProblem(err error) *Problem {
+	var p *Problem
+	if errors.As(err, &p) {
+		return p
+	}
+	var known *fsm.Error
+	if !errors.As(err, &known) {
+		known = fsm.Refuse(fsm.CodeInternal, "the server failed").WithHint("its log says why")
+	}
+	status := StatusOf(known.Code)
+	return &Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Code: known.Code, Message: known.Message, Hint: known.Hint, Retryable: Retryable(known.Code),
+	}
+}
+
+// At returns a copy that names a log index.
+func (p *Problem) At(index uint64) *Problem {
+	c := *p
+	c.Index = index
+	return &c
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return p.refusal().Error() }
+
+// Unwrap gives the *fsm.Error inside, for errors.As and errors.Is.
+func (p *Problem) Unwrap() error { return p.refusal() }
+
+func (p *Problem) refusal() *fsm.Error {
+	return &fsm.Error{Code: p.Code, Message: p.Message, Hint: p.Hint}
+}
+
+// ExitClass is the exit code of the CLI that a code leads to.
+type ExitClass int
+
+// The exit codes that errors lead to (interface.md, "Commands").
+const (
+	ExitOther     ExitClass = 1
+	ExitUsage     ExitClass = 2 // also: an invalid file
+	ExitForbidden ExitClass = 3
+	ExitNotFound  ExitClass = 4
+	ExitConflict  ExitClass = 5
+	ExitTransient ExitClass = 6
+	ExitInternal  ExitClass = 7
+)
+
+// codeInfo is what a code means outside: the status of the answer and the exit code.
+type codeInfo struct {
+	status int
+	exit   ExitClass
+}
+
+// codeTable is the one place where codes, HTTP statuses and exit codes meet. A code that is missing here is a
+// refusal by the state of things: 409, exit 5.
+var codeTable = map[fsm.Code]codeInfo{
+	fsm.CodeInvalid:        {http.StatusBadRequest, ExitUsage},
+	fsm.CodeNotSupported:   {http.StatusBadRequest, ExitUsage},
+	fsm.CodeUnknownClass:   {http.StatusBadRequest, ExitUsage},
+	fsm.CodeAmbiguous:      {http.StatusBadRequest, ExitUsage},
+	CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
+	CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
+	CodeNoRoute:            {http.StatusNotFound, ExitUsage},
+	CodeFileExists:         {http.StatusConflict, ExitConflict},
+	CodeFile:               {http.StatusInternalServerError, ExitOther},
+	CodeGossipKeyInvalid:   {http.StatusInternalServerError, ExitUsage},
+	CodeCertificateInvalid: {http.StatusInternalServerError, ExitUsage},
+
+	fsm.CodeForbidden:      {http.StatusForbidden, ExitForbidden},
+	CodeCertificateRefused: {http.StatusForbidden, ExitForbidden},
+	fsm.CodeNotFound:       {http.StatusNotFound, ExitNotFound},
+	CodeEventCollected:     {http.StatusGone, ExitNotFound},
+
+	fsm.CodeBusy:           {http.StatusServiceUnavailable, ExitTransient},
+	fsm.CodeNoLeader:       {http.StatusServiceUnavailable, ExitTransient},
+	fsm.CodeStaleTerm:      {http.StatusServiceUnavailable, ExitTransient},
+	fsm.CodeUnknownOutcome: {http.StatusServiceUnavailable, ExitTransient},
+	CodeNotCaughtUp:        {http.StatusServiceUnavailable, ExitTransient},
+	CodeUnreachable:        {http.StatusServiceUnavailable, ExitTransient},
+	CodeShutdownTimeout:    {http.StatusServiceUnavailable, ExitTransient},
+	CodeAgentUnreachable:   {http.StatusBadGateway, ExitTransient},
+	fsm.CodeTimeout:        {http.StatusGatewayTimeout, ExitTransient},
+	CodeRateLimited:        {http.StatusTooManyRequests, ExitTransient},
+	fsm.CodeDiskFull:       {http.StatusInsufficientStorage, ExitTransient},
+	fsm.CodeBudgetMinReady: {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
+	fsm.CodeBudgetRate:     {http.StatusConflict, ExitTransient},
+	fsm.CodePaused:         {http.StatusConflict, ExitTransient},
+	fsm.CodeHold:           {http.StatusConflict, ExitTransient},
+	fsm.CodeStopping:       {http.StatusConflict, ExitTransient},
+
+	fsm.CodeInternal:    {http.StatusInternalServerError, ExitInternal},
+	fsm.CodeNeedsFormat: {http.StatusInternalServerError, ExitInternal},
+	CodeNotTLS:          {http.StatusBadGateway, ExitOther},
+	CodeAddressInUse:    {http.StatusConflict, ExitOther},
+	CodeListen:          {http.StatusInternalServerError, ExitOther},
+}
+
+func infoOf(code fsm.Code) codeInfo {
+	if info, ok := codeTable[code]; ok {
+		return info
+	}
+	return codeInfo{http.StatusConflict, ExitConflict}
+}
+
+// StatusOf is the HTTP status of an answer with this code.
+func StatusOf(code fsm.Code) int { return infoOf(code).status }
+
+// ExitOf is the exit code of the CLI for this code.
+func ExitOf(code fsm.Code) ExitClass { return infoOf(code).exit }
+
+// Retryable reports whether the same request may succeed later without a change to it. After unknown it must carry
+// the same request id.
+func Retryable(code fsm.Code) bool { return ExitOf(code) == ExitTransient }
+
+// ExitOfError is the exit code for any error: 1 for one without a code.
+func ExitOfError(err error) ExitClass {
+	var known *fsm.Error
+	if errors.As(err, &known) {
+		return ExitOf(known.Code)
+	}
+	return ExitOther
+}
