@@ -1,0 +1,163 @@
+package fsm
+
+import "fmt"
+
+func (c *InstanceStop) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	}
+	if inst.Desired != DesiredRunning {
+		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	}
+	if refusal := s.mayStop(inst, c); refusal != nil {
+		return refusal
+	}
+	s.beginStop(inst, c)
+	return nil
+}
+
+// mayStop is the one place that decides whether a stop may begin (B14): role, surge, budget.
+func (s *State) mayStop(inst *Instance, c *InstanceStop) *Error {
+	if !c.Cause.Valid() {
+		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
+	}
+	if c.Bypass || c.Cause == CauseJobStopped {
+		return nil
+	}
+	switch inst.Status.Observed {
+	case ObservedLost, ObservedFailed:
+		return nil // already down: nothing is taken
+	case ObservedPending:
+		return nil // nothing runs yet
+	}
+	switch c.Cause {
+	case CauseNodeDraining:
+		if refusal := s.mayDrain(inst, c.By); refusal != nil {
+			return refusal
+		}
+	case CauseNodeDisabled:
+		node, _ := s.Nodes.Get(inst.Node)
+		if node == nil || node.Intent != IntentDisabled {
+			return Refuse(CodeStale, "node %s is not disabled", inst.Node)
+		}
+		return s.Movable(inst) // skips surge waits and budgets (P21), never a role
+	}
+	refusal, _ := s.CheckBudget(inst, c.Cause)
+	return refusal
+}
+
+// mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement is there.
+func (s *State) mayDrain(inst *Instance, by string) *Error {
+	drain, ok := s.Drains.Get(DrainID(by))
+	if !ok {
+		return Refuse(CodeStale, "there is no drain %q", by)
+	}
+	part, _ := drain.Node(inst.Node)
+	if part.Phase != PhaseDraining || !part.Turn || drain.Paused {
+		return Refuse(CodeStale, "drain %s does not run on node %s now", by, inst.Node)
+	}
+	if refusal := s.Movable(inst); refusal != nil && !drain.Options.Force {
+		return refusal
+	}
+	policy, ok := s.Policy(inst.Group)
+	if !ok || policy.Eviction.Order != OrderSurge || drain.Options.Force || drain.Options.AcceptsDowntime(inst.Group) {
+		return nil
+	}
+	next, ok := s.Successor(inst)
+	if !ok || !next.covers(policy.Eviction.SurgeWait) {
+		return Refuse(CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
+	}
+	return nil
+}
+
+// covers reports whether a replacement has come as far as the surge waits for.
+func (i *Instance) covers(wait SurgeWait) bool {
+	return i.Ready() || wait == WaitStarted && i.Wanted() && i.Status.Observed != ObservedPending
+}
+
+func (s *State) beginStop(inst *Instance, c *InstanceStop) {
+	reason := c.By
+	if c.Bypass {
+		reason = "budget bypassed: " + c.By
+	}
+	s.spendRate(inst, c)
+	desired := DesiredDraining
+	switch inst.Status.Observed {
+	case ObservedPending, ObservedLost, ObservedFailed:
+		desired = DesiredStopped
+	}
+	next := *inst
+	next.Marks.StopGrace = s.graceOf(inst, c.Grace)
+	next.Marks.GraceOverride = c.Grace
+	s.setDesired(&next, desired, c.Cause, reason)
+	switch c.Cause {
+	case CauseNodeDraining:
+		s.countMoved(DrainID(c.By), inst.Node)
+	case CauseStartTimeout:
+		if inst.Status.Observed != ObservedFailed { // otherwise it was noted when it failed
+			s.noteFailure(inst, string(c.Cause))
+		}
+	}
+}
+
+// graceOf is how long a stop may take: readiness is withdrawn, drain_delay passes, then the grace.
+func (s *State) graceOf(inst *Instance, override *Duration) Duration {
+	spec, ok := s.Spec(inst.Group, inst.Version)
+	if !ok {
+		return 0
+	}
+	if override != nil {
+		return spec.Stop.DrainDelay + *override
+	}
+	return spec.Stop.DrainDelay + spec.Stop.Grace
+}
+
+func (c *InstanceKill) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired == DesiredStopped:
+		return nil
+	case inst.Desired != DesiredDraining:
+		return Refuse(CodeConflict, "instance %s is not draining", c.ID)
+	case !c.Now && s.Now < inst.Marks.StopBegan.Add(inst.Marks.StopGrace):
+		return Refuse(CodeGraceRunning, "instance %s has %s of its grace left", c.ID, inst.Marks.StopBegan.Add(inst.Marks.StopGrace).Sub(s.Now))
+	}
+	s.setDesired(inst, DesiredStopped, CauseDrainTimeout, "its grace is over")
+	return nil
+}
+
+func (c *InstanceMark) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired != DesiredRunning:
+		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	case c.Requested && !c.Cause.Valid():
+		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
+	}
+	s.mark(inst, c.Requested, c.Cause, c.By)
+	return nil
+}
+
+// mark flips the eviction wish, with one event at each flip and none in between (L15).
+func (s *State) mark(inst *Instance, requested bool, cause Cause, by string) {
+	if inst.Eviction.Requested == requested {
+		return
+	}
+	next := *inst
+	next.Eviction = Eviction{}
+	reason := "EvictionCanceled"
+	if requested {
+		next.Eviction = Eviction{Requested: true, Cause: cause, By: by, Since: s.Now}
+		reason = "EvictionUserRequested"
+	} else {
+		cause = inst.Eviction.Cause
+	}
+	s.setInstance(inst, &next)
+	s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!requested), After: fmt.Sprint(requested),
+		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": by}})
+}
