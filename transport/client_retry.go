@@ -104,7 +104,7 @@ func (c *Client) attempt(ctx context.Context, to endpoint, r *Request, take func
 	resp.Body = &bodyWithCancel{ReadCloser: resp.Body, cancel: func() { cancel(nil) }}
 	if resp.StatusCode >= http.StatusBadRequest {
 		defer resp.Body.Close()
-		return problemOf(resp)
+		return ProblemOf(resp)
 	}
 	if err := take(resp); err != nil {
 		resp.Body.Close()
@@ -137,8 +137,8 @@ func (b *bodyWithCancel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// problemOf reads the error that a server answered.
-func problemOf(resp *http.Response) error {
+// ProblemOf reads the error that a server or agent answered, as *Problem or *fsm.Error. It does not close the body.
+func ProblemOf(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	var p Problem
 	if err != nil || json.Unmarshal(text, &p) != nil || p.Code == "" {

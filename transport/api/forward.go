@@ -1,0 +1,92 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// passedOn are the headers of a request that the leader needs; no other leaves this server.
+var passedOn = [...]string{"Accept", "Content-Type", transport.HeaderLastEvent}
+
+// passedBack are the headers of an answer that the caller gets.
+var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", transport.HeaderIndex, transport.HeaderLeader, "Content-Disposition"}
+
+// forward has the leader answer a request, with the caller's identity, once.
+func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {
+	req, err := forwarded(r.Context(), leader.APIAddress, who, r)
+	if err != nil {
+		writeError(w, fsm.Refuse(fsm.CodeNoLeader, "the leader's address %q is not usable", clip(leader.APIAddress)))
+		return
+	}
+	if s.cfg.PeerTransport == nil {
+		writeError(w, noLeader())
+		return
+	}
+	resp, err := s.cfg.PeerTransport.RoundTrip(req)
+	if err != nil {
+		s.log.Warn("can't forward to the leader", "leader", leader.Name, "address", leader.APIAddress, "error", err)
+		writeError(w, forwardFailed(rt, leader))
+		return
+	}
+	defer resp.Body.Close()
+	for _, name := range passedBack {
+		if v := resp.Header.Get(name); v != "" {
+			w.Header().Set(name, v)
+		}
+	}
+	w.WriteHeader(resp.StatusCode)
+	_ = copyFlushed(w, resp.Body) // the caller sees a cut-off body for what it is
+}
+
+func forwarded(ctx context.Context, address string, who caller, r *http.Request) (*http.Request, error) {
+	target := url.URL{Scheme: "https", Host: address, Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+	req, err := http.NewRequestWithContext(ctx, r.Method, target.String(), r.Body)
+	if err != nil {
+		return nil, err
+	}
+	req.ContentLength = r.ContentLength
+	for _, name := range passedOn {
+		if v := r.Header.Get(name); v != "" {
+			req.Header.Set(name, v)
+		}
+	}
+	req.Header.Set(headerForwarded, who.forwardedFor())
+	return req, nil
+}
+
+// forwardFailed tells apart what surely did not happen from what may have.
+func forwardFailed(rt route, leader transport.ServerInfo) error {
+	if rt.write {
+		return unknownOutcome()
+	}
+	return fsm.Refuse(fsm.CodeNoLeader, "the leader %s does not answer", leader.Name).
+		WithHint("try again in a moment; reads work with consistency=stale")
+}
+
+// copyFlushed passes bytes on as they come.
+func copyFlushed(w http.ResponseWriter, from io.Reader) error {
+	flush := http.NewResponseController(w)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				return werr
+			}
+			if ferr := flush.Flush(); ferr != nil {
+				return ferr
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package api
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Instance is how an instance is shown.
+type Instance struct {
+	ID         fsm.InstanceID    `json:"id"`
+	Job        fsm.JobName       `json:"job"`
+	Group      string            `json:"group"`
+	Slot       int               `json:"slot"`
+	Member     string            `json:"member" doc:"the identity of a stateful instance; empty without one"`
+	Node       string            `json:"node" doc:"name"`
+	NodeID     fsm.NodeID        `json:"node_id"`
+	Desired    fsm.Desired       `json:"desired" enum:"running,draining,stopped"`
+	Observed   fsm.Observed      `json:"observed" enum:"pending,booting,ready,unready,draining,stopped,failed,lost"`
+	Ready      bool              `json:"ready"`
+	Reason     string            `json:"reason"`
+	Cause      fsm.Cause         `json:"cause" doc:"why it was made"`
+	StopCause  fsm.Cause         `json:"stop_cause" doc:"why it is stopped"`
+	Replaces   fsm.InstanceID    `json:"replaces"`
+	ReplacedBy fsm.InstanceID    `json:"replaced_by"`
+	Version    uint64            `json:"version" doc:"of the job"`
+	Class      fsm.Class         `json:"class" enum:"stateless,stateful"`
+	ExitCode   *int              `json:"exit_code"`
+	Restarts   int               `json:"restarts"`
+	Address    string            `json:"address" doc:"of its node"`
+	Ports      map[string]int    `json:"ports"`
+	Volume     string            `json:"volume" doc:"names of its volumes, joined by commas"`
+	Eviction   Eviction          `json:"eviction"`
+	Deployment fsm.DeploymentID  `json:"deployment_id"`
+	Resources  InstanceResources `json:"resources"`
+	CreatedAt  time.Time         `json:"created_at"`
+	StartedAt  *time.Time        `json:"started_at"`
+	Index      uint64            `json:"index" doc:"of its last change"`
+}
+
+// InstanceResources are what an instance takes from its node, the overhead included.
+type InstanceResources struct {
+	CPU         int64 `json:"cpu"`
+	MemoryBytes int64 `json:"memory_bytes"`
+}
+
+// Eviction is the wish to stop an instance for a cause that is not its own job's.
+type Eviction struct {
+	Requested  bool       `json:"requested"`
+	Cause      fsm.Cause  `json:"cause"`
+	By         string     `json:"by" doc:"a drain or an actor"`
+	WaitingFor []fsm.Code `json:"waiting_for"`
+}
+
+// InstanceReply is the answer to a write that concerns one instance.
+type InstanceReply struct {
+	Written
+	Instance *Instance `json:"instance,omitempty"`
+}
+
+func (r *reading) instance(i *fsm.Instance) Instance {
+	job, group := i.Group.Split()
+	v := Instance{
+		ID: i.ID, Job: job, Group: group, Slot: i.Slot, Node: r.nodeName(i.Node), NodeID: i.Node, Desired: i.Desired,
+		Observed: i.Status.Observed, Ready: i.Ready(), Reason: i.Status.Reason, Cause: i.Cause, StopCause: i.Marks.StopCause,
+		Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
+		Restarts: i.Status.Restarts, Ports: notNilMap(i.Claims.Ports), Deployment: i.Links.Deployment,
+		Resources: InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
+		Eviction:  r.eviction(i), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
+	}
+	if v.Reason == "" && i.Desired != fsm.DesiredRunning {
+		v.Reason = i.Marks.StopReason
+	}
+	if n, ok := r.Nodes.Get(i.Node); ok {
+		v.Address = n.Agent.Address
+	}
+	if spec, ok := r.Spec(i.Group, i.Version); ok {
+		var names []string
+		for _, volume := range spec.Volumes {
+			names = append(names, volume.Name)
+		}
+		v.Volume = strings.Join(names, ",")
+	}
+	return v
+}
+
+func (r *reading) eviction(i *fsm.Instance) Eviction {
+	v := Eviction{Requested: i.Eviction.Requested, Cause: i.Eviction.Cause, By: i.Eviction.By, WaitingFor: []fsm.Code{}}
+	if i.Eviction.Requested && i.Desired == fsm.DesiredRunning {
+		for _, b := range r.waiting().Instances[i.ID] {
+			v.WaitingFor = append(v.WaitingFor, b.Code)
+		}
+	}
+	return v
+}
+
+// endpoint is where a port of an instance is reached.
+func (r *reading) endpoint(i *fsm.Instance, port string) (string, bool) {
+	n, ok := r.Nodes.Get(i.Node)
+	number, has := i.Claims.Ports[port]
+	if !ok || !has {
+		return "", false
+	}
+	return net.JoinHostPort(n.Agent.Address, strconv.Itoa(number)), true
+}
+
+// InstancePath is the part of a path that names an instance.
+type InstancePath struct {
+	ID string `path:"id" doc:"id or unique prefix of it"`
+}
+
+type instanceList struct {
+	ListParams
+	Job   string `query:"job" doc:"of this job only"`
+	Group string `query:"group" doc:"with job: of this group only"`
+	Node  string `query:"node" doc:"on this node only"`
+	All   bool   `query:"all" doc:"also those that ended"`
+}
+
+type instanceRead struct {
+	ReadParams
+	InstancePath
+}
+
+type instanceWrite struct {
+	WriteParams
+	InstancePath
+}
+
+func (in *instanceWrite) ref() string { return in.ID }
+
+func (s *Server) instanceOperations() []operation {
+	return []operation{
+		list(s, getRoute("list-instances", "/v1/instances", "instances", "List instances"), listing[instanceList, Instance]{
+			topics: s.instanceListTopics, rows: listInstances,
+		}),
+		read(s, getRoute("get-instance", "/v1/instances/{id}", "instances", "Show an instance"), s.instanceTopics, showInstance),
+		read(s, getRoute("why-instance", "/v1/instances/{id}/why", "instances", "Explain an instance"), s.instanceTopics, whyInstance),
+		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*whyRead) []fsm.Topic { return []fsm.Topic{"events"} }, why),
+		write(s, instanceRoute("evict", "Stop an instance if its budget allows it; it is replaced"), evictInstance()),
+		write(s, instanceRoute("stop", "As evict, with the words of an operator"), evictInstance()),
+		write(s, instanceRoute("restart", "Restart the program in place"), restartInstance()),
+	}
+}
+
+func instanceRoute(verb, summary string) route {
+	return route{id: verb + "-instance", path: "/v1/instances/{id}/" + verb, tag: "instances", summary: summary}
+}
+
+func (s *Server) instanceListTopics(in *instanceList) []fsm.Topic {
+	if in.Job == "" {
+		return []fsm.Topic{"instances"}
+	}
+	return append(s.jobTopics(&jobRead{JobPath: JobPath{Name: in.Job}}), "instances")
+}
+
+func (s *Server) instanceTopics(in *instanceRead) []fsm.Topic {
+	state, _ := s.cfg.Store.Watch()
+	if i, refusal := state.FindInstance(in.ID); refusal == nil {
+		return []fsm.Topic{"instance/" + fsm.Topic(i.ID)}
+	}
+	return []fsm.Topic{"instances"}
+}
+
+// listInstances picks the narrowest index there is, and gives rows in order of id.
+func listInstances(r *reading, in *instanceList, from string, yield func(string, Instance) bool) error {
+	keep, err := r.instanceScope(in)
+	if err != nil {
+		return err
+	}
+	for id, i := range r.Instances.From(fsm.InstanceID(from)) {
+		if !keep(i) || !in.All && i.Terminal() {
+			continue
+		}
+		if !yield(string(id), r.instance(i)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (r *reading) instanceScope(in *instanceList) (func(*fsm.Instance) bool, error) {
+	var node fsm.NodeID
+	if in.Node != "" {
+		n, refusal := r.FindNode(in.Node)
+		if refusal != nil {
+			return nil, refusal
+		}
+		node = n.ID
+	}
+	var job fsm.JobName
+	if in.Job != "" {
+		j, refusal := r.FindJob(in.Job)
+		if refusal != nil {
+			return nil, refusal
+		}
+		job = j.Name
+	}
+	return func(i *fsm.Instance) bool {
+		ofJob, group := i.Group.Split()
+		return (node == "" || i.Node == node) && (job == "" || ofJob == job) && (in.Group == "" || group == in.Group)
+	}, nil
+}
+
+func showInstance(_ context.Context, r *reading, in *instanceRead) (Instance, error) {
+	i, refusal := r.FindInstance(in.ID)
+	if refusal != nil {
+		return Instance{}, refusal
+	}
+	return r.instance(i), nil
+}
+
+// onInstance is a change of one command to one instance.
+func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.Command) change[I, InstanceReply] {
+	return change[I, InstanceReply]{
+		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
+			i, refusal := r.FindInstance(ref(in))
+			if refusal != nil {
+				return nil, refusal
+			}
+			return []fsm.Command{command(i, in)}, nil
+		},
+		answer: func(o *outcome, in *I) (InstanceReply, error) {
+			reply := InstanceReply{Written: o.Written}
+			if i, refusal := o.FindInstance(ref(in)); refusal == nil {
+				v := o.instance(i)
+				reply.Instance = &v
+			}
+			return reply, nil
+		},
+	}
+}
+
+type evictInput struct {
+	WriteParams
+	InstancePath
+	Input evictBody
+}
+
+type evictBody struct {
+	Grace        *fsm.Duration `json:"grace,omitempty" doc:"instead of the group's"`
+	BypassBudget bool          `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
+	Avoid        bool          `json:"avoid,omitempty" doc:"keep its replacement off this node"`
+	Message      string        `json:"message,omitempty" maxLength:"256"`
+}
+
+func (in *evictInput) body() any { return &in.Input }
+
+func (in *evictInput) ref() string { return in.ID }
+
+func evictInstance() change[evictInput, InstanceReply] {
+	return onInstance((*evictInput).ref, func(i *fsm.Instance, in *evictInput) fsm.Command {
+		return &fsm.InstanceStop{
+			ID: i.ID, Cause: fsm.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
+		}
+	})
+}
+
+func restartInstance() change[instanceWrite, InstanceReply] {
+	return onInstance((*instanceWrite).ref, func(i *fsm.Instance, _ *instanceWrite) fsm.Command {
+		return &fsm.InstanceRestart{ID: i.ID}
+	})
+}

@@ -1,0 +1,212 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Member is how a server is shown.
+type Member struct {
+	Name     string       `json:"name"`
+	ID       fsm.ServerID `json:"id"`
+	Address  string       `json:"address" doc:"host:port of its API"`
+	Role     string       `json:"role" enum:"voter,nonvoter"`
+	Leader   bool         `json:"leader"`
+	Voter    bool         `json:"voter"`
+	State    string       `json:"state" enum:"alive,suspect,failed,left,unknown"`
+	IndexLag uint64       `json:"index_lag" doc:"log entries behind the leader"`
+	Version  string       `json:"version"`
+	Gossip   string       `json:"gossip" doc:"host:port where agents and servers join the gossip"`
+}
+
+// MemberReply is the answer to a change of membership.
+type MemberReply struct {
+	Items []Member `json:"items" doc:"the servers after the change"`
+	Index uint64   `json:"index"`
+}
+
+type memberList struct{ ListParams }
+
+// MemberPath is the part of a path that names a server.
+type MemberPath struct {
+	ID string `path:"id" doc:"id, name or unique prefix of the id"`
+}
+
+type joinInput struct {
+	ActParams
+	Input joinBody `json:"input"`
+}
+
+type joinBody struct {
+	Address string `json:"address" doc:"host:port of the other server's gossip"`
+}
+
+func (in *joinInput) body() any { return &in.Input }
+
+// ActParams are the parameters of an operation on the servers.
+type ActParams struct {
+	RequestID string `query:"request_id" maxLength:"64"`
+}
+
+type memberInput struct {
+	ActParams
+	MemberPath
+}
+
+func (in *memberInput) body() any { return nil }
+
+type removeInput struct {
+	ActParams
+	MemberPath
+	Force bool `query:"force" doc:"also where quorum would be lost"`
+}
+
+func (in *removeInput) body() any { return nil }
+
+type transferInput struct {
+	ActParams
+	Input transferBody `json:"input"`
+}
+
+type transferBody struct {
+	To string `json:"to,omitempty" doc:"id or name; default: the most current server"`
+}
+
+func (in *transferInput) body() any { return &in.Input }
+
+func (s *Server) memberOperations() []operation {
+	return []operation{
+		list(s, getRoute("list-members", "/v1/members", "members", "List the servers"), listing[memberList, Member]{
+			topics: topics[memberList]("settings"), rows: s.listMembers,
+		}),
+		act(s, memberRoute("join", http.MethodPost, "/v1/members/join", "Make this server look for another one at the address of its gossip; what is found is taken in by the leader"), func(ctx context.Context, in *joinInput) error {
+			if in.Input.Address == "" {
+				return fsm.Refuse(fsm.CodeInvalid, "address is missing").WithHint(`send {"address":"10.0.0.4:7642"}`)
+			}
+			return s.cfg.Servers.Ops.Join(ctx, in.Input.Address)
+		}),
+		act(s, memberRoute("promote", http.MethodPost, "/v1/members/{id}/promote", "Let a server vote"), func(ctx context.Context, in *memberInput) error {
+			return s.onMember(ctx, in.ID, s.cfg.Servers.Ops.Promote)
+		}),
+		act(s, memberRoute("remove", http.MethodDelete, "/v1/members/{id}", "Remove a server"), func(ctx context.Context, in *removeInput) error {
+			return s.onMember(ctx, in.ID, func(ctx context.Context, id fsm.ServerID) error { return s.cfg.Servers.Ops.Remove(ctx, id, in.Force) })
+		}),
+		act(s, memberRoute("transfer-leader", http.MethodPost, "/v1/members/transfer-leader", "Hand leadership to another server"), s.transferLeader),
+	}
+}
+
+func memberRoute(id, method, path, summary string) route {
+	rt := route{id: id + "-member", method: method, path: path, tag: "members", summary: summary, run: runLeader}
+	if id == "join" {
+		rt.run = runHere
+	}
+	return rt
+}
+
+func (s *Server) listMembers(_ *reading, _ *memberList, from string, yield func(string, Member) bool) error {
+	if s.cfg.Servers.Roster == nil {
+		return notOffered("members")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	members, err := s.cfg.Servers.Roster.Members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		if string(m.ID) >= from && !yield(string(m.ID), m) {
+			break
+		}
+	}
+	return nil
+}
+
+func notOffered(what string) error {
+	return fsm.Refuse(fsm.CodeNotSupported, "this server does not offer %s", what)
+}
+
+func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
+	if in.Input.To == "" {
+		return s.cfg.Servers.Ops.TransferLeader(ctx, "")
+	}
+	return s.onMember(ctx, in.Input.To, s.cfg.Servers.Ops.TransferLeader)
+}
+
+// onMember finds a server by id, name or unique prefix of its id. Codes: not_found, ambiguous.
+func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, fsm.ServerID) error) error {
+	if s.cfg.Servers.Roster == nil {
+		return notOffered("members")
+	}
+	members, err := s.cfg.Servers.Roster.Members(ctx)
+	if err != nil {
+		return err
+	}
+	var found []fsm.ServerID
+	for _, m := range members {
+		switch {
+		case string(m.ID) == ref || m.Name == ref:
+			return do(ctx, m.ID)
+		case len(ref) > 0 && len(ref) < len(m.ID) && string(m.ID[:len(ref)]) == ref:
+			found = append(found, m.ID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return fsm.Refuse(fsm.CodeNotFound, "there is no server %q", clip(ref)).WithHint("list them with: outspan server members")
+	case 1:
+		return do(ctx, found[0])
+	}
+	return fsm.Refuse(fsm.CodeAmbiguous, "more than one server begins with %q", clip(ref)).WithHint("give more characters of the id")
+}
+
+// bodied is an input that may have a JSON body.
+type bodied[I any] interface {
+	*I
+	body() any
+}
+
+// act registers an operation on the servers themselves, which no log entry of the state stands for. It runs on the
+// leader, but for join, and answers with the members as they are then. To repeat it is harmless, so a request id is taken
+// and not needed.
+func act[I any, P bodied[I]](s *Server, rt route, do func(context.Context, *I) error) operation {
+	rt.write, rt.allow = true, forCLI
+	handle := func(ctx context.Context, in *I) (*body[MemberReply], error) {
+		reply, err := s.act(ctx, P(in).body(), func(ctx context.Context) error { return do(ctx, in) })
+		if err != nil {
+			return nil, asAnswer(err)
+		}
+		return &body[MemberReply]{Index: decimal(reply.Index), Body: reply}, nil
+	}
+	into := P(new(I)).body()
+	return operation{route: rt, register: func(a huma.API) {
+		op := rt.huma()
+		if into != nil {
+			op.RequestBody = bodyDocument(a, elemType(into))
+		}
+		huma.Register(a, op, handle)
+	}}
+}
+
+func (s *Server) act(ctx context.Context, into any, do func(context.Context) error) (MemberReply, error) {
+	if err := decodeBody(ctx, into); err != nil {
+		return MemberReply{}, err
+	}
+	if s.cfg.Servers.Ops == nil || s.cfg.Servers.Roster == nil {
+		return MemberReply{}, notOffered("changes of membership")
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	if err := do(ctx); err != nil {
+		return MemberReply{}, err
+	}
+	members, err := s.cfg.Servers.Roster.Members(ctx)
+	if err != nil {
+		return MemberReply{}, err
+	}
+	state, _ := s.cfg.Store.Watch()
+	return MemberReply{Items: notNil(members), Index: state.Index}, nil
+}

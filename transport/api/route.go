@@ -1,0 +1,198 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// access is the set of roles that may call an operation.
+type access uint8
+
+const (
+	forCLI access = 1 << iota
+	forAgent
+	forServer
+	forAll = forCLI | forAgent | forServer
+)
+
+func (a access) has(role transport.Role) bool {
+	switch role {
+	case transport.RoleCLI:
+		return a&forCLI != 0
+	case transport.RoleAgent:
+		return a&forAgent != 0
+	case transport.RoleServer:
+		return a&forServer != 0
+	}
+	return false
+}
+
+// place says which server answers an operation.
+type place uint8
+
+const (
+	runHere   place = iota // the one that was asked
+	runRead                // the leader, unless the caller accepts stale data
+	runLeader              // the leader
+)
+
+// Bounds of a request that is no stream.
+const (
+	maxWait     = 60 * time.Second
+	writeLimit  = 30 * time.Second
+	requestTime = maxWait + writeLimit
+)
+
+// route is one operation without its code.
+type route struct {
+	id           string // of the operation in the document
+	method, path string
+	tag, summary string
+	allow        access
+	run          place
+	stream       bool // the body or the answer has no bound: nothing is buffered and no time limit is set
+	write        bool
+	json         bool // takes a JSON body without being a write
+}
+
+func (r route) match() string { return r.method + " " + r.path }
+
+// operation is a route and what answers it: a huma registration for JSON, or a plain handler with its part of the
+// document.
+type operation struct {
+	route
+	register func(huma.API)
+	handler  http.Handler
+	document func(huma.Registry) *huma.Operation
+}
+
+// guard runs before every operation: who calls, may they, how often, how much, and where it is answered.
+func (s *Server) guard(rt route, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := identify(r)
+		if err == nil {
+			err = who.may(rt)
+		}
+		if err == nil && who.via == "" && who.Role != transport.RoleServer {
+			err = s.rates.take(who.Identity.String())
+		}
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		ctx := withCaller(r.Context(), who)
+		if !rt.stream {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, requestTime)
+			defer cancel()
+			raw, err := bufferBody(r)
+			if err == nil && (rt.write || rt.json) {
+				err = ownPage(r)
+			}
+			if err != nil {
+				writeError(w, err)
+				return
+			}
+			ctx = withBody(ctx, raw)
+		}
+		s.answer(rt, who, next, w, r.WithContext(ctx))
+	})
+}
+
+// answer runs the operation here or has the leader do it.
+func (s *Server) answer(rt route, who caller, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	if rt.run == runHere {
+		next.ServeHTTP(w, r)
+		return
+	}
+	if rt.run == runRead && r.URL.Query().Get("consistency") == string(readStale) {
+		s.serveStale(w, r, next)
+		return
+	}
+	leader, self, ok := s.cfg.Consensus.Leader()
+	switch {
+	case ok && self:
+		next.ServeHTTP(w, r)
+	case !ok:
+		writeError(w, noLeader())
+	case who.via != "":
+		writeError(w, fsm.Refuse(fsm.CodeNoLeader, "leadership is changing hands").WithHint("try again in a moment"))
+	default:
+		s.forward(leader, who, rt, w, r)
+	}
+}
+
+func noLeader() *fsm.Error {
+	return fsm.Refuse(fsm.CodeNoLeader, "the servers have no leader at present").
+		WithHint("try again in a moment; see: outspan server members. Reads work with consistency=stale")
+}
+
+func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	if !s.cfg.Freshness.CaughtUp() {
+		writeError(w, fsm.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server, or try again in a moment"))
+		return
+	}
+	w.Header().Set(transport.HeaderStale, decimal(uint64(max(0, s.cfg.Freshness.StaleFor().Milliseconds()))))
+	next.ServeHTTP(w, r)
+}
+
+// bufferBody takes the whole body in, so that it can be refused before anything is done and sent on unchanged. Codes:
+// too_large, invalid.
+func bufferBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	if r.ContentLength > transport.DefaultMaxBody {
+		return nil, bodyTooLarge()
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, transport.DefaultMaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, bodyTooLarge()
+	case err != nil:
+		return nil, fsm.Refuse(fsm.CodeInvalid, "the body did not arrive whole")
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	return raw, nil
+}
+
+// ownPage refuses a write that a foreign web page may have sent with the certificate of the browser's user. Codes:
+// forbidden, unsupported_media_type.
+func ownPage(r *http.Request) error {
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		return fsm.Refuse(fsm.CodeForbidden, "the request comes from another site")
+	}
+	given := r.Header.Get("Content-Type")
+	if kind, _, err := mime.ParseMediaType(given); given != "" && (err != nil || kind != contentTypeJSON) {
+		return fsm.Refuse(transport.CodeMediaType, "the body must be %s", contentTypeJSON).WithHint("send the header Content-Type: %s", contentTypeJSON)
+	}
+	return nil
+}
+
+type bodyKey struct{}
+
+func withBody(ctx context.Context, raw []byte) context.Context {
+	return context.WithValue(ctx, bodyKey{}, raw)
+}
+
+// bodyFrom is the whole body of a request that is no stream.
+func bodyFrom(ctx context.Context) []byte {
+	raw, _ := ctx.Value(bodyKey{}).([]byte)
+	return raw
+}
+
+func bodyTooLarge() error {
+	return fsm.Refuse(transport.CodeTooLarge, "the body is larger than %d bytes", transport.DefaultMaxBody).
+		WithHint("a job may have at most 1 MiB; move large data out of it")
+}

@@ -1,0 +1,162 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Settings are the replicated policy of the cluster.
+type Settings struct {
+	fsm.Settings
+	Index uint64 `json:"index" doc:"of their last change: give it as if_index"`
+}
+
+// SettingsReply is the answer to a change of settings.
+type SettingsReply struct {
+	Written
+	Settings Settings `json:"settings"`
+}
+
+// ClassView is one priority class; the first one of the list is served first.
+type ClassView struct {
+	Name    fsm.ClassName `json:"name"`
+	Rank    int           `json:"rank" doc:"0 is served first"`
+	Default bool          `json:"default"`
+	Jobs    int           `json:"jobs"`
+}
+
+func (r *reading) settings() Settings {
+	return Settings{Settings: r.Settings, Index: r.SettingsIndex}
+}
+
+type settingsRead struct{ ReadParams }
+
+type classList struct{ ListParams }
+
+type settingsInput struct {
+	WriteParams
+	IfIndex string `query:"if_index" pattern:"^[0-9]*$" doc:"refuse unless the settings are at this index"`
+	Input   settingsPatch
+}
+
+func (in *settingsInput) body() any { return &in.Input }
+
+// settingsPatch holds the settings to change. It stays JSON until the state that it applies to is known, because what it
+// leaves out stays as it is.
+type settingsPatch struct{ given []byte }
+
+// UnmarshalJSON implements json.Unmarshaler: strict about names and types.
+func (p *settingsPatch) UnmarshalJSON(data []byte) error {
+	p.given = bytes.Clone(data)
+	return decodeStrict(data, new(fsm.Settings))
+}
+
+// MarshalJSON implements json.Marshaler, for the hash of the request.
+func (p *settingsPatch) MarshalJSON() ([]byte, error) {
+	if p.given == nil {
+		return []byte("null"), nil
+	}
+	return p.given, nil
+}
+
+// Schema implements huma.SchemaProvider: any part of the settings.
+func (*settingsPatch) Schema(r huma.Registry) *huma.Schema {
+	r.Schema(reflect.TypeFor[fsm.Settings](), false, "")
+	whole := *r.Schema(reflect.TypeFor[fsm.Settings](), false, "")
+	whole.Required = nil
+	return &whole
+}
+
+type pauseInput struct {
+	WriteParams
+	Input pauseBody
+}
+
+type pauseBody struct {
+	What string `json:"what,omitempty" enum:"actuation,hold,restore" doc:"default actuation. hold: end the brake against mass eviction. restore: confirm that a restored snapshot is right"`
+}
+
+func (in *pauseInput) body() any { return &in.Input }
+
+func (s *Server) settingsOperations() []operation {
+	return []operation{
+		read(s, getRoute("get-settings", "/v1/settings", "settings", "Show the settings"), topics[settingsRead]("settings"),
+			func(_ context.Context, r *reading, _ *settingsRead) (Settings, error) { return r.settings(), nil }),
+		write(s, route{id: "set-settings", method: http.MethodPut, path: "/v1/settings", tag: "settings", summary: "Change settings; those left out stay"}, setSettings()),
+		write(s, route{id: "pause-actuation", path: "/v1/settings/pause", tag: "settings", summary: "Compute decisions, carry none out"}, pauseActuation(true)),
+		write(s, route{id: "resume-actuation", path: "/v1/settings/resume", tag: "settings", summary: "Carry decisions out again; or end a hold, or confirm a restore"}, pauseActuation(false)),
+		list(s, getRoute("list-classes", "/v1/classes", "classes", "List priority classes, the first one first"), listing[classList, ClassView]{
+			topics: topics[classList]("settings", "jobs"), rows: listClasses,
+		}),
+	}
+}
+
+func listClasses(r *reading, _ *classList, _ string, yield func(string, ClassView) bool) error {
+	jobs := map[fsm.ClassName]int{}
+	for _, j := range r.Jobs.All() {
+		jobs[j.Class]++
+	}
+	for rank, name := range r.Classes {
+		one := ClassView{Name: name, Rank: rank, Default: name == fsm.ClassProduction, Jobs: jobs[name]}
+		if !yield("c"+strconv.Itoa(10000+rank), one) {
+			break
+		}
+	}
+	return nil
+}
+
+func setSettings() change[settingsInput, SettingsReply] {
+	return change[settingsInput, SettingsReply]{
+		answer: settingsReply[settingsInput],
+		prepare: func(r *reading, in *settingsInput) ([]fsm.Command, error) {
+			c := &fsm.SettingsSet{Settings: r.Settings}
+			if in.Input.given == nil {
+				return nil, fsm.Refuse(fsm.CodeInvalid, "no setting is given").WithHint(`send {"offline_after":"30s"}`)
+			}
+			if err := decodeStrict(in.Input.given, &c.Settings); err != nil {
+				return nil, err
+			}
+			if in.IfIndex != "" {
+				index, err := strconv.ParseUint(in.IfIndex, 10, 64)
+				if err != nil {
+					return nil, fsm.Refuse(fsm.CodeInvalid, "if_index is not a log index")
+				}
+				c.IfIndex = index
+			} else {
+				c.IfIndex = r.SettingsIndex // two changes of different settings at once: neither may undo the other
+			}
+			return []fsm.Command{c}, nil
+		},
+	}
+}
+
+func settingsReply[I any](o *outcome, _ *I) (SettingsReply, error) {
+	return SettingsReply{Written: o.Written, Settings: o.settings()}, nil
+}
+
+func pauseActuation(paused bool) change[pauseInput, SettingsReply] {
+	return change[pauseInput, SettingsReply]{
+		answer: settingsReply[pauseInput],
+		prepare: func(r *reading, in *pauseInput) ([]fsm.Command, error) {
+			switch what := in.Input.What; {
+			case what == "" || what == "actuation":
+				next := r.Settings
+				next.Paused = paused
+				return []fsm.Command{&fsm.SettingsSet{Settings: next, IfIndex: r.SettingsIndex}}, nil
+			case what == "hold" && !paused:
+				return []fsm.Command{&fsm.HoldSet{Active: false, Reason: "ended by an operator"}}, nil
+			case what == "restore" && !paused:
+				return []fsm.Command{&fsm.RestoreMark{Confirm: true}}, nil
+			}
+			return nil, fsm.Refuse(fsm.CodeInvalid, "what is none of the things that can be paused or resumed").
+				WithHint("pause: actuation; resume: actuation, hold or restore")
+		},
+	}
+}

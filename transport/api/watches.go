@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// maxWatches bounds the topics that are remembered between two polls.
+const maxWatches = 4096
+
+// watches remembers, for each topic that somebody polls, a moment since which every change is known. So a caller that
+// comes back with the index of its last answer waits exactly until its own object changes, whatever else did. It is
+// only a memory of what the Store would tell: losing it makes one answer come early.
+type watches struct {
+	store Store
+	mu    sync.Mutex
+	open  map[fsm.Topic]watch
+}
+
+// watch says: the topic has not been touched after index until woken is closed.
+type watch struct {
+	index  uint64
+	woken  <-chan struct{}
+	cancel func()
+}
+
+func newWatches(store Store) *watches {
+	return &watches{store: store, open: map[fsm.Topic]watch{}}
+}
+
+// of returns the watch of a topic, a new one if the last has ended.
+func (w *watches) of(topic fsm.Topic) watch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if old, ok := w.open[topic]; ok {
+		select {
+		case <-old.woken:
+			old.cancel()
+		default:
+			return old
+		}
+	}
+	if len(w.open) >= maxWatches {
+		w.drop()
+	}
+	woken, cancel := w.store.WatchTopic(topic) // before the index is read: no change falls between
+	state, _ := w.store.Watch()
+	fresh := watch{index: state.Index, woken: woken, cancel: cancel}
+	w.open[topic] = fresh
+	return fresh
+}
+
+func (w *watches) drop() {
+	for topic, old := range w.open {
+		old.cancel()
+		delete(w.open, topic)
+	}
+}
+
+// until blocks until one of the topics may have changed after index, the time is over, the caller has gone or the
+// server stops. It first waits for the state to reach index, on a server that is behind.
+func (w *watches) until(ctx context.Context, index uint64, limit time.Duration, topics ...fsm.Topic) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if !w.reach(ctx, index) {
+		return
+	}
+	cases := []reflect.SelectCase{receive(ctx.Done()), receive(transport.Stopping(ctx))}
+	for _, topic := range topics {
+		one := w.of(topic)
+		if one.index > index {
+			return
+		}
+		cases = append(cases, receive(one.woken))
+	}
+	reflect.Select(cases)
+}
+
+func (w *watches) reach(ctx context.Context, index uint64) bool {
+	for {
+		state, next := w.store.Watch()
+		if state.Index >= index {
+			return true
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return false
+		case <-transport.Stopping(ctx):
+			return false
+		}
+	}
+}
+
+func receive(c <-chan struct{}) reflect.SelectCase {
+	return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c)}
+}
