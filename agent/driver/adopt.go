@@ -72,6 +72,9 @@ func (d *Driver) adoptEntry(ctx context.Context, name string) (*Task, error) {
 // reopen decides what became of a launch.
 func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch) (*Task, error) {
 	if e, ok := dir.readExit(l.Run); ok {
+		if shim, ok := dir.readIdentity(fileShim, l.Run); ok {
+			awaitEnd(shim, 5*time.Second) // it has only to let go
+		}
 		return newTask(d, dir, l, &e), nil
 	}
 	if boot, err := bootID(); err != nil {
@@ -138,7 +141,7 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (shim, ma
 // logs and the working directory are kept, and the run counts as failed.
 func (d *Driver) giveUp(dir stateDir, l launch) error {
 	if l.Run > 1 {
-		return writeRecord(dir.path(fileExit), exitRecord{Run: l.Run, Reason: ReasonStartFailed, Code: -1,
+		return WriteRecord(dir.path(fileExit), exitRecord{Run: l.Run, Reason: ReasonStartFailed, Code: -1,
 			Message: "the agent ended before the program was started", Ended: time.Now().UnixMilli()})
 	}
 	if err := os.Rename(string(dir), dir.removedName()); err != nil {
@@ -155,8 +158,8 @@ func (d *Driver) giveUp(dir stateDir, l launch) error {
 // discard removes a directory whose launch can't be read, after killing what the file shim still names.
 func (d *Driver) discard(dir stateDir) error {
 	var shim, main runIdentity
-	_ = readRecord(dir.path(fileShim), &shim)
-	_ = readRecord(dir.path(fileMain), &main)
+	_ = ReadRecord(dir.path(fileShim), &shim)
+	_ = ReadRecord(dir.path(fileMain), &main)
 	if shim.ID.Alive() { // killing it kills the program, by the death signal
 		_ = shim.ID.signal(syscall.SIGKILL)
 		awaitEnd(shim.ID, 5*time.Second)

@@ -12,6 +12,7 @@ const (
 	CodeStillRunning   fsm.Code = "still_running"    // the call needs an instance that has ended
 	CodeNotRunning     fsm.Code = "not_running"      // the call needs an instance that runs
 	CodeShimSilent     fsm.Code = "shim_silent"      // the shim did not answer in time; try again
+	CodeSignalFailed   fsm.Code = "signal_failed"    // the kernel refused the signal
 	CodeDriverLocked   fsm.Code = "driver_locked"    // another agent uses the same directory
 	CodeStateFailed    fsm.Code = "state_failed"     // the state directory can't be read or written
 	CodePortsExhausted fsm.Code = "no_capacity_ports"

@@ -19,7 +19,7 @@ func OtherBoot(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	l.Boot = "00000000-0000-0000-0000-000000000000"
-	if err := writeRecord(d.path(fileLaunch), l); err != nil {
+	if err := WriteRecord(d.path(fileLaunch), l); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/outspan/outspan/agent/driver"
 )
 
@@ -28,7 +30,7 @@ func TestMain(m *testing.M) {
 			os.Exit(helper(os.Args[2:]))
 		}
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m) // a closed driver has ended its goroutines
 }
 
 // helper is a program that an instance, or a test, runs.

@@ -50,41 +50,52 @@ func decodeRecord(b []byte, v any) error {
 	return nil
 }
 
-// writeRecord replaces path by v. When it returns nil the value survives a power cut.
-func writeRecord(path string, v any) error {
+// WriteRecord replaces the file at path by v, encoded as CBOR with a checksum. When it returns nil the value
+// survives a power cut; a crash at any byte leaves the old value or the new one.
+func WriteRecord(path string, v any) error {
+	if err := replaceRecord(path, v, (*os.File).Sync); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// writeVolatile is WriteRecord for what means nothing after a reboot, such as the identity of a process: whole or
+// old for every reader, but not forced to the disk, which makes a start cheaper.
+func writeVolatile(path string, v any) error {
+	return replaceRecord(path, v, func(*os.File) error { return nil })
+}
+
+func replaceRecord(path string, v any, sync func(*os.File) error) error {
 	b, err := encodeRecord(v)
 	if err != nil {
 		return err
 	}
 	dir, name := filepath.Split(path)
 	tmp := filepath.Join(dir, "."+name+".tmp")
-	if err := writeSynced(tmp, b); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return fmt.Errorf("replace %s: %w", name, err)
-	}
-	return syncDir(dir)
-}
-
-func writeSynced(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(b)
 	if err == nil {
-		err = f.Sync()
+		err = sync(f)
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	return err
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	return nil
 }
 
-// readRecord fills v. The error is os.ErrNotExist when there is no such file, errRecordDamaged when it can't be
-// trusted.
-func readRecord(path string, v any) error {
+// ReadRecord fills v with what WriteRecord wrote. The error is os.ErrNotExist when there is no such file; any other
+// means that the file can't be trusted.
+func ReadRecord(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err

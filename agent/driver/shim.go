@@ -11,8 +11,6 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"golang.org/x/sys/unix"
-
-	"github.com/outspan/outspan/fsm"
 )
 
 // fdReport is where the agent that starts a shim listens for its startReport.
@@ -90,7 +88,7 @@ func (r reportPipe) send(rep startReport) {
 // newShim makes this process the only shim of the directory.
 func newShim(dir stateDir) (*shim, error) {
 	sigchld := shieldProcess()
-	lock, err := dir.lock()
+	lock, err := lockPatiently(dir.path(fileLock))
 	if err != nil {
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
@@ -133,7 +131,7 @@ func shieldProcess() chan os.Signal {
 }
 
 func (s *shim) writeIdentity(file string, id Identity) error {
-	return writeRecord(s.dir.path(file), runIdentity{Run: s.launch.Run, ID: id, Token: s.launch.Token, Cgroup: s.launch.Cgroup})
+	return writeVolatile(s.dir.path(file), runIdentity{Run: s.launch.Run, ID: id, Token: s.launch.Token, Cgroup: s.launch.Cgroup})
 }
 
 // start brings the program up. After an error nothing of it runs.
@@ -237,7 +235,7 @@ func (s *shim) signalGroup(sig syscall.Signal) reply {
 		return reply{Code: CodeNotRunning, Message: "the program has ended"}
 	}
 	if err := syscall.Kill(-s.main.PID, sig); err != nil { // not reaped: the group number is still its own
-		return reply{Code: fsm.Code("signal_failed"), Message: fmt.Sprintf("signal %v: %v", sig, err)}
+		return reply{Code: CodeSignalFailed, Message: fmt.Sprintf("signal %v: %v", sig, err)}
 	}
 	return reply{}
 }

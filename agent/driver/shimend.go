@@ -229,7 +229,7 @@ func (s *shim) verdict() exitRecord {
 func (s *shim) writeExit(r exitRecord) {
 	r.Run, r.Ended = s.launch.Run, time.Now().UnixMilli()
 	for i := range 50 {
-		err := writeRecord(s.dir.path(fileExit), r)
+		err := WriteRecord(s.dir.path(fileExit), r)
 		if err == nil || errors.Is(err, os.ErrNotExist) { // the directory was given up
 			return
 		}

@@ -65,7 +65,7 @@ func (d *Driver) prepare(dir stateDir, l launch) error {
 	tmp := stateDir(filepath.Join(d.stateRoot(), prefixNew+string(l.Spec.ID)+"-"+l.Token[:8]))
 	err := os.Mkdir(string(tmp), 0o700)
 	if err == nil {
-		err = writeRecord(tmp.path(fileLaunch), l)
+		err = WriteRecord(tmp.path(fileLaunch), l)
 	}
 	if err == nil {
 		err = os.Rename(string(tmp), string(dir))
@@ -88,7 +88,7 @@ func (d *Driver) prepareAgain(dir stateDir, l launch) error {
 	if err := makeInstanceDirs(l); err != nil {
 		return err
 	}
-	return writeRecord(dir.path(fileLaunch), l)
+	return WriteRecord(dir.path(fileLaunch), l)
 }
 
 // undo removes what a failed start left: all of it at the first start; at a later one the run is recorded as

@@ -96,7 +96,7 @@ func (r exitRecord) exit() Exit {
 
 func (d stateDir) readLaunch() (launch, error) {
 	var l launch
-	if err := readRecord(d.path(fileLaunch), &l); err != nil {
+	if err := ReadRecord(d.path(fileLaunch), &l); err != nil {
 		return launch{}, err
 	}
 	if err := l.Spec.validate(); err != nil {
@@ -109,7 +109,7 @@ func (d stateDir) readLaunch() (launch, error) {
 // damaged one.
 func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	var r runIdentity
-	if err := readRecord(d.path(file), &r); err != nil || r.Run != run {
+	if err := ReadRecord(d.path(file), &r); err != nil || r.Run != run {
 		return Identity{}, false
 	}
 	return r.ID, true
@@ -117,7 +117,7 @@ func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 
 func (d stateDir) readExit(run int) (Exit, bool) {
 	var r exitRecord
-	if err := readRecord(d.path(fileExit), &r); err != nil || r.Run != run || !r.Reason.Valid() {
+	if err := ReadRecord(d.path(fileExit), &r); err != nil || r.Run != run || !r.Reason.Valid() {
 		return Exit{}, false
 	}
 	return r.exit(), true

@@ -120,7 +120,7 @@ func (t *Task) record(e Exit) {
 	if !e.StartedAt.IsZero() {
 		r.Started = e.StartedAt.UnixMilli()
 	}
-	if err := writeRecord(t.dir.path(fileExit), r); err != nil {
+	if err := WriteRecord(t.dir.path(fileExit), r); err != nil {
 		t.driver.cfg.Logger.Warn("exit could not be recorded", "instance", t.ID(), "error", err)
 	}
 	t.finish(e)

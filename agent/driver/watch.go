@@ -159,6 +159,10 @@ func memberOf(list []procStat, leaders ...Identity) func(procStat) bool {
 	}
 }
 
+// shimPatience is how long a shim may take to answer a stop before it counts as hung: long for a busy node, since
+// a hung shim is killed in the end.
+const shimPatience = 4 * time.Second
+
 // Stop ends the instance: sig to its process group, then after grace SIGKILL to everything that is left. It
 // blocks until nothing is left and returns nil then; when ctx ends first it returns its error, and the shim goes
 // on alone. sig 0 is the Spec's; grace below 0 is the Spec's, 0 kills at once. Calling it again is fine: the
@@ -174,7 +178,7 @@ func (t *Task) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 	}
 	req := request{Op: opStop, Signal: int(sig), GraceMS: grace.Milliseconds()}
 	for !closed(t.done) {
-		_, err := callShim(ctx, t.dir, req, 2*time.Second)
+		_, err := callShim(ctx, t.dir, req, shimPatience)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
