@@ -61,10 +61,13 @@ func (p *pass) takeTurns() {
 
 func (d *drainPart) subject() string { return fmt.Sprintf("drain/%s/%s", d.drain.ID, d.node.ID) }
 
-// active reports whether evictions of this part may begin now.
-func (d *drainPart) active(now fsm.Time) bool {
-	return d.part.Turn && !d.drain.Paused && now < d.part.Deadline && d.node.Health != fsm.HealthOffline
+// active reports whether this part wants instances off its node now.
+func (d *drainPart) active() bool {
+	return d.part.Turn && !d.drain.Paused && d.node.Health != fsm.HealthOffline
 }
+
+// overdue reports whether the part's time is up: nothing begins any more, and what keeps it is only looked at for its last error.
+func (p *pass) overdue(d *drainPart) bool { return p.in.Now >= d.part.Deadline }
 
 // leavable reports whether the drain may stop an instance at all. The others are left running.
 func (p *pass) leavable(d *fsm.Drain, inst *fsm.Instance) bool {
@@ -79,7 +82,7 @@ func (p *pass) isSystem(inst *fsm.Instance) bool {
 // markEvictions asks for the eviction of every instance that a drain wants off its node: system groups when all others are gone.
 func (p *pass) markEvictions() {
 	for _, d := range p.running() {
-		if !d.active(p.in.Now) {
+		if !d.active() || p.overdue(&d) {
 			continue
 		}
 		var marks []fsm.Command
@@ -127,8 +130,8 @@ func (p *pass) reasonGone(inst *fsm.Instance) bool {
 	if inst.Eviction.Cause != fsm.CauseNodeDraining {
 		return false
 	}
-	d, ok := p.partOf(inst)
-	return !ok || p.in.Now >= d.part.Deadline
+	_, ok := p.partOf(inst)
+	return !ok
 }
 
 // partOf returns the part of the running drain that asked for an instance's eviction.
@@ -142,10 +145,10 @@ func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 	return drainPart{d, part, n}, ok && part.Phase == fsm.PhaseDraining
 }
 
-// evicting reports whether the drain that marked an instance may stop it now.
+// evicting reports whether the drain that marked an instance still goes on, paused or not.
 func (p *pass) evicting(inst *fsm.Instance) bool {
-	d, ok := p.partOf(inst)
-	return ok && d.active(p.in.Now)
+	_, ok := p.partOf(inst)
+	return ok
 }
 
 // stopEvicted stops what has to leave its node and can: once a replacement covers it, or where none is needed. Every refusal of a budget is tried again.
@@ -159,7 +162,8 @@ func (p *pass) stopEvicted() {
 				p.stopDrained(g, slot)
 			case wishFailed:
 				if p.evicting(slot.holder) { // nothing runs, so nothing is lost by not waiting for a replacement
-					p.stop(slot.holder, fsm.CauseNodeDraining, slot.holder.Eviction.By)
+					d, _ := p.partOf(slot.holder)
+					p.stopFor(&d, slot.holder)
 				}
 			}
 		}
@@ -191,7 +195,7 @@ func (p *pass) stopDrained(g *groupView, slot *slotView) {
 	d, _ := p.partOf(inst)
 	switch {
 	case g.system(), p.state().Movable(inst) != nil: // no replacement elsewhere; the second only with force
-		p.stopFor(&d, inst, false)
+		p.stopFor(&d, inst)
 	case g.stopFirst(g.spec.Eviction.Order):
 		n := p.takeover(g, slot, wishDrained, urgentMove)
 		if _, why := p.peek(n); why != nil {
@@ -199,7 +203,7 @@ func (p *pass) stopDrained(g *groupView, slot *slotView) {
 			p.acceptDowntime(&d, inst)
 			return
 		}
-		p.stopFor(&d, inst, false)
+		p.stopFor(&d, inst)
 	default:
 		p.stopSurged(&d, g, inst)
 	}
@@ -211,7 +215,7 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	case !ok:
 		p.acceptDowntime(d, inst)
 	case covers(next, g.spec.Eviction.SurgeWait):
-		p.stopFor(d, inst, false)
+		p.stopFor(d, inst)
 	default:
 		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 	}
@@ -225,15 +229,24 @@ func covers(next *fsm.Instance, wait fsm.SurgeWait) bool {
 // acceptDowntime stops an instance whose replacement fits nowhere, if the operator said so; the reason was recorded before.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 	if d.drain.Options.AcceptsDowntime(inst.Group) {
-		p.stopFor(d, inst, true)
+		p.stopFor(d, inst)
 	}
 }
 
-// stopFor begins a drain's stop. Where downtime was accepted the number of ready instances does not hold it back, the rate does.
-func (p *pass) stopFor(d *drainPart, inst *fsm.Instance, downtime bool) {
+// stopFor begins a drain's stop. Where downtime was accepted and the group lacks room, the number of ready instances does not hold it back; the rate does.
+func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	c := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)}
+	if !d.active() {
+		return
+	}
+	if p.overdue(d) {
+		if refusal, _ := p.state().CheckBudget(inst, c.Cause); refusal != nil {
+			p.blockBy(inst, refusal)
+		}
+		return
+	}
 	refusal := p.plan.try(d.subject(), c)
-	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && downtime {
+	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) {
 		bypass := *c
 		bypass.Bypass = true
 		refusal = p.plan.try(d.subject(), &bypass)

@@ -53,9 +53,17 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 	case wishFailed:
 		return p.failedNeed(g, slot)
 	case wishDisabled, wishDrained:
-		if !g.stopFirst(g.spec.Eviction.Order) {
-			return p.takeover(g, slot, w, urgentMove)
+		if g.stopFirst(g.spec.Eviction.Order) {
+			return nil
 		}
+		n := p.takeover(g, slot, w, urgentMove)
+		if d, ok := p.partOf(slot.holder); ok && w == wishDrained {
+			if !d.active() {
+				return nil
+			}
+			n.look = p.overdue(&d)
+		}
+		return n
 	}
 	return nil
 }
@@ -83,7 +91,7 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 		if p.mustGoFirst(g, old) {
 			p.wait(old, fsm.CodeStopping, "the next instance of its slot waits until it has stopped", "")
 			if _, why := p.peek(n); why != nil {
-				p.reasons.slots[slotKey{g.id, slot.n}] = why
+				p.reasons.noRoom(slotKey{g.id, slot.n}, why)
 			}
 			return nil
 		}
@@ -218,6 +226,6 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 	}
 	n := p.takeover(g, slot, w, urgentGone)
 	n.version = version
-	n.first = []fsm.Command{&fsm.InstanceStop{ID: next.ID, Cause: cause, By: "it came to nothing"}}
+	n.first, n.regardless = []fsm.Command{&fsm.InstanceStop{ID: next.ID, Cause: cause, By: "it came to nothing"}}, true
 	return n
 }

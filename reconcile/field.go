@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -48,7 +47,7 @@ func (p *pass) fieldOf(g *groupView, version uint64) *field {
 		f.samePenalty = full / int64(max(g.row.Count, 1))
 	}
 	for _, x := range g.row.Failures {
-		if x.Version == version && x.At.Add(g.spec.Reschedule.Interval) > p.in.Now {
+		if x.Version == version && x.Reason != goneFromNode && x.At.Add(g.spec.Reschedule.Interval) > p.in.Now {
 			f.failures = append(f.failures, x)
 		}
 	}
@@ -176,6 +175,3 @@ func (f *field) count(c *candidate) {
 	f.countSpread(c.view.node, 1)
 	f.countDistinct(c.view.node, 1)
 }
-
-// words says in words why nothing is left in the field.
-func (f *field) words() string { return strings.TrimSpace(f.out.String()) }

@@ -85,23 +85,20 @@ func (e excluded) main() fsm.Code {
 
 // String says how many nodes each filter took out.
 func (e excluded) String() string {
-	if len(e) == 0 {
-		return "there are no nodes"
-	}
-	sorted := slices.Clone(e)
+	sorted, all := slices.Clone(e), 0
 	slices.SortFunc(sorted, func(a, b fsm.Excluded) int { return rank(a.Code) - rank(b.Code) })
 	parts := make([]string, len(sorted))
 	for i, x := range sorted {
-		parts[i] = fmt.Sprintf("%s on %d", x.Code, x.Nodes)
+		parts[i] = fmt.Sprintf("%s %d", x.Code, x.Nodes)
+		all += x.Nodes
 	}
-	return strings.Join(parts, ", ") + plural(len(sorted), sorted[len(sorted)-1].Nodes)
-}
-
-func plural(kinds, last int) string {
-	if kinds == 1 && last == 1 {
-		return " node"
+	switch all {
+	case 0:
+		return "there are no nodes"
+	case 1:
+		return "the only node is excluded: " + string(sorted[0].Code)
 	}
-	return " nodes"
+	return fmt.Sprintf("all %d nodes are excluded: %s", all, strings.Join(parts, ", "))
 }
 
 // hardFilters are the rules that a node must meet whatever the score, in order. Each returns the code that excludes the node, or "".

@@ -85,6 +85,9 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 		if f.drain.Options.IgnoreSystem && f.p.isSystem(inst) {
 			out.Action = fsm.ActionLeave
 		}
+		if !f.p.isSystem(inst) {
+			out.Target = f.target(inst)
+		}
 		return f.offline(out, n)
 	}
 	b, blocked := f.p.blockerOf(&d, planned)

@@ -33,16 +33,16 @@ type census struct {
 func (p *pass) watchNodes() {
 	c := p.count()
 	p.hold(&c)
-	for _, n := range c.nodes {
-		p.judgeGossip(n)
-	}
-	if p.state().Hold.Active {
+	if !p.state().Hold.Active {
+		p.writeOffline(&c)
+	} else {
 		for _, n := range c.candidate {
 			p.plan.refuse("node/"+string(n.ID), fsm.Refuse(fsm.CodeHold, "node %s is silent, but so are too many others", n.Name))
 		}
-		return
 	}
-	p.writeOffline(&c)
+	for _, n := range c.nodes {
+		p.judgeGossip(p.node(n.ID))
+	}
 }
 
 func (p *pass) count() census {
@@ -158,13 +158,12 @@ func (p *pass) judgeGossip(n *fsm.Node) {
 func (p *pass) writeOffline(c *census) {
 	perMilli, burst := int64(max(200, 10*len(c.nodes))), int64(max(minBurst, len(c.nodes)*5/100))*microToken
 	tokens := p.offlineTokens(c.nodes, perMilli, burst)
-	for _, judged := range c.candidate {
+	for _, n := range c.candidate {
 		if tokens < microToken {
 			p.plan.wakeAt(p.in.Now.Add(fsm.Duration((microToken-tokens)/perMilli + 1)))
-			p.plan.refuse("node/"+string(judged.ID), fsm.Refuse(fsm.CodeHold, "node %s is silent; others were declared offline a moment ago", judged.Name))
+			p.plan.refuse("node/"+string(n.ID), fsm.Refuse(fsm.CodeHold, "node %s is silent; others were declared offline a moment ago", n.Name))
 			continue
 		}
-		n := p.node(judged.ID) // gossip may have changed its version in this pass
 		reason := fmt.Sprintf("no heartbeat for %s, a majority of servers agrees", p.in.Live[n.ID].Age)
 		if p.observe(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Version: n.Version, Reason: reason}) {
 			tokens -= microToken

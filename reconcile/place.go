@@ -27,7 +27,10 @@ type need struct {
 	urgency  urgency
 	home     fsm.NodeID    // the only node that will do; empty = any
 	first    []fsm.Command // what stands or falls with the placement, such as the end of a failed successor
-	spare    bool          // try again without first if first is what is refused
+	look     bool          // only look whether it fits: its time is up
+
+	spare      bool // if first is what is refused, place without it
+	regardless bool // if nothing fits, do first alone
 }
 
 // unplaced says why a need can't be fulfilled now.
@@ -48,7 +51,11 @@ func (p *pass) place() {
 		return cmp.Or(cmp.Compare(a.group.class, b.group.class), cmp.Compare(a.urgency, b.urgency))
 	})
 	for _, n := range needs {
-		if why := p.fulfil(n); why != nil {
+		fulfil := p.fulfil
+		if n.look {
+			fulfil = func(n *need) *unplaced { _, why := p.peek(n); return why }
+		}
+		if why := fulfil(n); why != nil {
 			p.unplaced(n, why)
 		}
 	}
@@ -56,7 +63,7 @@ func (p *pass) place() {
 
 // unplaced records why a need stays open.
 func (p *pass) unplaced(n *need, why *unplaced) {
-	p.reasons.slots[slotKey{n.group.id, n.slot}] = why
+	p.reasons.noRoom(slotKey{n.group.id, n.slot}, why)
 	if n.replaces != nil {
 		p.block(n.replaces, fsm.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, unblockPlacement(why.code))
 		return
@@ -80,6 +87,14 @@ func (p *pass) fulfil(n *need) *unplaced {
 		}
 		return false, refusal.Code
 	})
+	if c == nil && n.spare && rank(why.code) < 0 {
+		bare := *n
+		bare.first, bare.spare = nil, false
+		return p.fulfil(&bare)
+	}
+	if c == nil && n.regardless && p.plan.try(n.group.subject(), n.first...) == nil {
+		return why // the room that it gives back is there when its end is confirmed
+	}
 	if c == nil {
 		return why
 	}

@@ -7,6 +7,7 @@ type reasons struct {
 	blockers map[fsm.InstanceID]fsm.Blocker
 	slots    map[slotKey]*unplaced
 	targets  map[slotKey]fsm.NodeID // where the next instance of a slot would go once the last one has stopped
+	groups   map[fsm.GroupID]bool   // that have a slot in slots
 }
 
 // slotKey names a slot of a group.
@@ -16,8 +17,16 @@ type slotKey struct {
 }
 
 func newReasons() reasons {
-	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{}, targets: map[slotKey]fsm.NodeID{}}
+	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{}, targets: map[slotKey]fsm.NodeID{}, groups: map[fsm.GroupID]bool{}}
 }
+
+// noRoom records why a slot's next instance can't be placed.
+func (r *reasons) noRoom(key slotKey, why *unplaced) {
+	r.slots[key], r.groups[key.group] = why, true
+}
+
+// lacksRoom reports whether an instance of the group can't be placed.
+func (r *reasons) lacksRoom(group fsm.GroupID) bool { return r.groups[group] }
 
 // block records why an instance that should go stays, and lists it among the refusals.
 func (p *pass) block(inst *fsm.Instance, code fsm.Code, message, unblock string) {

@@ -25,7 +25,7 @@ func (p *pass) retryOf(g *groupView, version uint64, node fsm.NodeID) retry {
 	var r retry
 	last, kept := fsm.Time(0), 0
 	for _, f := range g.row.Failures {
-		if f.Version != version || node != "" && f.Node != node {
+		if f.Version != version || f.Reason == goneFromNode || node != "" && f.Node != node {
 			continue
 		}
 		kept++

@@ -77,6 +77,10 @@ type world struct {
 	nodes  []fsm.NodeID
 	specs  map[fsm.JobName]fsm.JobSpec
 	quiet  bool // don't check after each entry
+	term   uint64
+
+	events     fsm.EventKey // those before were shown
+	remembered fsm.State
 }
 
 // agentSim is an agent: what it runs survives an outage of its node.
@@ -89,7 +93,7 @@ type agentSim struct {
 func newWorld(t testing.TB) *world {
 	w := &world{
 		t: t, state: fsm.NewState(), live: map[fsm.NodeID]fsm.Liveness{}, agents: map[fsm.NodeID]*agentSim{}, specs: map[fsm.JobName]fsm.JobSpec{},
-		names: map[fsm.InstanceID]string{}, ids: map[string]fsm.InstanceID{}, now: 1000,
+		names: map[fsm.InstanceID]string{}, ids: map[string]fsm.InstanceID{}, now: 1000, term: 1,
 	}
 	w.apply("server:s1", &fsm.ClusterInit{ID: "C1", Name: "test", Settings: fsm.DefaultSettings()})
 	return w
@@ -106,15 +110,15 @@ func (w *world) commit(e fsm.Entry) []fsm.Result {
 	w.t.Helper()
 	before := w.state
 	e.At, e.Wall = w.now, int64(w.now)+1_700_000_000_000
-	after, results := before.Apply(before.Index+1, 1, e)
+	after, results := before.Apply(before.Index+1, w.term, e)
 	w.state = after
+	if w.quiet {
+		return results
+	}
 	for id, inst := range after.Instances.All() {
 		if _, known := w.names[id]; !known {
 			w.name(inst)
 		}
-	}
-	if w.quiet {
-		return results
 	}
 	if err := fsm.Check(after); err != nil {
 		w.t.Fatalf("%s: %s", w.at, w.words(err.Error()))
@@ -153,7 +157,7 @@ func (w *world) must(refusal *fsm.Error) string {
 
 // input is what Decide is given.
 func (w *world) input() reconcile.Input {
-	return reconcile.Input{State: w.state, Live: w.live, Now: w.now, Term: 1, Calm: w.calm}
+	return reconcile.Input{State: w.state, Live: w.live, Now: w.now, Term: w.term, Calm: w.calm}
 }
 
 // decide runs one decision, commits what it plans and returns it in words.

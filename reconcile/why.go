@@ -46,7 +46,7 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
 	out := fsm.WhyResult{Subject: "instance/" + string(inst.ID), State: state, Blockers: e.Waiting(inst.ID), Next: e.next(inst)}
 	e.chain(&out, out.Subject)
 	if _, unplaced := e.p.reasons.slots[slotKey{inst.Group, inst.Slot}]; unplaced {
-		out.Considered = e.considered(inst.Group)
+		out.Considered = e.considered(inst.Group, inst.Slot)
 	}
 	return out
 }
@@ -59,7 +59,9 @@ func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
 		if pending.Hint != "" {
 			out.Next += " (" + pending.Hint + ")"
 		}
-		out.Considered = e.considered(g.ID)
+		if slot, ok := e.unplacedSlot(g); ok {
+			out.Considered = e.considered(g.ID, slot)
+		}
 	} else if g.Role != fsm.RoleSystem && g.Ready != g.Count {
 		out.Next = "its instances become ready, or stop"
 	}
@@ -173,24 +175,32 @@ func eventText(event *fsm.Event) string {
 	return text
 }
 
-// considered is what placement says of every node for one more instance of a group.
-func (e *Explanation) considered(id fsm.GroupID) []fsm.Considered {
+// unplacedSlot is the first slot of a group whose next instance fits nowhere.
+func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
+	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
+		if _, ok := e.p.reasons.slots[slotKey{g.ID, n}]; ok {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// considered is what placement says of every node for the next instance of a slot.
+func (e *Explanation) considered(id fsm.GroupID, slot int) []fsm.Considered {
 	for _, g := range e.p.groups {
 		if g.id != id {
 			continue
 		}
 		g.fields = nil // scored anew, with all that was placed since
-		f := e.p.fieldOf(g, g.row.Version)
-		if f == nil {
-			return nil
+		if f := e.p.fieldOf(g, g.row.Version); f != nil {
+			return f.all(e.p.homeOf(g, slot))
 		}
-		return f.all()
 	}
 	return nil
 }
 
-// all lists every node with its score, or the rule that excludes it.
-func (f *field) all() []fsm.Considered {
+// all lists every node with its score, or the rule that excludes it. With a home no other node will do.
+func (f *field) all(home fsm.NodeID) []fsm.Considered {
 	scores := map[fsm.NodeID]int64{}
 	for _, key := range f.domainKeys {
 		d := f.domains[key]
@@ -201,7 +211,10 @@ func (f *field) all() []fsm.Considered {
 	var out []fsm.Considered
 	for _, v := range f.pass.candidates().views {
 		c := fsm.Considered{Node: v.node.ID, ExcludedBy: f.exclude(v)}
-		if c.ExcludedBy == "" && f.repeats(v.node, nil) {
+		switch {
+		case home != "" && v.node.ID != home:
+			c.ExcludedBy = fsm.CodeVolumeNoNode
+		case c.ExcludedBy == "" && f.repeats(v.node, nil):
 			c.ExcludedBy = fsm.CodeAntiAffinity
 		}
 		if c.ExcludedBy == "" {

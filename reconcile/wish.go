@@ -70,8 +70,14 @@ func failureCause(inst *fsm.Instance) fsm.Cause {
 	case fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed, fsm.CauseFenced:
 		return reason
 	}
+	if inst.Status.Reason == goneFromNode {
+		return fsm.CauseNodeOffline
+	}
 	return fsm.CauseCrashLoop
 }
+
+// goneFromNode is the reason of an instance that its agent no longer knew when it came back: the machine was restarted. That is no fault of the program.
+const goneFromNode = "gone_from_node"
 
 // isFailure reports whether a cause is a failure of the instance itself.
 func isFailure(c fsm.Cause) bool {

@@ -119,6 +119,17 @@ func vocabulary() map[string]func(*world, []string) string {
 		// quietly COMMAND...: run it, print nothing
 		"quietly": func(w *world, a []string) string { w.run(strings.Join(a, " ")); return "" },
 		"show":    (*world).cmdShow,
+		// status d1; forecast n1 downtime=*; why web/http; plan web http count=3; events [type...]
+		"status":   (*world).cmdStatus,
+		"forecast": (*world).cmdForecast,
+		"why":      (*world).cmdWhy,
+		"plan":     (*world).cmdPlan,
+		"events":   (*world).cmdEvents,
+		// remember keeps the state; stale commits what is decided on it onto the present one
+		"remember": func(w *world, _ []string) string { w.remembered = w.state; return "" },
+		"stale":    (*world).cmdStale,
+		// failover: another leader goes on; it knows only the state and hears the same agents
+		"failover": func(w *world, _ []string) string { w.term++; w.calm = 0; return "" },
 	}
 }
 

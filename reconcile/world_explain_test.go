@@ -1,0 +1,171 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+// cmdStatus prints what is left on the nodes of a drain, and why.
+func (w *world) cmdStatus(args []string) string {
+	d, ok := w.state.Drains.Get(fsm.DrainID(args[0]))
+	if !ok {
+		w.t.Fatalf("%s: no such drain", w.at)
+	}
+	var out strings.Builder
+	for _, n := range reconcile.Explain(w.input()).Drain(d) {
+		fmt.Fprintf(&out, "%s: %d left\n", n.Node, len(n.Remaining))
+		for _, r := range n.Remaining {
+			fmt.Fprintln(&out, strings.TrimSpace(fmt.Sprintf("  %s %s %s %s", r.Instance, r.Class, r.State, r.Blocker)))
+		}
+		for _, b := range n.Blockers {
+			fmt.Fprintf(&out, "  blocker %s\n", blockerWords(b))
+		}
+	}
+	return w.words(out.String())
+}
+
+func blockerWords(b fsm.Blocker) string {
+	text := fmt.Sprintf("%s %s", b.Code, b.Instance)
+	if b.Volume != "" {
+		text += " volume " + string(b.Volume)
+	}
+	text += ": " + b.Message
+	if b.Unblock != "" {
+		text += " -> " + b.Unblock
+	}
+	return text
+}
+
+// cmdForecast prints what a drain would do: forecast n1 n2 downtime=* force ignore_system
+func (w *world) cmdForecast(args []string) string {
+	var nodes []string
+	var options fsm.DrainOptions
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		switch key {
+		case "downtime":
+			options.AcceptDowntime = append(options.AcceptDowntime, value)
+		case "force":
+			options.Force = true
+		case "ignore_system":
+			options.IgnoreSystem = true
+		default:
+			nodes = append(nodes, key)
+		}
+	}
+	forecast, refusal := reconcile.ForecastDrain(w.input(), nodes, options)
+	if refusal != nil {
+		return w.must(refusal)
+	}
+	var out strings.Builder
+	for _, f := range forecast {
+		fmt.Fprintf(&out, "%s %s %s %s", f.Node, f.Instance, f.Class, f.Action)
+		if f.Target != "" {
+			fmt.Fprintf(&out, " to %s", f.Target)
+		}
+		if f.Blocker != nil {
+			fmt.Fprintf(&out, " blocker %s", blockerWords(*f.Blocker))
+		}
+		if f.Never {
+			out.WriteString(" (never by itself)")
+		}
+		out.WriteString("\n")
+	}
+	if can, blockers := reconcile.CanFinish(forecast); !can {
+		fmt.Fprintf(&out, "can't finish: %d blockers\n", len(blockers))
+	}
+	return w.words(out.String())
+}
+
+func (w *world) cmdWhy(args []string) string {
+	object := args[0]
+	if id, ok := w.ids[object]; ok {
+		object = string(id)
+	}
+	why, refusal := reconcile.Explain(w.input()).Why(object)
+	if refusal != nil {
+		return w.must(refusal)
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s: %s\n", why.Subject, why.State)
+	for _, link := range why.Chain {
+		fmt.Fprintf(&out, "  %s %s %s\n", link.Actor, link.Cause, link.Text)
+	}
+	for _, c := range why.Considered {
+		if c.ExcludedBy != "" {
+			fmt.Fprintf(&out, "  node %s excluded by %s\n", c.Node, c.ExcludedBy)
+		} else {
+			fmt.Fprintf(&out, "  node %s scores %d\n", c.Node, c.Score)
+		}
+	}
+	for _, b := range why.Blockers {
+		fmt.Fprintf(&out, "  blocker %s\n", blockerWords(b))
+	}
+	fmt.Fprintf(&out, "  next: %s\n", why.Next)
+	return w.words(out.String())
+}
+
+// cmdPlan prints what a submit would do.
+func (w *world) cmdPlan(args []string) string {
+	plan, refusal := reconcile.PlanJob(w.input(), w.parseJob(args))
+	if refusal != nil {
+		return w.must(refusal)
+	}
+	out := fmt.Sprintf("%s version %d, changes %t\n", plan.Job, plan.Version, plan.Changes)
+	for _, g := range plan.Groups {
+		out += fmt.Sprintf("  %s: %d created, %d destroyed, %d kept, %d unschedulable", g.Group, g.Created, g.Destroyed, g.Kept, g.Unschedulable)
+		if g.Code != "" {
+			out += fmt.Sprintf(" (%s: %s)", g.Code, g.Message)
+		}
+		out += "\n"
+	}
+	return out
+}
+
+// cmdEvents prints the events since the last time that it was used, of the given types or of all.
+func (w *world) cmdEvents(args []string) string {
+	var out strings.Builder
+	for key, e := range w.state.Events.From(w.events) {
+		w.events = key + 1
+		if len(args) > 0 && !strings.Contains(strings.Join(args, " "), string(e.Type)) {
+			continue
+		}
+		fmt.Fprintf(&out, "%s %s", e.Type, e.Subject)
+		if e.Before != "" {
+			fmt.Fprintf(&out, " %s ->", e.Before)
+		}
+		fmt.Fprintf(&out, " %s", e.After)
+		if e.Cause != "" {
+			fmt.Fprintf(&out, " (%s)", e.Cause)
+		}
+		if e.Data["reason"] != "" {
+			fmt.Fprintf(&out, " %s", e.Data["reason"])
+		}
+		out.WriteString("\n")
+	}
+	return w.words(out.String())
+}
+
+// cmdLate commits what an old leader decides on the state that "remember" kept, onto the present one: it may change nothing that has changed since.
+func (w *world) cmdStale([]string) string {
+	in := w.input()
+	in.State = w.remembered
+	var out strings.Builder
+	for _, e := range reconcile.Decide(in).Entries {
+		for i, r := range w.commit(e) {
+			verdict := "accepted"
+			if r.Refusal != nil {
+				verdict = "refused: " + string(r.Refusal.Code)
+			}
+			var what []string
+			for _, c := range e.Groups[i] {
+				what = append(what, strings.TrimSuffix(w.say(c), "\n"))
+			}
+			fmt.Fprintf(&out, "%s: %s\n", strings.Join(what, " and "), verdict)
+		}
+	}
+	return w.words(out.String())
+}
