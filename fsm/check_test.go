@@ -1,0 +1,256 @@
+package fsm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// busyState is a small cluster with something of everything: two nodes, a job of two instances with a service and ports, a volume, a drain that goes on.
+func busyState(t testing.TB) State {
+	t.Helper()
+	m := NewMachine()
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+	mustApply(t, m, register("n1"), register("n2"))
+	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 1, Full: true}, &NodeReport{ID: "n2", Epoch: 1, Full: true})
+	mustApply(t, m, &JobSubmit{Spec: webSpec()})
+	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n2", 20000),
+		&InstancePlace{ID: "i3", Group: "web/store", Slot: 0, Version: 1, Node: "n1", Cause: CauseScaleUp})
+	mustApply(t, m, observed("n1", "i1", ObservedReady), observed("n2", "i2", ObservedReady), observed("n1", "i3", ObservedReady))
+	mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour}})
+	mustApply(t, m, &InstanceStop{ID: "i2", Cause: CauseUser, Bypass: true})
+	mustApply(t, m, observedAt("n2", "i2", ObservedStopped, 2))
+	s := m.State()
+	if err := Check(s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func webSpec() JobSpec {
+	return JobSpec{Name: "web", Groups: []GroupSpec{
+		{Name: "api", Count: 2, Exec: ExecSpec{Command: "/bin/api"}, Ports: []PortSpec{{Name: "http"}}, Services: []ServiceSpec{{Name: "api", Port: "http", Expose: 80}}},
+		{Name: "store", Count: 1, Exec: ExecSpec{Command: "/bin/store"}, Volumes: []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}},
+	}}
+}
+
+func placed(id InstanceID, group GroupID, slot int, node NodeID, port int) *InstancePlace {
+	return &InstancePlace{ID: id, Group: group, Slot: slot, Version: 1, Node: node, Ports: map[string]int{"http": port}, Cause: CauseScaleUp}
+}
+
+func observed(node NodeID, id InstanceID, o Observed) *NodeReport { return observedAt(node, id, o, 1) }
+
+func observedAt(node NodeID, id InstanceID, o Observed, generation uint64) *NodeReport {
+	return &NodeReport{ID: node, Epoch: 1, Instances: []InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
+}
+
+// edit replaces one row by a changed copy, past every rule.
+func edit[K ~string, V any](t Table[K, *V], key K, change func(*V)) {
+	row, ok := t.Get(key)
+	if !ok {
+		panic(fmt.Sprintf("no row %v", key))
+	}
+	next := *row
+	change(&next)
+	t.put(key, &next)
+}
+
+// TestCheckFindsWhatIsBroken breaks one thing at a time: a Check that finds nothing proves nothing unless it can fail.
+func TestCheckFindsWhatIsBroken(t *testing.T) {
+	instance := func(id InstanceID, change func(*Instance)) func(*State) {
+		return func(s *State) { edit(s.Instances, id, change) }
+	}
+	node := func(id NodeID, change func(*Node)) func(*State) { return func(s *State) { edit(s.Nodes, id, change) } }
+	group := func(change func(*Group)) func(*State) { return func(s *State) { edit(s.Groups, "web/api", change) } }
+	job := func(change func(*Job)) func(*State) { return func(s *State) { edit(s.Jobs, "web", change) } }
+	drain := func(change func(*Drain, *DrainNode)) func(*State) {
+		return func(s *State) {
+			edit(s.Drains, "d1", func(d *Drain) {
+				d.Nodes = append([]DrainNode(nil), d.Nodes...)
+				change(d, &d.Nodes[0])
+			})
+		}
+	}
+	tests := []struct {
+		name  string
+		says  string
+		spoil func(*State)
+	}{
+		{"format", "format 9", func(s *State) { s.Format = 9 }},
+		{"settings", "offline_after", func(s *State) { s.Settings.OfflineAfter = 0 }},
+		{"class twice", "stands twice", func(s *State) { s.Classes = []ClassName{"production", "production"} }},
+
+		{"memory sum", "is placed", node("n1", func(n *Node) { n.Placed.MemoryBytes++ })},
+		{"instance count", "is placed", node("n2", func(n *Node) { n.Placed.Instances++ })},
+		{"overfull", "bytes are placed on", node("n1", func(n *Node) { n.Shape.Capacity.MemoryBytes = 1 })},
+		{"intent", `intent is "idle"`, node("n1", func(n *Node) { n.Intent = "idle" })},
+		{"health", `health is "well"`, node("n2", func(n *Node) { n.Health = "well" })},
+		{"name", "leads to", node("n1", func(n *Node) { n.Name = "n2" })},
+		{"node id", "its row says", node("n1", func(n *Node) { n.ID = "x" })},
+		{"epoch", "epoch 0", node("n1", func(n *Node) { n.Agent.Epoch = 0 })},
+		{"assigned", "assigned at index", node("n1", func(n *Node) { n.Assigned = 1 << 40 })},
+		{"offline and not lost", "must be lost", node("n1", func(n *Node) { n.Health = HealthOffline })},
+		{"confirmed dead", "confirmed dead", node("n2", func(n *Node) { n.Return.ConfirmedDead = true })},
+		{"drain of another node", "doesn't name it", node("n2", func(n *Node) { n.Drain = "d1" })},
+		{"node gone", "does not exist", func(s *State) { s.Nodes.del("n1"); s.nodeNames.del("n1") }},
+
+		{"desired", `desired is "idle"`, instance("i1", func(i *Instance) { i.Desired = "idle" })},
+		{"observed", `observed is "well"`, instance("i1", func(i *Instance) { i.Status.Observed = "well" })},
+		{"stopped but desired", "its end written", instance("i1", func(i *Instance) { i.Status.Observed = ObservedStopped })},
+		{"failed for nothing", "failed without a reason", instance("i1", func(i *Instance) { i.Status.Observed = ObservedFailed })},
+		{"draining for nothing", `for the cause ""`, instance("i1", func(i *Instance) { i.Desired = DesiredDraining })},
+		{"eviction for nothing", "its eviction has the cause", instance("i1", func(i *Instance) { i.Eviction.Requested = true })},
+		{"eviction of nobody", "nobody asked for", instance("i1", func(i *Instance) { i.Eviction.By = "alice" })},
+		{"claims nothing", "claims", instance("i1", func(i *Instance) { i.Claims.Resources.MemoryBytes = 0 })},
+		{"version gone", "its spec is gone", instance("i1", func(i *Instance) { i.Version = 7 })},
+		{"moved", "missing in an index", instance("i1", func(i *Instance) { i.Node = "n2" })},
+		{"another slot", "missing in an index", instance("i1", func(i *Instance) { i.Slot = 5 })},
+		{"status of another", "its status", instance("i1", func(i *Instance) { i.Status.ID = "i2" })},
+		{"changed in the future", "changed at", instance("i1", func(i *Instance) { i.Marks.ChangedIndex = 1 << 40 })},
+		{"port of nobody", "owns it", func(s *State) { s.portOwners.del(portKey("n1", 20000)) }},
+		{"port of the dead", "owners of ports", func(s *State) { s.portOwners.put(portKey("n2", 20000), "i2") }},
+		{"two holders", "neither replaces the other", func(s *State) { second(s, "i9", "i1", func(*Instance) {}) }},
+		{"three holders", "3 instances are desired", func(s *State) {
+			second(s, "i8", "i1", func(*Instance) {})
+			second(s, "i9", "i1", func(*Instance) {})
+		}},
+		{"a volume shared", "single holder", func(s *State) {
+			second(s, "i9", "i3", func(i *Instance) { i.Desired, i.Marks.StopCause = DesiredDraining, CauseUser })
+		}},
+		{"index of too much", "instances of nodes", func(s *State) { s.onNode.put("n1/ghost", "ghost") }},
+		{"pending on a draining node", "still to be started", instance("i1", func(i *Instance) { i.Status.Observed = ObservedPending })},
+
+		{"ready", "its instances sum up to", group(func(g *Group) { g.Ready++ })},
+		{"running", "its instances sum up to", group(func(g *Group) { g.Running++ })},
+		{"alive", "its instances sum up to", group(func(g *Group) { g.Alive++ })},
+		{"budget", "by its spec it would be", group(func(g *Group) { g.Budget.MinReady = 0 })},
+		{"count", "its spec 2", group(func(g *Group) { g.Count = 3; g.Budget = Budget{MinReady: 2, MaxDown: 1} })},
+		{"group version", "its job at 1", group(func(g *Group) { g.Version = 2 })},
+		{"removed", "removed true", group(func(g *Group) { g.Removed = true })},
+		{"role", `role is "boss"`, group(func(g *Group) { g.Role = "boss" })},
+		{"placements", "were ever placed", group(func(g *Group) { g.Placed = 0 })},
+		{"stops in disorder", "out of order", group(func(g *Group) { g.Stops = []Time{2, 1} })},
+		{"stops to come", "in the future", group(func(g *Group) { g.Stops = []Time{1 << 50} })},
+		{"group gone", "does not exist", func(s *State) { s.Groups.del("web/api") }},
+
+		{"class", `class "royal"`, job(func(j *Job) { j.Class = "royal" })},
+		{"job version", "its version 5 is gone", job(func(j *Job) { j.Version = 5 })},
+		{"stable", "stable version", job(func(j *Job) { j.Stable = 9 })},
+		{"deployment gone", "deployment web-9 is gone", job(func(j *Job) { j.Deployment = "web-9" })},
+		{"purged but running", "not stopped", job(func(j *Job) { j.Purge = true })},
+		{"stopped but wanted", "its job stopped true", job(func(j *Job) { j.Stopped = true })},
+		{"job gone", "its job does not exist", func(s *State) { s.Jobs.del("web") }},
+		{"history", "there is no job that has it", func(s *State) {
+			s.Versions.put(versionKey("web", 4), &JobVersion{Job: "web", Version: 4, Spec: webSpec()})
+		}},
+		{"two deployments", "go on at once", func(s *State) {
+			s.Deployments.put("web-2", &Deployment{ID: "web-2", Job: "web", Version: 2, Status: DeploymentRolling})
+		}},
+		{"deployment status", `status is "done"`, func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = "done" }) }},
+		{"deployment failed for nothing", "failed without a reason", func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = DeploymentFailed }) }},
+		{"service of nobody", "does not publish it", func(s *State) { edit(s.Services, "api", func(v *Service) { v.Group = "web/store" }) }},
+		{"service twice", "expose the same port", func(s *State) { s.Services.put("b", &Service{Name: "b", Group: "web/api", Port: "http", Expose: 80}) }},
+		{"volume elsewhere", "its instance i3 on n1", func(s *State) { edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "n2" }) }},
+		{"volume of nowhere", "its home x does not exist", func(s *State) { edit(s.Volumes, "web/store/0/data", func(v *Volume) { v.Home = "x" }) }},
+
+		{"failed without last error", "without a last error", drain(func(d *Drain, p *DrainNode) { p.Phase, d.EndedIndex = PhaseFailed, 1 })},
+		{"draining with last error", "has the last error", drain(func(_ *Drain, p *DrainNode) { p.LastError = "x" })},
+		{"phase", `phase is "idle"`, drain(func(_ *Drain, p *DrainNode) { p.Phase = "idle" })},
+		{"ended and not", "ended at index 0", drain(func(_ *Drain, p *DrainNode) { p.Phase = PhaseDrained })},
+		{"deadline", "deadline", drain(func(_ *Drain, p *DrainNode) { p.Deadline++ })},
+		{"too many at once", "works on 2 nodes at once", drain(func(d *Drain, p *DrainNode) {
+			d.Options.MaxParallelNodes = 1
+			d.Nodes = append(d.Nodes, DrainNode{Node: "n2", Phase: PhaseDraining, Turn: true, Started: p.Started, Deadline: p.Deadline})
+		})},
+		{"node twice", "twice", drain(func(d *Drain, p *DrainNode) { d.Nodes = append(d.Nodes, *p) })},
+		{"drain of an active node", "whose intent is active", node("n1", func(n *Node) { n.Intent = IntentActive })},
+
+		{"event type", `type "odd"`, func(s *State) { s.Events.put(1<<20, &Event{Key: 1 << 20, Type: "odd", Subject: "x"}) }},
+		{"event to come", "the state is at", func(s *State) { s.Events.put(1<<60, &Event{Key: 1 << 60, Type: EventJob, Subject: "x"}) }},
+		{"request not in the log", "the log of requests", func(s *State) { s.Requests.put("r", &Request{ID: "r", Index: 1}) }},
+	}
+	good := busyState(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := good.fork()
+			tt.spoil(s)
+			err := Check(*s)
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want a finding with %q", err, tt.says)
+			}
+		})
+	}
+	if err := Check(good); err != nil {
+		t.Errorf("the good state was spoilt along the way: %v", err)
+	}
+}
+
+// second puts another instance into the slot of a first.
+func second(s *State, id, of InstanceID, change func(*Instance)) {
+	first, _ := s.Instances.Get(of)
+	next := *first
+	next.ID, next.Status.ID, next.Claims.Ports = id, id, nil
+	change(&next)
+	s.setInstance(nil, &next)
+}
+
+func TestCheckStepFindsWhatIsBroken(t *testing.T) {
+	tests := []struct {
+		name  string
+		says  string
+		spoil func(*State)
+	}{
+		{"index", "index", func(s *State) { s.Index-- }},
+		{"term", "term", func(s *State) { s.LogTerm = 0 }},
+		{"time", "time", func(s *State) { s.Now -= 100 }},
+		{"wall time", "wall time", func(s *State) { s.Wall-- }},
+		{"cluster", "became {ID:c2", func(s *State) { s.Cluster.ID = "c2" }},
+		{"incarnation", "incarnation", func(s *State) { s.Format = 0 }},
+		{"epoch", "epoch 1 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
+		{"node version", "version", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Version-- }) }},
+		{"silent change", "its version did not", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = HealthDegraded }) }},
+		{"boot id", "boot id", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.BootID = "other" }) }},
+		{"overfull", "are placed on", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Placed.MemoryBytes = 1 << 50 }) }},
+		{"terminal lives", "had ended", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Status.Observed = ObservedReady }) }},
+		{"desired again", "desired went back", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Desired = DesiredRunning }) }},
+		{"pending again", "observed went from ready to pending", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = ObservedPending }) }},
+		{"generation", "generation", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Status.Generation = 0 }) }},
+		{"moved", "changed what it is", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Node = "n2" }) }},
+		{"claims", "its claims", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
+		{"back from the dead", "came back", func(s *State) {
+			s.Instances.put("old", &Instance{ID: "old", Marks: Marks{CreatedIndex: 2}})
+		}},
+		{"deadline", "its deadline went", func(s *State) {
+			edit(s.Drains, "d1", func(d *Drain) { d.Nodes = []DrainNode{{Node: "n1", Phase: PhaseDraining, Turn: true, Deadline: 1}} })
+		}},
+		{"deployment", "succeeded became rolling", func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = DeploymentRolling }) }},
+		{"job version", "version 1 to 0", func(s *State) { edit(s.Jobs, "web", func(j *Job) { j.Version = 0 }) }},
+		{"placements", "placements became", func(s *State) { edit(s.Groups, "web/api", func(g *Group) { g.Placed = 0 }) }},
+		{"event", "rewritten", func(s *State) {
+			key, e, _ := s.Events.Min()
+			next := *e
+			s.Events.put(key, &next)
+		}},
+		{"old event", "came back", func(s *State) { s.Events.put(1, &Event{Key: 1}) }},
+		{"generation of a service", "generation", func(s *State) { edit(s.Services, "api", func(v *Service) { v.Generation = 0 }) }},
+	}
+	start := busyState(t)
+	before, results := start.Apply(start.Index+1, 1, Entry{Format: 1, At: start.Now, Groups: [][]Command{{&DeploymentStep{ID: "web-1", Status: DeploymentSucceeded}}}})
+	if results[0].Refusal != nil {
+		t.Fatal(results[0].Refusal)
+	}
+	next, _ := before.Apply(before.Index+1, 1, Entry{Format: 1, At: before.Now + 50})
+	if err := CheckStep(before, next); err != nil {
+		t.Fatalf("a good step: %v", err)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := next.fork()
+			tt.spoil(s)
+			err := CheckStep(before, *s)
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want a finding with %q", err, tt.says)
+			}
+		})
+	}
+}
