@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// answer is what the API said: as a value, and as the bytes that -o json prints.
+type answer[T any] struct {
+	value T
+	raw   []byte
+	index uint64
+}
+
+// get reads one object.
+func get[T any](ctx context.Context, a *app, path string, query url.Values) (answer[T], error) {
+	return call[T](ctx, a, http.MethodGet, path, query, nil)
+}
+
+// post writes. The request id in the query makes it safe to send again.
+func post[T any](ctx context.Context, a *app, path string, query url.Values, body any) (answer[T], error) {
+	return call[T](ctx, a, http.MethodPost, path, query, body)
+}
+
+func call[T any](ctx context.Context, a *app, method, path string, query url.Values, body any) (answer[T], error) {
+	var got answer[T]
+	client, err := a.conn.client(a.env)
+	if err != nil {
+		return got, err
+	}
+	got.raw, got.index, err = client.Do(ctx, method, path, query, body)
+	if err != nil {
+		return got, err
+	}
+	return got, got.decode(method, path)
+}
+
+// decode turns the answer's bytes into its value.
+func (got *answer[T]) decode(method, path string) error {
+	if err := json.Unmarshal(got.raw, &got.value); err != nil {
+		return fsm.Refuse(fsm.CodeInternal, "the answer to %s %s is not what this version of outspan expects: %v", method, path, err).
+			WithHint("compare versions with: outspan version; outspan server members")
+	}
+	return nil
+}
+
+// stream opens an answer that has no end, or is large. The caller closes it. accept may be "".
+func (a *app) stream(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, error) {
+	client, err := a.conn.client(a.env)
+	if err != nil {
+		return nil, err
+	}
+	request := transport.Request{Path: path, Query: query, Header: http.Header{}}
+	if accept != "" {
+		request.Header.Set("Accept", accept)
+	}
+	resp, err := client.Open(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// upload sends a file.
+func upload[T any](ctx context.Context, a *app, method, path string, body []byte) (answer[T], error) {
+	var got answer[T]
+	client, err := a.conn.client(a.env)
+	if err != nil {
+		return got, err
+	}
+	reply, err := client.Send(ctx, transport.Request{Method: method, Path: path, Body: body, Content: "application/octet-stream", Limit: 10 * time.Minute, Once: true})
+	if err != nil {
+		return got, err
+	}
+	got.raw, got.index = reply.Body, reply.Index
+	return got, got.decode(method, path)
+}
+
+// listOf is every item of a list, all pages in one.
+type listOf[T any] struct {
+	items []T
+	raw   []byte
+	index uint64
+}
+
+// list reads a whole list.
+func list[T any](ctx context.Context, a *app, path string, query url.Values) (listOf[T], error) {
+	type page struct {
+		Items []json.RawMessage `json:"items"`
+		Index uint64            `json:"index"`
+		Next  string            `json:"next,omitempty"`
+	}
+	whole := page{Items: []json.RawMessage{}}
+	query = copyOf(query)
+	for {
+		one, err := get[page](ctx, a, path, query)
+		if err != nil {
+			return listOf[T]{}, err
+		}
+		whole.Items, whole.Index = append(whole.Items, one.value.Items...), one.value.Index
+		if one.value.Next == "" {
+			break
+		}
+		query.Set("next", one.value.Next)
+	}
+	raw, err := marshal(whole)
+	if err != nil {
+		return listOf[T]{}, err
+	}
+	got := listOf[T]{raw: raw, index: whole.Index, items: make([]T, len(whole.Items))}
+	for i, item := range whole.Items {
+		if err := json.Unmarshal(item, &got.items[i]); err != nil {
+			return got, fsm.Refuse(fsm.CodeInternal, "item %d of %s is not what this version of outspan expects: %v", i, path, err)
+		}
+	}
+	return got, nil
+}
+
+// names gives the -o name form of a list.
+func (l listOf[T]) names(of func(T) string) []string {
+	names := make([]string, len(l.items))
+	for i, item := range l.items {
+		names[i] = of(item)
+	}
+	return names
+}
+
+// showList prints a list in the format that was asked for.
+func showList[T any](a *app, l listOf[T], name func(T) string, columns []column[T]) error {
+	return a.show(shown{json: l.raw, names: l.names(name), text: func(p *page) { rows(p, l.items, columns) }})
+}
+
+func copyOf(query url.Values) url.Values {
+	out := url.Values{}
+	for k, v := range query {
+		out[k] = v
+	}
+	return out
+}
+
+// watch reads an object again each time it changes, until each says that it is done. It outlives changes of the leader: what is
+// transient is tried again until ctx ends.
+func watch[T any](ctx context.Context, a *app, path string, each func(answer[T]) (done bool, err error)) error {
+	return watchEvery(ctx, a, path, 10*time.Second, each)
+}
+
+// watchEvery is watch that also looks when nothing changed for so long: for what depends on time, or on other objects.
+func watchEvery[T any](ctx context.Context, a *app, path string, most time.Duration, each func(answer[T]) (done bool, err error)) error {
+	query := url.Values{}
+	var trouble error
+	for pause := 200 * time.Millisecond; ; {
+		got, err := get[T](ctx, a, path, query)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && exitOf(err) != exitTransient:
+			return err
+		case err != nil:
+			if trouble == nil {
+				a.note("lost the servers (%s), trying again", describe(err).Message)
+			}
+			trouble = err
+			if !wait(ctx, pause) {
+				return context.Cause(ctx)
+			}
+			pause = min(2*pause, 2*time.Second)
+			continue
+		}
+		trouble, pause = nil, 200*time.Millisecond
+		if done, err := each(got); done || err != nil {
+			return err
+		}
+		query.Set("index", fmt.Sprint(got.index))
+		query.Set("wait", most.String())
+	}
+}
+
+// wait waits for d; false when ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// segment makes an id or name safe in a path.
+func segment(s string) string { return url.PathEscape(s) }
+
+// writeFlags are those of every write.
+type writeFlags struct {
+	requestID string
+	dryRun    bool
+}
+
+// register adds --request-id, and --dry-run with what it does not do.
+func (f *writeFlags) register(cmd *cobra.Command, dryRun string) {
+	cmd.Flags().StringVar(&f.requestID, "request-id", "", "name of this write: the same id with the same request is carried out once (default: a new one)")
+	if dryRun != "" {
+		cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, dryRun)
+	}
+}
+
+func (f *writeFlags) query() url.Values {
+	q := url.Values{}
+	if f.requestID != "" {
+		q.Set("request_id", f.requestID)
+	}
+	if f.dryRun {
+		q.Set("dry_run", "true")
+	}
+	return q
+}
+
+// done is the end of a sentence about a write: "(index 7)", or that nothing was changed.
+func (f *writeFlags) done(index uint64) string {
+	if f.dryRun {
+		return "(dry run: nothing was changed)"
+	}
+	return fmt.Sprintf("(index %d)", index)
+}
+
+// waitFlags are --wait[=STATE] and --timeout.
+type waitFlags struct {
+	state   string
+	timeout time.Duration
+}
+
+// register adds the flags; state is what --wait alone waits for.
+func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
+	help := "wait until it is " + state
+	if len(also) > 0 {
+		help = fmt.Sprintf("wait for a state: %s (default), %s", state, joined(also))
+	}
+	cmd.Flags().StringVar(&f.state, "wait", "", help)
+	cmd.Flags().Lookup("wait").NoOptDefVal = state
+	f.registerTimeout(cmd)
+}
+
+func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
+}
+
+// limit bounds waiting. what says what goes on afterwards.
+func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, context.CancelFunc) {
+	if f.timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, f.timeout, fsm.Refuse(codeWaitTimedOut, "%s did not get there within %s", what, f.timeout).
+		WithHint("the work goes on; wait longer with --timeout"))
+}

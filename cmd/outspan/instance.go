@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+)
+
+func instanceID(i api.Instance) string { return string(i.ID) }
+
+func (a *app) instanceColumns() []column[api.Instance] {
+	return []column[api.Instance]{
+		{head: "id", cell: instanceID},
+		{head: "group", cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
+		{head: "slot", cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
+		{head: "node", cell: func(i api.Instance) string { return i.Node }},
+		{head: "desired", cell: func(i api.Instance) string { return string(i.Desired) }},
+		{head: "observed", cell: func(i api.Instance) string { return string(i.Observed) }},
+		{head: "version", cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
+		{head: "age", cell: func(i api.Instance) string { return a.age(&i.CreatedAt) }},
+		{head: "reason", cell: func(i api.Instance) string { return i.Reason }},
+		{head: "cause", wide: true, cell: func(i api.Instance) string { return string(i.Cause) }},
+		{head: "restarts", wide: true, cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
+		{head: "ports", wide: true, cell: portsText},
+		{head: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
+		{head: "evicting", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
+		{head: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
+	}
+}
+
+func portsText(i api.Instance) string {
+	var parts []string
+	for name, port := range i.Ports {
+		parts = append(parts, fmt.Sprintf("%s=%s:%d", name, i.Address, port))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+func evictionText(e api.Eviction) string {
+	if !e.Requested {
+		return ""
+	}
+	text := string(e.Cause)
+	if len(e.WaitingFor) > 0 {
+		var codes []string
+		for _, c := range e.WaitingFor {
+			codes = append(codes, string(c))
+		}
+		text += ", waits for " + joined(codes)
+	}
+	return text
+}
+
+func instanceLs(a *app) *cobra.Command {
+	var filter listFlags
+	var job, group, node string
+	var all bool
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list instances", Args: exactly(),
+		Example: "outspan instance ls --job web\noutspan instance ls --node n7 -o wide\noutspan instance ls --filter observed=failed -o name",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := filter.query()
+			for k, v := range map[string]string{"job": job, "group": group, "node": node} {
+				if v != "" {
+					q.Set(k, v)
+				}
+			}
+			if all {
+				q.Set("all", "true")
+			}
+			got, err := list[api.Instance](cmd.Context(), a, "/v1/instances", q)
+			if err != nil {
+				return err
+			}
+			return showList(a, got, instanceID, a.instanceColumns())
+		},
+	}
+	filter.register(cmd)
+	cmd.Flags().StringVar(&job, "job", "", "only of this job")
+	cmd.Flags().StringVar(&group, "group", "", "with --job: only of this group")
+	cmd.Flags().StringVar(&node, "node", "", "only on this node")
+	cmd.Flags().BoolVar(&all, "all", false, "also those that ended")
+	return cmd
+}
+
+func instanceStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "status INSTANCE", Short: "show an instance", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.showInstance(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) showInstance(ctx context.Context, ref string) error {
+	got, err := get[api.Instance](ctx, a, "/v1/instances/"+segment(ref), nil)
+	if err != nil {
+		return err
+	}
+	return a.show(shown{json: got.raw, names: []string{instanceID(got.value)}, text: func(p *page) { a.instancePage(p, got.value) }})
+}
+
+func (a *app) instancePage(p *page, i api.Instance) {
+	exit := ""
+	if i.ExitCode != nil {
+		exit = fmt.Sprint(*i.ExitCode)
+	}
+	p.fields(
+		field{"Id", instanceID(i)}, field{"Group", string(i.Job) + "/" + i.Group}, field{"Slot", fmt.Sprint(i.Slot)},
+		field{"Version", fmt.Sprint(i.Version)}, field{"Node", i.Node}, field{"Class", string(i.Class)},
+		field{"Desired", string(i.Desired)}, field{"Observed", string(i.Observed)}, field{"Reason", i.Reason},
+		field{"Cause", string(i.Cause)}, field{"Stop cause", string(i.StopCause)}, field{"Evicting", evictionText(i.Eviction)},
+		field{"Replaces", string(i.Replaces)}, field{"Replaced by", string(i.ReplacedBy)}, field{"Exit code", exit},
+		field{"Restarts", number(i.Restarts)}, field{"Ports", portsText(i)}, field{"Volume", i.Volume},
+		field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, field{"Memory", sizeText(i.Resources.MemoryBytes) + " with overhead"},
+		field{"Deployment", string(i.Deployment)}, field{"Created", stamp(&i.CreatedAt)}, field{"Started", stamp(i.StartedAt)},
+		field{"Index", number(i.Index)},
+	)
+}
+
+func instanceWhy(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "why INSTANCE", Short: "explain how an instance came to its state, and what comes next", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := get[api.Why](cmd.Context(), a, "/v1/instances/"+segment(args[0])+"/why", nil)
+			if err != nil {
+				return err
+			}
+			return a.showWhy(got)
+		},
+	}
+}
+
+// evictRequest is the body of evict and stop.
+type evictRequest struct {
+	Grace        *fsm.Duration `json:"grace,omitempty"`
+	BypassBudget bool          `json:"bypass_budget,omitempty"`
+	Avoid        bool          `json:"avoid,omitempty"`
+	Message      string        `json:"message,omitempty"`
+}
+
+// instanceVerb is a write to one instance.
+type instanceVerb struct {
+	write writeFlags
+	until waitFlags
+	verb  string
+	done  string
+}
+
+func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) error {
+	got, err := post[api.InstanceReply](ctx, a, "/v1/instances/"+segment(ref)+"/"+v.verb, v.write.query(), body)
+	if err != nil {
+		return err
+	}
+	id := ref
+	if got.value.Instance != nil {
+		id = instanceID(*got.value.Instance)
+	}
+	if v.until.state != "" && !v.write.dryRun {
+		if err := a.waitForInstance(ctx, id, &v.until); err != nil {
+			return err
+		}
+	}
+	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("instance %s %s %s", id, v.done, v.write.done(got.value.Index)) }})
+}
+
+func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) error {
+	ctx, cancel := until.limit(ctx, "instance "+id)
+	defer cancel()
+	err := watch(ctx, a, "/v1/instances/"+segment(id), func(got answer[api.Instance]) (bool, error) {
+		return string(got.value.Observed) == until.state, nil
+	})
+	if until.state == string(fsm.ObservedStopped) && isCode(err, fsm.CodeNotFound) {
+		return nil // stopped so well that its row was collected
+	}
+	return err
+}
+
+func instanceEvict(a *app) *cobra.Command {
+	v := instanceVerb{verb: "evict", done: "is evicted"}
+	var grace durationValue
+	body := evictRequest{}
+	cmd := &cobra.Command{
+		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if grace.set {
+				body.Grace = grace.d
+			}
+			return v.run(cmd.Context(), a, args[0], body)
+		},
+	}
+	grace.d = new(fsm.Duration)
+	v.write.register(cmd, "say whether it would be allowed, change nothing")
+	v.until.register(cmd, "stopped")
+	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
+	cmd.Flags().BoolVar(&body.Avoid, "avoid", false, "keep its replacement off this node")
+	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
+	return cmd
+}
+
+func instanceStop(a *app) *cobra.Command {
+	v := instanceVerb{verb: "stop", done: "is stopped"}
+	body := evictRequest{}
+	cmd := &cobra.Command{
+		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role says; that is recorded.",
+		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0], body) },
+	}
+	v.write.register(cmd, "say whether it would be allowed, change nothing")
+	v.until.register(cmd, "stopped")
+	cmd.Flags().BoolVar(&body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
+	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
+	return cmd
+}
+
+func instanceRestart(a *app) *cobra.Command {
+	v := instanceVerb{verb: "restart", done: "is restarted in place"}
+	cmd := &cobra.Command{
+		Use: "restart INSTANCE", Short: "restart the program in place", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0], nil) },
+	}
+	v.write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+// instancesOfJob are the instances of a job that have not ended.
+func instancesOfJob(ctx context.Context, a *app, job string) (listOf[api.Instance], error) {
+	return list[api.Instance](ctx, a, "/v1/instances", url.Values{"job": {job}})
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+)
+
+func jobName(j api.Job) string { return string(j.Name) }
+
+// maxJobFile is one byte more than a job file may have: config refuses the file by its size.
+const maxJobFile = 256<<10 + 1
+
+// readFile reads a file, or standard input for "-".
+func (a *app) readFile(path string, most int64) ([]byte, error) {
+	in := a.in
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, usage("can't read the file: %v", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	src, err := io.ReadAll(io.LimitReader(in, most))
+	if err != nil {
+		return nil, usage("can't read %s: %v", path, err)
+	}
+	return src, nil
+}
+
+func (a *app) readJob(path string) (fsm.JobSpec, error) {
+	src, err := a.readFile(path, maxJobFile)
+	if err != nil {
+		return fsm.JobSpec{}, err
+	}
+	return config.ParseJob(path, src)
+}
+
+// groupSum adds up one number of all groups.
+func groupSum(groups []api.JobGroup, of func(api.JobGroup) int) (n int) {
+	for _, g := range groups {
+		n += of(g)
+	}
+	return n
+}
+
+func readyText(groups []api.JobGroup) string {
+	return fmt.Sprintf("%d/%d", groupSum(groups, func(g api.JobGroup) int { return g.Ready }), groupSum(groups, func(g api.JobGroup) int { return g.Count }))
+}
+
+func pendingText(groups []api.JobGroup) string {
+	var reasons []string
+	for _, g := range groups {
+		if g.Reason != "" {
+			reasons = append(reasons, g.Name+": "+g.Reason)
+		}
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func jobLs(a *app) *cobra.Command {
+	var filter listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list jobs", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := list[api.Job](cmd.Context(), a, "/v1/jobs", filter.query())
+			if err != nil {
+				return err
+			}
+			return showList(a, got, jobName, []column[api.Job]{
+				{head: "name", cell: jobName},
+				{head: "status", cell: func(j api.Job) string { return string(j.Status) }},
+				{head: "version", cell: func(j api.Job) string { return fmt.Sprint(j.Version) }},
+				{head: "class", cell: func(j api.Job) string { return string(j.Class) }},
+				{head: "ready", cell: func(j api.Job) string { return readyText(j.Groups) }},
+				{head: "pending", cell: func(j api.Job) string { return pendingText(j.Groups) }},
+				{head: "groups", wide: true, cell: func(j api.Job) string { return fmt.Sprint(len(j.Groups)) }},
+				{head: "stable version", wide: true, cell: func(j api.Job) string { return number(j.Stable) }},
+				{head: "deployment", wide: true, cell: func(j api.Job) string { return string(j.DeploymentID) }},
+			})
+		},
+	}
+	filter.register(cmd)
+	return cmd
+}
+
+func jobStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "status JOB", Short: "show a job, its groups and instances", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.showJob(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) showJob(ctx context.Context, ref string) error {
+	job, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(ref), nil)
+	if err != nil {
+		return err
+	}
+	j := job.value
+	instances := listOf[api.Instance]{}
+	if !a.output.machine() {
+		if instances, err = list[api.Instance](ctx, a, "/v1/instances", url.Values{"job": {string(j.Name)}}); err != nil {
+			return err
+		}
+	}
+	return a.show(shown{json: job.raw, names: []string{string(j.Name)}, text: func(p *page) {
+		p.fields(
+			field{"Name", string(j.Name)}, field{"Status", string(j.Status)}, field{"Version", fmt.Sprint(j.Version)},
+			field{"Stable version", number(j.Stable)}, field{"Class", string(j.Class)}, field{"Deployment", string(j.DeploymentID)},
+		)
+		p.section("Groups")
+		groupRows(p, j.Groups)
+		p.section("Instances")
+		rows(p, instances.items, a.instanceColumns())
+	}})
+}
+
+func groupRows(p *page, groups []api.JobGroup) {
+	rows(p, groups, []column[api.JobGroup]{
+		{head: "group", cell: func(g api.JobGroup) string { return g.Name }},
+		{head: "role", cell: func(g api.JobGroup) string { return string(g.Role) }},
+		{head: "count", cell: func(g api.JobGroup) string { return fmt.Sprint(g.Count) }},
+		{head: "ready", cell: func(g api.JobGroup) string { return fmt.Sprint(g.Ready) }},
+		{head: "placed", cell: func(g api.JobGroup) string { return fmt.Sprint(g.Placed) }},
+		{head: "pending", cell: func(g api.JobGroup) string { return fmt.Sprint(g.Pending) }},
+		{head: "reason", cell: func(g api.JobGroup) string { return g.Reason }},
+	})
+}
+
+func jobHistory(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "history JOB", Short: "show the versions of a job, oldest first", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := list[api.JobVersion](cmd.Context(), a, "/v1/jobs/"+segment(args[0])+"/versions", nil)
+			if err != nil {
+				return err
+			}
+			return showList(a, got, func(v api.JobVersion) string { return fmt.Sprint(v.Version) }, []column[api.JobVersion]{
+				{head: "version", cell: func(v api.JobVersion) string { return fmt.Sprint(v.Version) }},
+				{head: "current", cell: func(v api.JobVersion) string { return yesNo(v.Current) }},
+				{head: "stable", cell: func(v api.JobVersion) string { return yesNo(v.Stable) }},
+				{head: "created", cell: func(v api.JobVersion) string { return stamp(&v.CreatedAt) }},
+				{head: "actor", cell: func(v api.JobVersion) string { return string(v.Actor) }},
+				{head: "message", cell: func(v api.JobVersion) string { return v.Message }},
+				{head: "index", wide: true, cell: func(v api.JobVersion) string { return fmt.Sprint(v.Index) }},
+			})
+		},
+	}
+}
+
+func jobRevert(a *app) *cobra.Command {
+	var change changeFlags
+	var message string
+	var ifVersion uint64
+	cmd := &cobra.Command{
+		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: between(1, 2), ValidArgsFunction: a.complete("jobs"),
+		Long: "Submits the spec of an earlier version again, as a new version. Without VERSION: the one before the current.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{"version": uint64(0)}
+			if len(args) == 2 {
+				v, err := strconv.ParseUint(strings.TrimPrefix(args[1], "v"), 10, 64)
+				if err != nil || v == 0 {
+					return usage("%q is not a version of a job", args[1]).WithHint("list them with: outspan job history %s", args[0])
+				}
+				body["version"] = v
+			}
+			if message != "" {
+				body["message"] = message
+			}
+			if ifVersion > 0 {
+				body["if_version"] = ifVersion
+			}
+			return a.changeJob(cmd.Context(), args[0], "revert", "is reverted", body, &change)
+		},
+	}
+	change.register(cmd, "check only, change nothing")
+	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the history")
+	cmd.Flags().Uint64Var(&ifVersion, "if-version", 0, "only if this is the current version")
+	return cmd
+}
+
+func jobScale(a *app) *cobra.Command {
+	var change changeFlags
+	cmd := &cobra.Command{
+		Use: "scale JOB [GROUP] COUNT", Short: "change how many instances a group has", Args: between(2, 3), ValidArgsFunction: a.complete("jobs"),
+		Example: "outspan job scale web 5\noutspan job scale web http 5",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			last := args[len(args)-1]
+			count, err := strconv.Atoi(last)
+			if err != nil || count < 0 {
+				return usage("%q is not a number of instances", last).WithHint("write: outspan job scale %s [GROUP] COUNT", args[0])
+			}
+			body := map[string]any{"count": count}
+			if len(args) == 3 {
+				body["group"] = args[1]
+			}
+			return a.changeJob(cmd.Context(), args[0], "scale", fmt.Sprintf("is scaled to %d", count), body, &change)
+		},
+	}
+	change.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+func jobRestart(a *app) *cobra.Command {
+	var change changeFlags
+	cmd := &cobra.Command{
+		Use: "restart JOB [GROUP]", Short: "roll every instance to a new version of the same spec", Args: between(1, 2), ValidArgsFunction: a.complete("jobs"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{}
+			if len(args) == 2 {
+				body["group"] = args[1]
+			}
+			return a.changeJob(cmd.Context(), args[0], "restart", "is rolled", body, &change)
+		},
+	}
+	change.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+func jobStop(a *app) *cobra.Command {
+	var write writeFlags
+	var until waitFlags
+	var purge bool
+	cmd := &cobra.Command{
+		Use: "stop JOB", Short: "stop every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			got, err := post[api.JobReply](ctx, a, "/v1/jobs/"+segment(args[0])+"/stop", write.query(), map[string]bool{"purge": purge})
+			if err != nil {
+				return err
+			}
+			name := args[0]
+			if got.value.Job != nil {
+				name = jobName(*got.value.Job)
+			}
+			if until.state != "" && !write.dryRun {
+				if err := a.waitForStop(ctx, name, &until); err != nil {
+					return err
+				}
+			}
+			return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) { p.line("job %s is stopped %s", name, write.done(got.value.Index)) }})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	until.register(cmd, "stopped")
+	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the job, once its last instance has stopped")
+	return cmd
+}
+
+// waitForStop waits until nothing of the job runs; a purged one is gone then.
+func (a *app) waitForStop(ctx context.Context, name string, until *waitFlags) error {
+	ctx, cancel := until.limit(ctx, "job "+name)
+	defer cancel()
+	err := watch(ctx, a, "/v1/jobs/"+segment(name), func(got answer[api.JobDetail]) (bool, error) {
+		return got.value.Status == api.JobStopped, nil
+	})
+	if isCode(err, fsm.CodeNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// logFlags choose what of a log is read.
+type logFlags struct {
+	follow         bool
+	tail           int
+	stdout, stderr bool
+}
+
+func (f *logFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.BoolVarP(&f.follow, "follow", "f", false, "go on as more comes")
+	fs.IntVar(&f.tail, "tail", -1, "begin with this many of the last lines (default: all that is kept)")
+	fs.BoolVar(&f.stdout, "stdout", false, "only standard output")
+	fs.BoolVar(&f.stderr, "stderr", false, "only standard error")
+}
+
+func (f *logFlags) query() (url.Values, error) {
+	q := url.Values{}
+	switch {
+	case f.stdout && f.stderr:
+		return nil, usage("--stdout and --stderr are both given").WithHint("give neither for both")
+	case f.stdout:
+		q.Set("stream", "stdout")
+	case f.stderr:
+		q.Set("stream", "stderr")
+	}
+	if f.follow {
+		q.Set("follow", "true")
+	}
+	if f.tail >= 0 {
+		q.Set("tail", fmt.Sprint(f.tail))
+	}
+	return q, nil
+}
+
+func instanceLogs(a *app) *cobra.Command {
+	var f logFlags
+	cmd := &cobra.Command{
+		Use: "logs INSTANCE", Short: "show the output of an instance", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
+		Long:    "Shows what the program wrote, through any server. Log files are rotated: what is too old is gone.",
+		Example: "outspan instance logs 3k9f -f\noutspan instance logs 3k9f --stderr --tail 100",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q, err := f.query()
+			if err != nil {
+				return err
+			}
+			return a.copyLogs(cmd.Context(), "/v1/instances/"+segment(args[0])+"/logs", q)
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func jobLogs(a *app) *cobra.Command {
+	var f logFlags
+	var group string
+	cmd := &cobra.Command{
+		Use: "logs JOB", Short: "show the output of every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
+		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it also takes up instances that start later.",
+		RunE: func(cmd *cobra.Command, args []string) error { return a.jobLogs(cmd.Context(), args[0], group, &f) },
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&group, "group", "", "only of this group")
+	return cmd
+}
+
+func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error {
+	q, err := f.query()
+	if err != nil {
+		return err
+	}
+	if group != "" {
+		q.Set("group", group)
+	}
+	return a.copyLogs(ctx, "/v1/jobs/"+segment(job)+"/logs", q)
+}
+
+// logsCommand finds out what an id is of.
+func logsCommand(a *app) *cobra.Command {
+	var f logFlags
+	cmd := &cobra.Command{
+		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: exactly("ID"), ValidArgsFunction: a.complete("any"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			kind, id, err := a.kindOf(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			switch kind {
+			case "job":
+				return a.jobLogs(ctx, id, "", &f)
+			case "group":
+				job, group, _ := strings.Cut(id, "/")
+				return a.jobLogs(ctx, job, group, &f)
+			case "instance":
+				q, err := f.query()
+				if err != nil {
+					return err
+				}
+				return a.copyLogs(ctx, "/v1/instances/"+segment(id)+"/logs", q)
+			}
+			return fsm.Refuse(fsm.CodeInvalid, "%s %s has no logs", kind, id).WithHint("jobs and instances have")
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// copyLogs writes a log as it comes. The bytes are the program's own: they are not changed.
+func (a *app) copyLogs(ctx context.Context, path string, q url.Values) error {
+	body, err := a.stream(ctx, path, q, "")
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	_, err = io.Copy(a.out, body)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && !errors.Is(err, io.EOF):
+		return fsm.Refuse(transport.CodeUnreachable, "the log broke off: %v", err).WithHint("start it again")
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+)
+
+func nodeName(n api.Node) string { return n.Name }
+
+func (a *app) nodeColumns() []column[api.Node] {
+	return []column[api.Node]{
+		{head: "name", cell: nodeName},
+		{head: "id", cell: func(n api.Node) string { return string(n.ID) }},
+		{head: "state", cell: func(n api.Node) string { return string(n.State) }},
+		{head: "eligible", cell: func(n api.Node) string { return yesNo(n.Eligible) }},
+		{head: "instances", cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
+		{head: "cpu", cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
+		{head: "memory", cell: func(n api.Node) string {
+			return sizeText(n.Allocated.MemoryBytes) + "/" + sizeText(n.Capacity.MemoryBytes)
+		}},
+		{head: "last seen", cell: func(n api.Node) string { return a.age(n.LastSeen) }},
+		{head: "address", wide: true, cell: func(n api.Node) string { return n.Address }},
+		{head: "intent", wide: true, cell: func(n api.Node) string { return string(n.Intent) }},
+		{head: "health", wide: true, cell: func(n api.Node) string { return string(n.Health) }},
+		{head: "drain", wide: true, cell: func(n api.Node) string { return string(n.DrainID) }},
+		{head: "version", wide: true, cell: func(n api.Node) string { return n.Version }},
+		{head: "labels", wide: true, cell: func(n api.Node) string { return labelsText(n.Labels) }},
+		{head: "reason", wide: true, cell: func(n api.Node) string { return n.Reason }},
+	}
+}
+
+func nodeLs(a *app) *cobra.Command {
+	var filter listFlags
+	var selector string
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "list nodes", Args: exactly(),
+		Example: "outspan node ls\noutspan node ls --selector rack=r1 -o wide\noutspan node ls --filter state=draining -o name",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := filter.query()
+			labels, err := parseLabels(selector)
+			if err != nil {
+				return err
+			}
+			for k, v := range labels {
+				addFilter(query, "labels."+k+"="+v)
+			}
+			got, err := list[api.Node](cmd.Context(), a, "/v1/nodes", query)
+			if err != nil {
+				return err
+			}
+			return showList(a, got, nodeName, a.nodeColumns())
+		},
+	}
+	filter.register(cmd)
+	cmd.Flags().StringVar(&selector, "selector", "", "only nodes with these labels: k=v,...")
+	return cmd
+}
+
+func nodeStatus(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "status NODE", Short: "show a node and what runs there", Args: exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.showNode(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) showNode(ctx context.Context, ref string) error {
+	node, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+	if err != nil {
+		return err
+	}
+	n := node.value
+	there := listOf[api.Instance]{}
+	if !a.output.machine() {
+		if there, err = list[api.Instance](ctx, a, "/v1/instances", url.Values{"node": {string(n.ID)}}); err != nil {
+			return err
+		}
+	}
+	return a.show(shown{json: node.raw, names: []string{n.Name}, text: func(p *page) {
+		p.fields(
+			field{"Name", n.Name}, field{"Id", string(n.ID)}, field{"State", string(n.State)},
+			field{"Intent", string(n.Intent)}, field{"Health", string(n.Health)},
+			field{"Eligible", eligibleText(n)}, field{"Address", n.Address}, field{"Agent version", n.Version},
+			field{"Last seen", a.agoOf(n)}, field{"Epoch", number(n.Epoch)},
+			field{"CPU", fmt.Sprintf("%d of %d shares (%d reserved)", n.Allocated.CPU, n.Capacity.CPU, n.Reserved.CPU)},
+			field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", sizeText(n.Allocated.MemoryBytes), sizeText(n.Capacity.MemoryBytes), sizeText(n.Reserved.MemoryBytes))},
+			field{"Labels", labelsText(n.Labels)}, field{"Drain", string(n.DrainID)}, field{"Warnings", strings.Join(n.Warnings, "; ")},
+		)
+		p.section("Instances")
+		rows(p, there.items, a.instanceColumns())
+	}})
+}
+
+func eligibleText(n api.Node) string {
+	if n.Eligible {
+		return "yes"
+	}
+	return "no: " + n.Reason
+}
+
+func (a *app) agoOf(n api.Node) string {
+	if n.LastSeen == nil {
+		return ""
+	}
+	text := a.age(n.LastSeen) + " ago"
+	if n.SeenBy != "" {
+		text += fmt.Sprintf(" (the leader can't see it, server %s can)", n.SeenBy)
+	}
+	return text
+}
+
+// nodeVerb is a write to one or more nodes that needs nothing but their names.
+type nodeVerb struct {
+	verb, short, long string
+	done              string // what it says of each node afterwards
+	waitFor           string // what --wait alone waits for; "" without --wait
+	reason            bool   // takes -m
+}
+
+func (v nodeVerb) command(a *app) *cobra.Command {
+	var write writeFlags
+	var until waitFlags
+	var message string
+	cmd := &cobra.Command{
+		Use: v.verb + " NODE...", Short: v.short, Long: v.long, Args: atLeast(1), ValidArgsFunction: a.complete("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var body any
+			if v.reason {
+				body = map[string]string{"reason": message}
+			}
+			return a.eachNode(cmd.Context(), v.verb, v.done, args, body, &write, &until)
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	if v.reason {
+		cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the event")
+	}
+	if v.waitFor != "" {
+		until.register(cmd, v.waitFor, "active", "cordoned", "draining", "disabled", "degraded", "offline")
+	}
+	return cmd
+}
+
+// eachNode does one write for each node, in order, and stops at the first that is refused.
+func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, body any, write *writeFlags, until *waitFlags) error {
+	if write.requestID != "" && len(refs) > 1 {
+		return usage("--request-id names one write, %d nodes are given", len(refs)).WithHint("call it once for each node")
+	}
+	for _, ref := range refs {
+		got, err := post[api.NodeReply](ctx, a, "/v1/nodes/"+segment(ref)+"/"+verb, write.query(), body)
+		if err != nil {
+			return err
+		}
+		if err := a.showNodeReply(got, ref, done, write); err != nil {
+			return err
+		}
+		if until.state != "" && !write.dryRun {
+			if err := a.waitForNode(ctx, ref, until); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *app) showNodeReply(got answer[api.NodeReply], ref, done string, write *writeFlags) error {
+	name := ref
+	if got.value.Node != nil {
+		name = got.value.Node.Name
+	}
+	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
+		p.line("node %s %s %s", name, done, write.done(got.value.Index))
+	}})
+}
+
+func (a *app) waitForNode(ctx context.Context, ref string, until *waitFlags) error {
+	ctx, cancel := until.limit(ctx, "node "+ref)
+	defer cancel()
+	return watch(ctx, a, "/v1/nodes/"+segment(ref), func(got answer[api.Node]) (bool, error) {
+		return string(got.value.State) == until.state, nil
+	})
+}
+
+func nodeCordon(a *app) *cobra.Command {
+	return nodeVerb{verb: "cordon", short: "take no new instances on nodes", done: "is cordoned", waitFor: "cordoned", reason: true}.command(a)
+}
+
+func nodeUncordon(a *app) *cobra.Command {
+	return nodeVerb{verb: "uncordon", short: "take new instances again; cancels a running drain", done: "takes new instances again", waitFor: "active", reason: true}.command(a)
+}
+
+func nodeDisable(a *app) *cobra.Command {
+	return nodeVerb{
+		verb: "disable", short: "treat nodes as removed: evict at once", done: "is disabled", waitFor: "disabled", reason: true,
+		long: "Treats nodes as removed. Evicts like a drain, but does not wait for replacements and skips the budgets of groups. It never stops what holds the only copy of data.",
+	}.command(a)
+}
+
+func nodeEnable(a *app) *cobra.Command {
+	return nodeVerb{verb: "enable", short: "end disable", done: "is enabled", waitFor: "active", reason: true}.command(a)
+}
+
+func nodeConfirmDead(a *app) *cobra.Command {
+	return nodeVerb{
+		verb: "confirm-dead", short: "say that nothing runs on an offline node any more", done: "is confirmed dead",
+		long: "Says that nothing runs on an offline node any more: its instances count as stopped, and what must not run twice may be replaced.\nSwitch the machine off first. If it still runs, two copies of a single writer can meet.",
+	}.command(a)
+}
+
+func nodeAckBlockers(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: "ack-blockers NODE [INSTANCE...]", Short: "accept that instances stay running on a draining node", Args: atLeast(1), ValidArgsFunction: a.complete("nodes", "instances"),
+		Long: "Accepts that instances stay running on a draining node, so that its drain can end. Without instances: all that block now.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string][]string{}
+			if len(args) > 1 {
+				body["instances"] = args[1:]
+			}
+			return a.eachNode(cmd.Context(), "ack-blockers", "has its blockers acknowledged", args[:1], body, &write, &waitFlags{})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+func nodeLabel(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: "label NODE KEY=VALUE... KEY-...", Short: "set labels of a node, or remove them", Args: atLeast(2), ValidArgsFunction: a.complete("nodes"),
+		Example: "outspan node label n7 rack=r2 disk=ssd\noutspan node label n7 disk-",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			labels := map[string]string{}
+			for _, arg := range args[1:] {
+				key, value, ok := strings.Cut(arg, "=")
+				bare, remove := strings.CutSuffix(arg, "-")
+				switch {
+				case ok && key != "" && value != "":
+					labels[key] = value
+				case ok && key != "":
+					return usage("label %s has no value", key).WithHint("to remove it write: %s-", key)
+				case remove && bare != "":
+					labels[bare] = ""
+				default:
+					return usage("%q is neither KEY=VALUE nor KEY-", arg)
+				}
+			}
+			return a.eachNode(cmd.Context(), "label", "has new labels", args[:1], map[string]any{"labels": labels}, &write, &waitFlags{})
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+func nodeForget(a *app) *cobra.Command {
+	var write writeFlags
+	cmd := &cobra.Command{
+		Use: "forget NODE", Short: "remove an offline or disabled node on which nothing is left", Args: exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := call[api.NodeReply](cmd.Context(), a, http.MethodDelete, "/v1/nodes/"+segment(args[0]), write.query(), nil)
+			if err != nil {
+				return err
+			}
+			return a.showNodeReply(got, args[0], "is forgotten", &write)
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+// parseLabels reads k=v,k=v.
+func parseLabels(text string) (map[string]string, error) {
+	labels := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		k, v, ok := strings.Cut(part, "=")
+		if !ok || k == "" || v == "" {
+			return nil, fsm.Refuse(fsm.CodeInvalid, "selector %q is not k=v", part).WithHint("for example: --selector rack=r1,disk=ssd")
+		}
+		labels[k] = v
+	}
+	return labels, nil
+}

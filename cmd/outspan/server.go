@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/api"
+)
+
+func memberName(m api.Member) string { return m.Name }
+
+func memberColumns() []column[api.Member] {
+	return []column[api.Member]{
+		{head: "name", cell: memberName},
+		{head: "id", cell: func(m api.Member) string { return string(m.ID) }},
+		{head: "address", cell: func(m api.Member) string { return m.Address }},
+		{head: "role", cell: func(m api.Member) string { return m.Role }},
+		{head: "leader", cell: func(m api.Member) string { return yesNo(m.Leader) }},
+		{head: "voter", cell: func(m api.Member) string { return yesNo(m.Voter) }},
+		{head: "state", cell: func(m api.Member) string { return m.State }},
+		{head: "index lag", cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
+		{head: "version", cell: func(m api.Member) string { return m.Version }},
+	}
+}
+
+func serverRun(a *app) *cobra.Command {
+	return runVerb("run", "run a server", "Runs a server until SIGTERM or SIGINT; then it hands leadership over and ends with 0. SIGHUP reloads log level, TLS and limits.", runServer)
+}
+
+// runVerb runs a process from its files.
+func runVerb(name, short, long string, run func(context.Context, []string) error) *cobra.Command {
+	var paths []string
+	cmd := &cobra.Command{
+		Use: name, Short: short, Long: long, Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(paths) == 0 {
+				return usage("%s needs --config", cmd.CommandPath()).WithHint("name a file, or a directory such as /etc/outspan.d")
+			}
+			return run(cmd.Context(), paths)
+		},
+	}
+	cmd.Flags().StringArrayVar(&paths, "config", nil, "file, or directory of *.hcl files that are overlaid in name order; may be repeated")
+	return cmd
+}
+
+func serverMembers(a *app) *cobra.Command {
+	var filter listFlags
+	cmd := &cobra.Command{
+		Use: "members", Short: "list the servers", Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			got, err := list[api.Member](cmd.Context(), a, "/v1/members", filter.query())
+			if err != nil {
+				return err
+			}
+			return showList(a, got, memberName, memberColumns())
+		},
+	}
+	filter.register(cmd)
+	return cmd
+}
+
+func serverHealth(a *app) *cobra.Command {
+	var leader bool
+	cmd := &cobra.Command{
+		Use: "health", Short: "ask a server whether it is ready", Args: exactly(),
+		Long: "Asks the server at --address whether it has caught up and knows a leader. Exit code 6 when it is not ready.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := url.Values{}
+			if leader {
+				q.Set("leader", "1")
+			}
+			got, err := get[api.Health](cmd.Context(), a, "/readyz", q)
+			if err != nil {
+				return err
+			}
+			h := got.value
+			return a.show(shown{json: got.raw, names: []string{h.Name}, text: func(p *page) {
+				p.fields(field{"Name", h.Name}, field{"Status", h.Status}, field{"Leader", yesNo(h.Leader)}, field{"Index", fmt.Sprint(h.Index)})
+			}})
+		},
+	}
+	cmd.Flags().BoolVar(&leader, "leader", false, "only the leader is ready")
+	return cmd
+}
+
+// membership does one change of who the servers are, and shows them as they are then.
+func (a *app) membership(ctx context.Context, method, path string, query url.Values, body any) error {
+	got, err := call[api.MemberReply](ctx, a, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	return showList(a, listOf[api.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}, memberName, memberColumns())
+}
+
+func serverJoin(a *app) *cobra.Command {
+	var address string
+	cmd := &cobra.Command{
+		Use: "join", Short: "add a server to the cluster", Args: exactly(),
+		Long: "Adds the server whose API listens at --address. It starts without a vote and gets one when it has caught up.\nTo say which server to ask, use OUTSPAN_ADDR.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if address == "" {
+				return usage("server join needs --address").WithHint("write: outspan server join --address HOST:7640, the API address of the new server")
+			}
+			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/join", nil, map[string]string{"address": address})
+		},
+	}
+	cmd.Flags().StringVar(&address, "address", "", "host:port of the new server's API")
+	return cmd
+}
+
+func serverPromote(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "promote SERVER", Short: "let a server vote", Args: exactly("SERVER"), ValidArgsFunction: a.complete("members"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/"+segment(args[0])+"/promote", nil, nil)
+		},
+	}
+}
+
+func serverRemove(a *app) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "remove SERVER", Short: "take a server out of the cluster", Args: exactly("SERVER"), ValidArgsFunction: a.complete("members"),
+		Long: "Takes a server out for good. It is refused where the rest would have no majority, unless --force.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := url.Values{}
+			if force {
+				q.Set("force", "true")
+			}
+			return a.membership(cmd.Context(), http.MethodDelete, "/v1/members/"+segment(args[0]), q, nil)
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "also where a majority would be lost")
+	return cmd
+}
+
+func serverTransferLeader(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "transfer-leader [SERVER]", Short: "hand leadership to another server", Args: between(0, 1), ValidArgsFunction: a.complete("members"),
+		Long: "Hands leadership to the named server, or to the most current one.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]string{}
+			if len(args) == 1 {
+				body["to"] = args[0]
+			}
+			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/transfer-leader", nil, body)
+		},
+	}
+}
+
+func serverRecover(a *app) *cobra.Command {
+	var dir, cluster, address string
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "recover", Short: "make one server that is left the whole cluster, when a majority is lost for good", Args: exactly(),
+		Long: `Rewrites the membership in the data directory of a stopped server so that it alone is the cluster. Use it only when the majority
+of servers can't come back: what they had acknowledged and this one had not yet received is lost. Never run it on two servers of one cluster.
+Start the server afterwards, then join new ones.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case dir == "":
+				return usage("server recover needs --data-dir").WithHint("write: outspan server recover --data-dir DIR --advertise HOST:7640 --yes")
+			case !yes:
+				return usage("server recover forgets all other servers of the cluster").WithHint("if they can't come back, say so with --yes")
+			}
+			result, err := recoverServer(cmd.Context(), dir, cluster, address)
+			if err != nil {
+				return err
+			}
+			s, err := shownValue(result, []string{string(result.ID)}, func(p *page) {
+				p.line("server %s at %s is the only member now", result.ID, result.Address)
+				p.line("  next: start it, then add others with: outspan server join --address HOST:7640")
+			})
+			if err != nil {
+				return err
+			}
+			return a.show(s)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "data-dir", "", "data directory of the stopped server")
+	cmd.Flags().StringVar(&cluster, "cluster", transport.DefaultCluster, "name of the cluster, as in its files")
+	cmd.Flags().StringVar(&address, "advertise", "", "host:port at which others will reach it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "the other servers are lost for good")
+	return cmd
+}
+
+// recovered is what is left after server recover.
+type recovered struct {
+	ID      fsm.ServerID `json:"id"`
+	Address string       `json:"address"`
+}

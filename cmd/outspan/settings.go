@@ -1,0 +1,206 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+)
+
+func settingsGet(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "get [KEY]", Short: "show the settings, or one of them", Args: between(0, 1), ValidArgsFunction: completeWords(settingKeys()...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			got, err := get[api.Settings](cmd.Context(), a, "/v1/settings", nil)
+			if err != nil {
+				return err
+			}
+			values, err := settingValues(got.value.Settings)
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				return a.showSettings(got.raw, values)
+			}
+			v, ok := values[args[0]]
+			if !ok {
+				return unknownSetting(args[0])
+			}
+			s, err := shownValue(map[string]any{args[0]: v}, []string{args[0]}, func(p *page) { p.line("%v", v) })
+			if err != nil {
+				return err
+			}
+			return a.show(s)
+		},
+	}
+}
+
+func (a *app) showSettings(raw []byte, values map[string]any) error {
+	return a.show(shown{json: raw, names: settingKeys(), text: func(p *page) {
+		rows(p, settingKeys(), []column[string]{
+			{head: "key", cell: func(key string) string { return key }},
+			{head: "value", cell: func(key string) string { return fmt.Sprint(values[key]) }},
+		})
+	}})
+}
+
+// settingKeys are the names of the settings, in their order.
+func settingKeys() []string {
+	var keys []string
+	t := reflect.TypeFor[fsm.Settings]()
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		keys = append(keys, name)
+	}
+	return keys
+}
+
+// settingValues are the settings by name, the empty ones included.
+func settingValues(s fsm.Settings) (map[string]any, error) {
+	values := map[string]any{}
+	v := reflect.ValueOf(s)
+	for i, key := range settingKeys() {
+		raw, err := json.Marshal(v.Field(i).Interface())
+		if err != nil {
+			return nil, fmt.Errorf("show setting %s: %w", key, err)
+		}
+		var value any
+		dec := json.NewDecoder(strings.NewReader(string(raw)))
+		dec.UseNumber()
+		if err := dec.Decode(&value); err != nil {
+			return nil, fmt.Errorf("show setting %s: %w", key, err)
+		}
+		values[key] = value
+	}
+	return values, nil
+}
+
+func unknownSetting(key string) error {
+	refusal := usage("there is no setting %q", key)
+	if near := nearest(key, settingKeys()); near != "" {
+		return refusal.WithHint("did you mean %s?", near)
+	}
+	return refusal.WithHint("list them with: outspan settings get")
+}
+
+func settingsSet(a *app) *cobra.Command {
+	var write writeFlags
+	var ifIndex string
+	cmd := &cobra.Command{
+		Use: "set KEY=VALUE...", Short: "change settings; the others stay", Args: atLeast(1), ValidArgsFunction: completeWords(suffixed(settingKeys(), "=")...),
+		Example: "outspan settings set offline_after=30s\noutspan settings set placement_algorithm=binpack drain_deadline=2h",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body := map[string]any{}
+			for _, arg := range args {
+				key, text, ok := strings.Cut(arg, "=")
+				if !ok {
+					return usage("%q is not KEY=VALUE", arg)
+				}
+				value, err := settingValue(key, text)
+				if err != nil {
+					return err
+				}
+				body[key] = value
+			}
+			query := write.query()
+			if ifIndex != "" {
+				query.Set("if_index", ifIndex)
+			}
+			got, err := call[api.SettingsReply](cmd.Context(), a, http.MethodPut, "/v1/settings", query, body)
+			if err != nil {
+				return err
+			}
+			return a.showSettingsReply(got, "settings are changed", &write)
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	cmd.Flags().StringVar(&ifIndex, "if-index", "", "only if the settings are still at this index, which settings get -o json shows")
+	return cmd
+}
+
+// settingValue reads the value of a setting by its type.
+func settingValue(key, text string) (any, error) {
+	t := reflect.TypeFor[fsm.Settings]()
+	for i, name := range settingKeys() {
+		if name != key {
+			continue
+		}
+		switch f := t.Field(i).Type; {
+		case f == reflect.TypeFor[fsm.Duration]():
+			d, err := fsm.ParseDuration(text)
+			if err != nil {
+				return nil, usage("%s: %v", key, err)
+			}
+			return d, nil
+		case f.Kind() == reflect.Bool:
+			v, err := strconv.ParseBool(text)
+			if err != nil {
+				return nil, usage("%s takes true or false, not %q", key, text)
+			}
+			return v, nil
+		case f.Kind() == reflect.String:
+			return text, nil
+		case strings.HasSuffix(key, "_bytes"):
+			n, err := config.ParseSize(text)
+			if err != nil {
+				return nil, usage("%s: %v", key, err)
+			}
+			return n, nil
+		default:
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, usage("%s takes a whole number, not %q", key, text)
+			}
+			return n, nil
+		}
+	}
+	return nil, unknownSetting(key)
+}
+
+func (a *app) showSettingsReply(got answer[api.SettingsReply], done string, write *writeFlags) error {
+	return a.show(shown{json: got.raw, names: settingKeys(), text: func(p *page) { p.line("%s %s", done, write.done(got.value.Index)) }})
+}
+
+func settingsPause(a *app) *cobra.Command {
+	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused")
+}
+
+func settingsResume(a *app) *cobra.Command {
+	return settingsVerb(a, "resume", "carry decisions out again; also ends a HOLD and confirms a restored snapshot", "decisions are carried out")
+}
+
+func settingsVerb(a *app, verb, short, done string) *cobra.Command {
+	var write writeFlags
+	target := "actuation"
+	cmd := &cobra.Command{
+		Use: verb + " [actuation]", Short: short, Args: between(0, 1), ValidArgsFunction: completeWords(target),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] != target {
+				return usage("%q can't be %sd", args[0], verb).WithHint("write: outspan settings %s actuation", verb)
+			}
+			got, err := post[api.SettingsReply](cmd.Context(), a, "/v1/settings/"+verb, write.query(), nil)
+			if err != nil {
+				return err
+			}
+			return a.showSettingsReply(got, done, &write)
+		},
+	}
+	write.register(cmd, "check only, change nothing")
+	return cmd
+}
+
+func suffixed(words []string, end string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = w + end
+	}
+	return out
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// usage is an error in how a command was called: exit code 2.
+func usage(format string, args ...any) *fsm.Error {
+	return fsm.Refuse(fsm.CodeInvalid, format, args...)
+}
+
+// unknownCommand says that a word is no command here, and which one was probably meant.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	refusal := usage("%q is not a command of %s", word, cmd.CommandPath())
+	var names []string
+	for _, child := range cmd.Commands() {
+		if child.IsAvailableCommand() {
+			names = append(names, child.Name())
+		}
+	}
+	if near := nearest(word, names); near != "" {
+		return refusal.WithHint("did you mean: %s %s", cmd.CommandPath(), near)
+	}
+	return refusal.WithHint("see what there is with: %s --help", cmd.CommandPath())
+}
+
+func missingVerb(cmd *cobra.Command) error {
+	var names []string
+	for _, child := range cmd.Commands() {
+		if child.IsAvailableCommand() {
+			names = append(names, child.Name())
+		}
+	}
+	return usage("%s needs a verb: %s", cmd.CommandPath(), strings.Join(names, ", ")).WithHint("see: %s --help", cmd.CommandPath())
+}
+
+// flagError puts what pflag says into the form of every other error.
+func flagError(cmd *cobra.Command, err error) error {
+	refusal := usage("%s: %s", cmd.CommandPath(), err)
+	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !unknown {
+		return refusal.WithHint("see: %s --help", cmd.CommandPath())
+	}
+	var names []string
+	note := func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	}
+	cmd.Flags().VisitAll(note)
+	cmd.InheritedFlags().VisitAll(note)
+	if near := nearest(name, names); near != "" {
+		return refusal.WithHint("did you mean: --%s", near)
+	}
+	return refusal.WithHint("see the flags with: %s --help", cmd.CommandPath())
+}
+
+// exactly demands one argument for each name.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return wrongArgs(cmd, len(args), fmt.Sprintf("%d", len(names)))
+	}
+}
+
+// atLeast demands a number of arguments, between demands one of a range.
+func atLeast(least int) cobra.PositionalArgs { return between(least, 1<<16) }
+
+func between(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= least && len(args) <= most {
+			return nil
+		}
+		want := fmt.Sprintf("%d to %d", least, most)
+		if most == 1<<16 {
+			want = fmt.Sprintf("at least %d", least)
+		}
+		return wrongArgs(cmd, len(args), want)
+	}
+}
+
+func wrongArgs(cmd *cobra.Command, got int, want string) error {
+	return usage("%s takes %s argument(s), %d given", cmd.CommandPath(), want, got).WithHint("write: %s", useLine(cmd))
+}
+
+// useLine is how the command is written, without the global flags.
+func useLine(cmd *cobra.Command) string {
+	return strings.TrimSpace(cmd.Parent().CommandPath() + " " + cmd.Use)
+}
+
+// nearest returns the name that a mistyped one was probably meant to be, or "".
+func nearest(word string, names []string) string {
+	best, least := "", 3
+	if len(word) <= 3 {
+		least = 2
+	}
+	names = slices.Sorted(slices.Values(names))
+	for _, name := range names {
+		if len(word) > 2 && strings.HasPrefix(name, word) {
+			return name
+		}
+	}
+	for _, name := range names {
+		if d := distance(word, name); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be put in, taken out, changed or swapped with the next to make b of a.
+func distance(a, b string) int {
+	before, row := []int(nil), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		next := make([]int, len(b)+1)
+		next[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			next[j] = min(row[j]+1, next[j-1]+1, row[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				next[j] = min(next[j], before[j-2]+1)
+			}
+		}
+		before, row = row, next
+	}
+	return row[len(b)]
+}
