@@ -124,8 +124,8 @@ func (d *demo) showLogs() {
 		}
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		d.say("\n-- last lines of %s", m.name)
-		for _, line := range lines[max(0, len(lines)-15):] {
-			d.say("  %s", line)
+		for _, line := range lines[max(0, len(lines)-6):] {
+			d.say("  %.240s", line)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -200,6 +201,7 @@ func zombie(pid int) bool {
 
 // close ends every process below this one and removes all files and cgroups.
 func (s *sandbox) close() error {
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM) // cleaning up takes a moment, and must not be cut short
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		left := descendants(childrenOf(), os.Getpid())

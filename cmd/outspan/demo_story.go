@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -72,18 +73,35 @@ func (d *demo) startCluster(ctx context.Context) error {
 		}
 	}
 	began := time.Now()
-	err := until(ctx, "four eligible nodes", 60*time.Second, func() (bool, error) {
+	watched, cancel := d.whileAllRun(ctx)
+	defer cancel()
+	err := until(watched, "four eligible nodes", 60*time.Second, func() (bool, error) {
 		n, err := d.eligible(ctx)
 		return n == len(d.agents), err
 	})
 	if err != nil {
-		return err
+		return errors.Join(context.Cause(watched), err)
 	}
 	d.measured("cluster of 3 + 4 ready after", "%s", time.Since(began).Round(10*time.Millisecond))
 	if err := d.show(ctx, 0, "server", "members"); err != nil {
 		return err
 	}
 	return d.show(ctx, 0, "node", "ls")
+}
+
+// whileAllRun returns a context that ends when one of the processes does.
+func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	for _, m := range append(append([]*member{}, d.servers...), d.agents...) {
+		go func() {
+			select {
+			case <-m.ended:
+				cancel(fmt.Errorf("%s ended by itself", m.name))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, func() { cancel(nil) }
 }
 
 func (d *demo) eligible(ctx context.Context) (int, error) {

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/transport/api"
+)
+
+// explainer answers the API's questions with the code that decides: the same passes, told instead of acted on.
+type explainer struct{}
+
+func input(q api.Question) reconcile.Input {
+	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
+}
+
+// Why implements api.Explainer.
+func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
+	kind, object, _ := strings.Cut(subject, "/")
+	if d, ok := q.State.Deployments.Get(fsm.DeploymentID(object)); ok && kind == "deployment" {
+		object = string(d.Job)
+	}
+	result, refusal := reconcile.Explain(input(q)).Why(object)
+	if refusal != nil {
+		return result, refusal
+	}
+	return result, nil
+}
+
+// Waiting implements api.Explainer.
+func (explainer) Waiting(q api.Question) api.Waiting {
+	e := reconcile.Explain(input(q))
+	w := api.Waiting{Groups: map[fsm.GroupID]fsm.Blocker{}, Instances: map[fsm.InstanceID][]fsm.Blocker{}}
+	for id := range q.State.Groups.All() {
+		if why := e.Pending(id); why != nil {
+			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
+		}
+	}
+	for id, inst := range q.State.Instances.All() {
+		if inst.Eviction.Requested {
+			if waits := e.Waiting(id); len(waits) > 0 {
+				w.Instances[id] = waits
+			}
+		}
+	}
+	return w
+}
+
+// DrainStatus implements api.Explainer.
+func (explainer) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
+	d, ok := q.State.Drains.Get(id)
+	if !ok {
+		return nil
+	}
+	return reconcile.Explain(input(q)).Drain(d)
+}
+
+// Forecast implements api.Planner.
+func (explainer) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
+	d, ok := q.State.Drains.Get(id)
+	if !ok {
+		return nil
+	}
+	var nodes []string
+	for _, part := range d.Nodes {
+		nodes = append(nodes, string(part.Node))
+	}
+	forecast, refusal := reconcile.ForecastDrain(input(q), nodes, d.Options)
+	if refusal != nil {
+		return nil // the nodes went in the meantime: there is nothing to tell
+	}
+	return forecast
+}
+
+// Plan implements api.Planner.
+func (explainer) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
+	plan, refusal := reconcile.PlanJob(input(q), spec)
+	if refusal != nil {
+		return plan, refusal
+	}
+	return plan, nil
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+
+	armon "github.com/armon/go-metrics"
+	armonprom "github.com/armon/go-metrics/prometheus"
+	hashicorp "github.com/hashicorp/go-metrics"
+	hashicorpprom "github.com/hashicorp/go-metrics/prometheus"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+// newRegistry makes the one Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics, raft-boltdb to its
+// predecessor; both have a single sink for the whole process, so this is called once, by main's commands. Their names stay raft_* and memberlist_*.
+func newRegistry() (*prometheus.Registry, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	sink, err := hashicorpprom.NewPrometheusSinkFrom(hashicorpprom.PrometheusOpts{Registerer: registry, Name: "hashicorp"})
+	if err != nil {
+		return nil, fmt.Errorf("bridge raft's metrics: %w", err)
+	}
+	config := hashicorp.DefaultConfig("")
+	config.EnableHostname, config.EnableRuntimeMetrics = false, false
+	if _, err := hashicorp.NewGlobal(config, sink); err != nil {
+		return nil, fmt.Errorf("bridge raft's metrics: %w", err)
+	}
+
+	older, err := armonprom.NewPrometheusSinkFrom(armonprom.PrometheusOpts{Registerer: registry, Name: "armon"})
+	if err != nil {
+		return nil, fmt.Errorf("bridge the log store's metrics: %w", err)
+	}
+	olderConfig := armon.DefaultConfig("")
+	olderConfig.EnableHostname, olderConfig.EnableRuntimeMetrics = false, false
+	if _, err := armon.NewGlobal(olderConfig, older); err != nil {
+		return nil, fmt.Errorf("bridge the log store's metrics: %w", err)
+	}
+	return registry, nil
+}
+
+// loopMetrics are what only the deciding loop knows.
+type loopMetrics struct {
+	decide  prometheus.Histogram
+	apply   *prometheus.CounterVec
+	refused *prometheus.CounterVec
+}
+
+func newLoopMetrics(registry prometheus.Registerer) loopMetrics {
+	m := loopMetrics{
+		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "outspan_decide_seconds", Help: "Time of one decision over the whole state.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
+		}),
+		apply: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outspan_apply_refused_total", Help: "Planned groups of commands that the log refused, by code.",
+		}, []string{"code"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outspan_evictions_refused_total", Help: "Evictions that a decision wanted and a rule refused, by code.",
+		}, []string{"code"}),
+	}
+	for _, code := range [...]fsm.Code{fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeRoleNever, fsm.CodeVolumeLocal, fsm.CodeReplacementPending, fsm.CodeStale} {
+		m.apply.WithLabelValues(string(code))
+		m.refused.WithLabelValues(string(code))
+	}
+	registry.MustRegister(m.decide, m.apply, m.refused)
+	return m
+}
+
+// note counts one report of the loop.
+func (m loopMetrics) note(r reconcile.Report) {
+	if r.Took > 0 {
+		m.decide.Observe(r.Took.Seconds())
+	}
+	for _, refusal := range r.Refused {
+		m.apply.WithLabelValues(string(refusal.Code)).Inc()
+	}
+	for _, refusal := range r.Plan.Refused {
+		m.refused.WithLabelValues(string(refusal.Code)).Inc()
+	}
+}

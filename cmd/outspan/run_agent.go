@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/outspan/outspan/agent"
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/transport"
+)
+
+// agentPart is the worker side of a process: the agent, its gossip and heartbeats, and its own small API.
+type agentPart struct {
+	p        *process
+	creds    *transport.Credentials
+	listener *transport.Listener
+	unix     *transport.UnixListener // nil when the server part has the socket
+	agent    *agent.Agent
+	pool     *cluster.Pool
+	beater   *cluster.Beater
+	client   *transport.Client
+}
+
+func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
+	a := &agentPart{p: p}
+	defer func() {
+		if err != nil {
+			a.release()
+		}
+	}()
+	if a.creds, err = p.credentials(transport.RoleAgent); err != nil {
+		return nil, err
+	}
+	if a.client, err = p.client(a.creds, p.cfg.Agent.Servers); err != nil {
+		return nil, err
+	}
+	port := p.cfg.Listen.Port
+	if p.cfg.Server != nil {
+		port = 0 // the server part has the configured one; servers learn this one from the registration
+	}
+	if a.listener, err = p.listen(ctx, a.creds, port, transport.Limits{}); err != nil {
+		return nil, err
+	}
+	if p.cfg.Server == nil && p.cfg.Listen.Socket != "" {
+		if a.unix, err = transport.ListenUnix(p.cfg.Listen.Socket, p.cfg.Cluster); err != nil {
+			return nil, err
+		}
+	}
+	if a.agent, err = agent.New(a.config()); err != nil {
+		return nil, err
+	}
+	return a, a.openGossip()
+}
+
+func (a *agentPart) config() agent.Config {
+	cfg := a.p.cfg
+	return agent.Config{
+		Name: cfg.Name, DataDir: a.dataDir(), Version: version,
+		Node: agent.NodeConfig{
+			Address: cfg.Advertise, APIAddress: a.p.advertised(a.listener), Labels: cfg.Agent.Labels,
+			Capacity: cfg.Agent.Capacity, Reserve: cfg.Agent.Reserve, PortMin: cfg.Agent.PortMin, PortMax: cfg.Agent.PortMax,
+		},
+		Exec:       agent.ExecConfig{AllowRoot: cfg.Agent.AllowRoot, CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name},
+		OnShutdown: agent.Shutdown(cfg.Agent.OnShutdown),
+		Servers:    &registrar{Client: a.client, joined: a.joinGossip},
+		Drain:      a.drain,
+		Log:        a.p.log.Named("agent"),
+	}
+}
+
+// dataDir is the agent's own; a process that is both keeps the two apart.
+func (a *agentPart) dataDir() string {
+	dir := a.p.cfg.DataDir
+	if a.p.cfg.Server != nil {
+		dir = filepath.Join(dir, "agent")
+	}
+	if absolute, err := filepath.Abs(dir); err == nil {
+		return absolute
+	}
+	return dir
+}
+
+func (a *agentPart) openGossip() error {
+	key, err := a.p.gossipKey()
+	if err != nil {
+		return err
+	}
+	id := a.agent.Identity()
+	cfg := a.p.cfg
+	port := cfg.Listen.GossipPort
+	if cfg.Server != nil {
+		port = 0
+	}
+	a.pool, err = cluster.OpenPool(cluster.PoolConfig{
+		Name: string(id.Node), Cluster: cfg.Cluster, Key: key, Profile: cluster.Profile(cfg.Gossip.Profile),
+		Bind: cfg.Listen.Address, Port: port, Advertise: cfg.Advertise, Logger: a.p.log.Named("gossip"),
+		Meta: cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, API: a.p.advertised(a.listener), Name: id.Name},
+	})
+	if err != nil {
+		return err
+	}
+	a.beater = cluster.NewBeater(cluster.BeaterConfig{
+		Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation, Pool: a.pool, Logger: a.p.log.Named("heartbeat"),
+	})
+	a.agent.UseHeartbeats(a.beater)
+	return nil
+}
+
+// registrar is the agent's way to the servers; a registration also tells where their gossip is.
+type registrar struct {
+	*transport.Client
+	joined func([]transport.ServerInfo)
+}
+
+// Register implements agent.Servers.
+func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
+	reply, err := r.Client.Register(ctx, request)
+	if err == nil {
+		r.joined(reply.Servers)
+	}
+	return reply, err
+}
+
+func (a *agentPart) joinGossip(servers []transport.ServerInfo) {
+	var addresses []string
+	for _, s := range servers {
+		if s.Gossip != "" {
+			addresses = append(addresses, s.Gossip)
+		}
+	}
+	if len(addresses) == 0 {
+		return
+	}
+	if err := a.pool.Join(addresses...); err != nil {
+		a.p.log.Warn("gossip of the servers not joined", "error", err)
+	}
+}
+
+// drain asks the servers to empty this node, for on_shutdown = "drain".
+func (a *agentPart) drain(ctx context.Context) error {
+	_, _, err := a.client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(a.agent.Identity().Node)+"/drain", nil, map[string]string{"message": "its agent was told to stop"})
+	return err
+}
+
+func (a *agentPart) run(ctx context.Context) error {
+	defer a.release()
+	handler := a.agent.Handler(promhttp.HandlerFor(a.p.registry, promhttp.HandlerOpts{}))
+	server := transport.NewHTTPServer(handler, transport.HTTPConfig{Logger: a.p.log.Named("http")})
+	listeners := []net.Listener{a.listener.API()}
+	if a.unix != nil {
+		listeners = append(listeners, a.unix)
+	}
+	below, stop := context.WithCancel(context.WithoutCancel(ctx)) // what the agent needs until it has ended
+	defer stop()
+	var wg sync.WaitGroup
+	failed := make(chan error, 4)
+	for _, run := range []func(context.Context) error{
+		a.listener.Run, a.pool.Run, a.beater.Run, func(ctx context.Context) error { return server.Run(ctx, listeners...) },
+	} {
+		wg.Go(func() {
+			if err := run(below); err != nil && below.Err() == nil {
+				failed <- err
+			}
+		})
+	}
+	working, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var early error
+	wg.Go(func() {
+		select {
+		case early = <-failed:
+			cancel()
+		case <-below.Done():
+		}
+	})
+	err := a.agent.Run(working)
+	stop()
+	wg.Wait()
+	return errors.Join(err, early)
+}
+
+func (a *agentPart) reload(cfg *config.Config) error {
+	if cfg.Agent != nil {
+		a.agent.SetLabels(cfg.Agent.Labels)
+	}
+	return a.creds.Reload()
+}
+
+// release frees what open took, in reverse order.
+func (a *agentPart) release() {
+	if a.pool != nil {
+		_ = a.pool.Close() // it is over either way
+	}
+	if a.unix != nil {
+		_ = a.unix.Close() // it is over either way
+	}
+	if a.listener != nil {
+		_ = a.listener.API().Close() // it is over either way
+	}
+}
+
+// client makes the client that this process uses towards servers.
+func (p *process) client(creds *transport.Credentials, servers []string) (*transport.Client, error) {
+	if len(servers) == 0 {
+		servers = []string{net.JoinHostPort(p.cfg.Advertise, strconv.Itoa(p.cfg.Listen.Port))}
+	}
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, "https://"+s)
+	}
+	return transport.NewClient(transport.ClientConfig{Addresses: urls, Credentials: creds})
+}
