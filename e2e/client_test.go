@@ -1,0 +1,214 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// commandLimit bounds every command of the CLI.
+const commandLimit = 2 * time.Minute
+
+// result is how a command ended.
+type result struct {
+	args     []string
+	out, err string
+	code     int
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("outspan %s: exit code %d\n%s%s", strings.Join(r.args, " "), r.code, r.out, r.err)
+}
+
+// environment is how a person reaches the cluster: over TLS with a certificate where the addresses are those of this machine,
+// by the servers' sockets where they are not.
+func (c *cluster) environment() []string {
+	var addresses []string
+	for _, s := range c.servers {
+		if c.network == nil {
+			addresses = append(addresses, "https://"+s.api())
+		} else {
+			addresses = append(addresses, "unix://"+s.socket())
+		}
+	}
+	return []string{
+		"OUTSPAN_ADDR=" + strings.Join(addresses, ","), "OUTSPAN_CACERT=" + c.path("tls", "ca.pem"),
+		"OUTSPAN_CLIENT_CERT=" + c.path("tls", "cli-me.pem"), "OUTSPAN_CLIENT_KEY=" + c.path("tls", "cli-me-key.pem"), "NO_COLOR=1",
+	}
+}
+
+// cli runs a command as a person would.
+func (c *cluster) cli(t testing.TB, args ...string) result {
+	t.Helper()
+	return c.cliWith(t, nil, args...)
+}
+
+// cliWith runs a command with some of the environment replaced.
+func (c *cluster) cliWith(t testing.TB, env []string, args ...string) result {
+	t.Helper()
+	cmd := exec.Command(c.bin, args...)
+	cmd.Env = slices.Concat(os.Environ(), c.environment(), env)
+	cmd.Dir = c.dir
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := relatives.runWithin(cmd, commandLimit)
+	r := result{args: args, out: out.String(), err: errs.String()}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && !errors.Is(err, context.DeadlineExceeded):
+		r.code = exit.ExitCode()
+	case err != nil:
+		t.Errorf("%v: %v", r, err)
+		r.code = -1
+	}
+	return r
+}
+
+// must runs a command that has to succeed.
+func (c *cluster) must(t testing.TB, args ...string) string {
+	t.Helper()
+	r := c.cli(t, args...)
+	if r.code != 0 {
+		t.Fatalf("%v", r)
+	}
+	return r.out
+}
+
+// mustJSON runs a command that has to succeed with --json and decodes what it prints.
+func (c *cluster) mustJSON(t testing.TB, into any, args ...string) {
+	t.Helper()
+	out := c.must(t, append(slices.Clone(args), "--json")...)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		t.Fatalf("outspan %s: %v in\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// refused runs a command that has to fail with this code and to say each of the words on stderr.
+func (c *cluster) refused(t testing.TB, code int, words []string, args ...string) result {
+	t.Helper()
+	r := c.cli(t, args...)
+	r.want(t, code, words...)
+	return r
+}
+
+// want asserts how a command failed: its exit code, and that stderr tells each of the words.
+func (r result) want(t testing.TB, code int, words ...string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exit code %d, want %d, of %v", r.code, code, r)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(r.err, word) {
+			t.Errorf("stderr does not say %q: %v", word, r)
+		}
+	}
+}
+
+// answered is an HTTP answer with its whole body.
+type answered struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// request asks one member over its socket. It returns an error only if there was no answer.
+func (m *member) request(method, path string, body io.Reader, header http.Header) (answered, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://outspan"+path, body)
+	if err != nil {
+		return answered{}, err
+	}
+	if header != nil {
+		r.Header = header
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", m.socket())
+	}}
+	return ask(&http.Client{Transport: transport}, r)
+}
+
+func ask(client *http.Client, r *http.Request) (answered, error) {
+	resp, err := client.Do(r)
+	if err != nil {
+		return answered{}, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return answered{}, err
+	}
+	return answered{resp.StatusCode, resp.Header, text}, nil
+}
+
+// get reads a path of one member.
+func (m *member) get(path string, into any) error {
+	a, err := m.request(http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	if a.status != http.StatusOK {
+		return fmt.Errorf("GET %s: %d %s", path, a.status, a.body)
+	}
+	if into == nil {
+		return nil
+	}
+	if text, ok := into.(*string); ok {
+		*text = string(a.body)
+		return nil
+	}
+	if err := json.Unmarshal(a.body, into); err != nil {
+		return fmt.Errorf("GET %s: %w in %s", path, err, a.body)
+	}
+	return nil
+}
+
+// get reads a path of the first server that answers.
+func (c *cluster) get(path string, into any) error {
+	failed := errors.New("no server runs")
+	for _, s := range c.servers {
+		if !s.running() {
+			continue
+		}
+		err := s.get(path, into)
+		if err == nil {
+			return nil
+		}
+		failed = err
+	}
+	return failed
+}
+
+// mustGet reads a path that has to be answered, within the time that an election takes.
+func (c *cluster) mustGet(t testing.TB, path string, into any) {
+	t.Helper()
+	waitFor(t, "an answer to GET "+path, patience, func() error { return c.get(path, into) })
+}
+
+// post sends JSON to the first server that answers at all.
+func (c *cluster) post(path, body string) (answered, error) {
+	failed := errors.New("no server runs")
+	for _, s := range c.servers {
+		if !s.running() {
+			continue
+		}
+		a, err := s.request(http.MethodPost, path, strings.NewReader(body), http.Header{"Content-Type": {"application/json"}})
+		if err == nil {
+			return a, nil
+		}
+		failed = err
+	}
+	return answered{}, failed
+}

@@ -1,0 +1,346 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds every wait for something that has to happen but has no promised time. Two busy cores are slow.
+const patience = 45 * time.Second
+
+// offlineAfter is the threshold T of every cluster here, and heartbeat its H.
+const (
+	offlineAfter = 2 * time.Second
+	heartbeat    = offlineAfter / 6
+)
+
+// options are what a cluster's tests need of it.
+type options struct {
+	servers, agents int
+	namespaces      bool   // each member in a network namespace of its own; needs root
+	memory          string // of each agent; default 2GiB
+	noWait          bool   // start returns before the nodes are there
+}
+
+// cluster is a whole cluster as real processes, gone when its test ends.
+type cluster struct {
+	name    string
+	dir     string
+	bin     string
+	options options
+	network *network // nil: loopback
+	servers []*member
+	agents  []*member
+}
+
+// startCluster makes certificates, starts every member and waits until all nodes take work.
+func startCluster(t testing.TB, o options) *cluster {
+	t.Helper()
+	c := newCluster(t, o)
+	for _, m := range c.members() {
+		m.start(t)
+	}
+	if !o.noWait {
+		c.waitEligible(t, c.agents...)
+	}
+	return c
+}
+
+// newCluster prepares all and starts nothing.
+func newCluster(t testing.TB, o options) *cluster {
+	t.Helper()
+	if o.memory == "" {
+		o.memory = "2GiB"
+	}
+	c := &cluster{name: runName(), options: o, bin: mustProgram(t)}
+	c.dir = filepath.Join("/tmp", c.name)
+	if err := os.Mkdir(c.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.remove(t) })
+	subnet := fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250))
+	if o.namespaces {
+		subnet = "10.83.7"
+	}
+	for i := range o.servers {
+		c.servers = append(c.servers, c.newMember("server", fmt.Sprintf("s%d", i+1), fmt.Sprintf("%s.%d", subnet, i+1)))
+	}
+	for i := range o.agents {
+		c.agents = append(c.agents, c.newMember("agent", fmt.Sprintf("n%d", i+1), fmt.Sprintf("%s.%d", subnet, 101+i)))
+	}
+	c.makeCertificates(t)
+	if o.namespaces {
+		c.network = newNetwork(t, c)
+	}
+	for _, m := range c.members() {
+		m.configure(t, m.settings())
+	}
+	return c
+}
+
+func (c *cluster) members() []*member { return slices.Concat(c.servers, c.agents) }
+
+func (c *cluster) member(name string) *member {
+	for _, m := range c.members() {
+		if m.name == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// makeCertificates uses the program for what a user would: a CA, a certificate for each process and one for a person, and
+// the gossip key.
+func (c *cluster) makeCertificates(t testing.TB) {
+	t.Helper()
+	dir := c.path("tls")
+	c.must(t, "tls", "ca", "create", "--dir", dir)
+	for _, m := range c.members() {
+		c.must(t, "tls", "cert", "create", "--dir", dir, "--"+m.role, m.name)
+	}
+	c.must(t, "tls", "cert", "create", "--dir", dir, "--cli", "me")
+	c.must(t, "gossip", "key", "create", c.path("gossip.key"))
+}
+
+func (c *cluster) path(elements ...string) string {
+	return filepath.Join(append([]string{c.dir}, elements...)...)
+}
+
+// remove ends all processes of the cluster and removes its files, cgroups and namespaces. After a failure it shows the ends of
+// the logs first.
+func (c *cluster) remove(t testing.TB) {
+	for _, m := range c.members() {
+		m.kill()
+	}
+	for range 500 {
+		left := belonging(c.dir)
+		left = append(left, c.shims()...)
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if len(left) == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if t.Failed() {
+		for _, m := range c.members() {
+			t.Logf("-- end of the log of %s\n%s", m.name, m.lastLines(25))
+		}
+	}
+	if c.network != nil {
+		c.network.remove(t)
+	}
+	removeCgroups(c.name)
+	if t.Failed() && os.Getenv("OUTSPAN_E2E_KEEP") == "1" {
+		t.Logf("kept: %s", c.dir)
+		return
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		t.Errorf("remove the cluster's files: %v", err)
+	}
+}
+
+// member is one server or agent.
+type member struct {
+	c          *cluster
+	role, name string
+	address    string
+	cert       string // base name of its certificate
+	cmd        *exec.Cmd
+	done       chan struct{} // closed when the process has ended
+}
+
+func (c *cluster) newMember(role, name, address string) *member {
+	return &member{c: c, role: role, name: name, address: address, cert: role + "-" + name}
+}
+
+func (m *member) data() string   { return m.c.path(m.name) }
+func (m *member) config() string { return m.c.path(m.name + ".hcl") }
+func (m *member) logFile() string {
+	return m.c.path(m.name + ".log")
+}
+
+// socket is what the API of this member is reached by, whatever its network is.
+func (m *member) socket() string { return m.c.path(m.name + ".sock") }
+
+// api is host:port of the member's API.
+func (m *member) api() string { return net.JoinHostPort(m.address, "7640") }
+
+// settings is what stands in the member's file: the inside of each block, and name and data_dir.
+func (m *member) settings() map[string]string {
+	quoted := func(members []*member, port string) string {
+		var list []string
+		for _, one := range members {
+			list = append(list, strconv.Quote(net.JoinHostPort(one.address, port)))
+		}
+		return "[" + strings.Join(list, ", ") + "]"
+	}
+	c := m.c
+	s := map[string]string{
+		"name": strconv.Quote(m.name), "data_dir": strconv.Quote(m.data()),
+		"listen": fmt.Sprintf("address = %q\n  socket = %q", m.address, m.socket()),
+		"tls": fmt.Sprintf("ca_file = %q\n  cert_file = %q\n  key_file = %q",
+			c.path("tls", "ca.pem"), c.path("tls", m.cert+".pem"), c.path("tls", m.cert+"-key.pem")),
+		"gossip": fmt.Sprintf("key_file = %q\n  profile = \"fast\"", c.path("gossip.key")),
+	}
+	if m.role == "server" {
+		s["server"] = fmt.Sprintf("bootstrap_expect = %d\n  retry_join = %s", c.options.servers, quoted(c.servers, "7642"))
+		s["settings"] = fmt.Sprintf("offline_after = %q", offlineAfter)
+		s["limits"] = "requests_per_second = 1000" // the tests look often
+		return s
+	}
+	s["agent"] = fmt.Sprintf("servers = %s\n  cgroup_root = %q\n  capacity {\n    memory = %q\n  }", quoted(c.servers, "7640"), c.name, c.options.memory)
+	return s
+}
+
+// configure writes the member's file.
+func (m *member) configure(t testing.TB, settings map[string]string) {
+	t.Helper()
+	var text strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		if key == "name" || key == "data_dir" {
+			fmt.Fprintf(&text, "%s = %s\n", key, settings[key])
+		} else {
+			fmt.Fprintf(&text, "%s {\n  %s\n}\n", key, settings[key])
+		}
+	}
+	if err := os.WriteFile(m.config(), []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// command is the member's process, in its namespace if it has one.
+func (m *member) command() *exec.Cmd {
+	args := []string{m.c.bin, m.role, "run", "--config", m.config()}
+	if m.c.network != nil {
+		args = append([]string{"nsenter", "--net=" + m.c.network.space(m), "--"}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+func (m *member) start(t testing.TB) {
+	t.Helper()
+	if m.running() {
+		t.Fatalf("%s runs already", m.name)
+	}
+	log, err := os.OpenFile(m.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd, done := m.command(), make(chan struct{})
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := relatives.start(cmd); err != nil {
+		t.Fatalf("start %s: %v", m.name, err)
+	}
+	m.cmd, m.done = cmd, done
+	go func() {
+		_ = relatives.wait(cmd) // how it ended stands in cmd.ProcessState
+		close(done)
+	}()
+}
+
+// running reports whether the process has been started and has not ended.
+func (m *member) running() bool {
+	if m.cmd == nil {
+		return false
+	}
+	select {
+	case <-m.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (m *member) signal(s syscall.Signal) {
+	if m.running() {
+		_ = m.cmd.Process.Signal(s)
+	}
+}
+
+// kill ends the member's own process with SIGKILL; what it started goes on.
+func (m *member) kill() {
+	m.signal(syscall.SIGKILL)
+	if m.cmd != nil {
+		<-m.done
+	}
+}
+
+// terminate asks the member to end and returns its exit code.
+func (m *member) terminate(t testing.TB) int {
+	t.Helper()
+	m.signal(syscall.SIGTERM)
+	return m.exitCode(t)
+}
+
+// exitCode waits until the process has ended by itself.
+func (m *member) exitCode(t testing.TB) int {
+	t.Helper()
+	select {
+	case <-m.done:
+		return m.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		t.Fatalf("%s has not ended after %s", m.name, patience)
+		return -1
+	}
+}
+
+// die ends the agent and everything that it runs, as when a machine loses its power.
+func (m *member) die(t testing.TB) {
+	t.Helper()
+	m.kill()
+	waitFor(t, "the end of all processes of "+m.name, patience, func() error {
+		left := append(m.c.shims(m), pidsOf(m.c.instances(m))...)
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("%v are left", left)
+		}
+		return nil
+	})
+}
+
+func (m *member) lastLines(n int) string {
+	text, err := os.ReadFile(m.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// waitFor asks again every 25 ms until done returns nil; the last error says what was missing.
+func waitFor(t testing.TB, what string, limit time.Duration, done func() error) {
+	t.Helper()
+	if err := within(limit, done); err != nil {
+		t.Fatalf("%s did not come about within %s: %v", what, limit, err)
+	}
+}
+
+var errNever = errors.New("not looked at")
+
+func within(limit time.Duration, done func() error) error {
+	err := errNever
+	for deadline := time.Now().Add(limit); ; time.Sleep(25 * time.Millisecond) {
+		if err = done(); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,7 @@
+// Package e2e holds the tests of whole clusters: they build the program, run servers and agents as real processes, each at a
+// loopback address of its own or, as root, in a network namespace of its own, and use them through the command line and the
+// HTTP API alone, as a user would. What is true of instances is counted from the kernel: its process table, cgroups and files.
+//
+// Set OUTSPAN_E2E_REQUIRED=1 to make a missing prerequisite (root, ip, iptables, cgroups) a failure instead of a skip, and
+// OUTSPAN_E2E_KEEP=1 to keep the directories of clusters whose test failed.
+package e2e

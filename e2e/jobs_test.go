@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+)
+
+// job is what a test wants to run: one group of the program's own demo workload.
+type job struct {
+	name   string
+	count  int
+	args   []string // of demo-app
+	memory string   // default 32MiB
+	expose int      // the service is reached at this port of every agent; 0: no service
+	more   string   // further blocks and keys of the group
+}
+
+// hcl is the job's file.
+func (j job) hcl(bin string) string {
+	memory, service := j.memory, ""
+	if memory == "" {
+		memory = "32MiB"
+	}
+	if j.expose > 0 {
+		service = fmt.Sprintf("    service %q {\n      port   = \"http\"\n      expose = %d\n    }\n", j.name, j.expose)
+	}
+	args := fmt.Sprintf("%q", append([]string{"demo-app"}, j.args...))
+	return fmt.Sprintf(`job %q {
+  group "http" {
+    count = %d
+    exec {
+      command = %q
+      args    = %s
+    }
+    resources {
+      memory = %q
+    }
+    port "http" {}
+%s    check "alive" {
+      type     = "http"
+      port     = "http"
+      path     = "/healthz"
+      interval = "250ms"
+    }
+%s
+  }
+}
+`, j.name, j.count, bin, strings.ReplaceAll(args, `" "`, `", "`), memory, service, j.more)
+}
+
+// write puts the job's file into the cluster's directory.
+func (c *cluster) write(t testing.TB, j job) string {
+	t.Helper()
+	return c.writeText(t, j.name+".hcl", j.hcl(c.bin))
+}
+
+func (c *cluster) writeText(t testing.TB, name, text string) string {
+	t.Helper()
+	path := c.path("job-" + name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// run submits a job and waits until all of it is ready.
+func (c *cluster) run(t testing.TB, j job) {
+	t.Helper()
+	c.must(t, "job", "run", c.write(t, j), "--detach")
+	c.waitReady(t, j.name, j.count)
+}
+
+// reset removes every job, ends every drain and makes every node take work again, for the next test on the same cluster.
+func (c *cluster) reset(t testing.TB) {
+	t.Helper()
+	for _, j := range list[jobView](t, c, "/v1/jobs") {
+		c.must(t, "job", "stop", j.Name, "--purge", "--detach")
+	}
+	for _, m := range c.agents {
+		if n := c.node(t, m); n.Intent == "draining" || n.Intent == "cordoned" {
+			c.must(t, "node", "uncordon", m.name)
+		}
+	}
+	waitFor(t, "the end of all jobs", patience, func() error {
+		var l struct{ Items []jobView }
+		if err := c.get("/v1/jobs", &l); err != nil {
+			return err
+		}
+		if left := c.empty(c.agents...); len(l.Items) > 0 || len(left) > 0 {
+			return fmt.Errorf("left are jobs %+v and processes %v", l.Items, left)
+		}
+		return nil
+	})
+	c.waitEligible(t, c.agents...)
+}
+
+// freePort is a port that nobody listens on at any agent's address.
+func (c *cluster) freePort(t testing.TB) int {
+	t.Helper()
+	for port := 18080; port < 18180; port++ {
+		free := true
+		for _, m := range c.agents {
+			l, err := net.Listen("tcp", net.JoinHostPort(m.address, fmt.Sprint(port)))
+			if err == nil {
+				l.Close()
+			}
+			free = free && err == nil
+		}
+		if free {
+			return port
+		}
+	}
+	t.Fatal("no port is free at every agent's address")
+	return 0
+}

@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// run makes this process the reaper of everything below it, clears what dead runs have left, runs the tests, and leaves
+// nothing behind itself, also when it is interrupted.
+func run(m *testing.M) int {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: become the reaper of the tests' processes:", err)
+		return 1
+	}
+	sweepDeadRuns()
+	stopped := make(chan struct{})
+	go relatives.reapUntil(stopped)
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		cleanUp()
+		os.Exit(130)
+	}()
+	code := m.Run()
+	close(stopped)
+	cleanUp()
+	return code
+}
+
+// cleanUp ends every process below this one and removes what belongs to this run.
+func cleanUp() {
+	relatives.killAll()
+	sweepRun(os.Getpid())
+}
+
+// namePrefix begins the name of everything that a run makes outside its process: directories, namespaces, cgroups. The number
+// of the process tells a later run whether its maker is alive.
+const namePrefix = "oe2e-"
+
+var ownName = regexp.MustCompile(`^` + namePrefix + `(\d+)(-|$)`)
+
+// runName makes a name of this run that was not there before.
+func runName() string {
+	return fmt.Sprintf("%s%d-%d", namePrefix, os.Getpid(), nameCount.Add(1))
+}
+
+var nameCount atomic.Int64
+
+// program builds the binary once for all tests. Its directory can be entered by any user, since instances of an agent that
+// runs as root run as nobody.
+var program = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join("/tmp", runName())
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // whatever the umask
+		return "", err
+	}
+	path := filepath.Join(dir, "outspan")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/outspan/outspan/cmd/outspan")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := relatives.output(cmd, 5*time.Minute); err != nil {
+		return "", fmt.Errorf("build the program: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func mustProgram(t testing.TB) string {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// repository is the root of the source tree.
+func repository(t testing.TB) string {
+	t.Helper()
+	dir, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// sweepDeadRuns removes what a run that was killed could not remove itself.
+func sweepDeadRuns() {
+	dead := map[int]bool{}
+	for _, pattern := range []string{"/tmp/" + namePrefix + "*", "/run/netns/" + namePrefix + "*", "/sys/fs/cgroup/" + namePrefix + "*", "/sys/fs/cgroup/*/" + namePrefix + "*"} {
+		found, _ := filepath.Glob(pattern)
+		for _, path := range found {
+			if parts := ownName.FindStringSubmatch(filepath.Base(path)); parts != nil {
+				pid, _ := strconv.Atoi(parts[1])
+				dead[pid] = pid != os.Getpid() && !isTestBinary(pid)
+			}
+		}
+	}
+	for pid, gone := range dead {
+		if gone {
+			sweepRun(pid)
+		}
+	}
+}
+
+func isTestBinary(pid int) bool {
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return err == nil && strings.Contains(filepath.Base(exe), "e2e.test")
+}
+
+// sweepRun removes processes, mounts, namespaces, cgroups and directories of one run, by its name.
+func sweepRun(run int) {
+	prefix := fmt.Sprintf("%s%d-", namePrefix, run)
+	for range 100 {
+		left := belonging("/tmp/" + prefix)
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if len(left) == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], "/tmp/"+prefix) {
+			_ = unix.Unmount(fields[1], unix.MNT_DETACH)
+		}
+	}
+	spaces, _ := filepath.Glob("/run/netns/" + prefix + "*")
+	for _, path := range spaces {
+		_, _ = relatives.output(exec.Command("ip", "netns", "del", filepath.Base(path)), 10*time.Second)
+	}
+	removeCgroups(prefix)
+	dirs, _ := filepath.Glob("/tmp/" + prefix + "*")
+	for _, dir := range dirs {
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// removeCgroups removes the cgroups whose name begins so, in every hierarchy.
+func removeCgroups(prefix string) {
+	for _, pattern := range []string{"/sys/fs/cgroup/" + prefix + "*", "/sys/fs/cgroup/*/" + prefix + "*"} {
+		roots, _ := filepath.Glob(pattern)
+		for _, root := range roots {
+			removeCgroup(root)
+		}
+	}
+}
+
+// removeCgroup removes a cgroup with those below it. The kernel needs a moment after the last process.
+func removeCgroup(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			removeCgroup(filepath.Join(dir, e.Name()))
+		}
+	}
+	for range 100 {
+		if err := os.Remove(dir); err == nil || os.IsNotExist(err) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// require skips the test, or fails it under OUTSPAN_E2E_REQUIRED=1, unless it runs as root and every tool is there.
+func require(t testing.TB, tools ...string) {
+	t.Helper()
+	var missing []string
+	if os.Geteuid() != 0 {
+		missing = append(missing, "root")
+	}
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing = append(missing, tool)
+		}
+	}
+	if len(missing) > 0 {
+		lacking(t, strings.Join(missing, ", "))
+	}
+}
+
+func lacking(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("OUTSPAN_E2E_REQUIRED") == "1" {
+		t.Fatalf("this test needs %s, and OUTSPAN_E2E_REQUIRED=1 says that it must run", what)
+	}
+	t.Skipf("this test needs %s", what)
+}

@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// network is one network namespace for each member, all on a bridge in a namespace of its own. Nothing of it is in the
+// namespace of the tests: no address, no route, no rule.
+type network struct {
+	c      *cluster
+	spaces []string
+}
+
+func newNetwork(t testing.TB, c *cluster) *network {
+	t.Helper()
+	require(t, "ip", "iptables", "nsenter")
+	n := &network{c: c}
+	hub := c.name + "-hub"
+	n.add(t, hub)
+	n.ip(t, "-n", hub, "link", "add", "br0", "type", "bridge")
+	n.ip(t, "-n", hub, "link", "set", "br0", "up")
+	for _, m := range c.members() {
+		space := n.name(m)
+		n.add(t, space)
+		n.ip(t, "-n", hub, "link", "add", "p-"+m.name, "type", "veth", "peer", "name", "eth0", "netns", space)
+		n.ip(t, "-n", hub, "link", "set", "p-"+m.name, "master", "br0", "up")
+		n.ip(t, "-n", space, "link", "set", "lo", "up")
+		n.ip(t, "-n", space, "addr", "add", m.address+"/24", "dev", "eth0")
+		n.ip(t, "-n", space, "link", "set", "eth0", "up")
+	}
+	return n
+}
+
+func (n *network) name(m *member) string  { return n.c.name + "-" + m.name }
+func (n *network) space(m *member) string { return "/run/netns/" + n.name(m) }
+
+func (n *network) add(t testing.TB, space string) {
+	t.Helper()
+	n.ip(t, "netns", "add", space)
+	n.spaces = append(n.spaces, space)
+}
+
+func (n *network) ip(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := relatives.output(exec.Command("ip", args...), 10*time.Second); err != nil {
+		t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// drop loses every packet that goes from one member to another, silently, where it arrives.
+func (n *network) drop(t testing.TB, from, to *member) {
+	t.Helper()
+	n.iptables(t, to, "-A", "INPUT", "-s", from.address, "-j", "DROP")
+}
+
+// cut loses every packet between each of the ones and each of the others, in both directions.
+func (n *network) cut(t testing.TB, ones, others []*member) {
+	t.Helper()
+	for _, a := range ones {
+		for _, b := range others {
+			if a != b {
+				n.drop(t, a, b)
+				n.drop(t, b, a)
+			}
+		}
+	}
+}
+
+// heal ends every cut.
+func (n *network) heal(t testing.TB) {
+	t.Helper()
+	for _, m := range n.c.members() {
+		n.iptables(t, m, "-F", "INPUT")
+	}
+}
+
+func (n *network) iptables(t testing.TB, at *member, args ...string) {
+	t.Helper()
+	cmd := exec.Command("nsenter", append([]string{"--net=" + n.space(at), "--", "iptables", "-w"}, args...)...)
+	if out, err := relatives.output(cmd, 10*time.Second); err != nil {
+		t.Fatalf("iptables %s at %s: %v\n%s", strings.Join(args, " "), at.name, err, out)
+	}
+}
+
+func (n *network) remove(t testing.TB) {
+	for _, space := range n.spaces {
+		if out, err := relatives.output(exec.Command("ip", "netns", "del", space), 10*time.Second); err != nil {
+			t.Errorf("remove namespace %s: %v\n%s", space, err, out)
+		}
+	}
+}
+
+// without are all but some.
+func without(all []*member, some ...*member) []*member {
+	return slices.DeleteFunc(slices.Clone(all), func(m *member) bool { return slices.Contains(some, m) })
+}
+
+func names(members []*member) []string {
+	var list []string
+	for _, m := range members {
+		list = append(list, m.name)
+	}
+	return list
+}

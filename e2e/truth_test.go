@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What runs, by the kernel: nothing here asks the product.
+
+// instances are the processes of each instance on these agents (none given: on all), by the environment that every instance
+// gets. Processes that have ended and wait to be reaped don't count.
+func (c *cluster) instances(on ...*member) map[string][]process {
+	if len(on) == 0 {
+		on = c.agents
+	}
+	found := map[string][]process{}
+	for _, p := range descendants() {
+		if p.zombie {
+			continue
+		}
+		env := p.environment()
+		for _, m := range on {
+			if env["OUTSPAN_INSTANCE_ID"] != "" && env["OUTSPAN_IP"] == m.address && env["OUTSPAN_NODE"] == m.name {
+				found[env["OUTSPAN_INSTANCE_ID"]] = append(found[env["OUTSPAN_INSTANCE_ID"]], p)
+			}
+		}
+	}
+	return found
+}
+
+// instancesOf are those of one job.
+func (c *cluster) instancesOf(job string, on ...*member) map[string][]process {
+	found := c.instances(on...)
+	maps.DeleteFunc(found, func(_ string, ps []process) bool { return ps[0].environment()["OUTSPAN_JOB"] != job })
+	return found
+}
+
+// shims are the processes that keep the instances of these agents (none given: of all).
+func (c *cluster) shims(on ...*member) []int {
+	if len(on) == 0 {
+		on = c.agents
+	}
+	var pids []int
+	for pid, p := range descendants() {
+		args := strings.Split(p.args(), "\x00")
+		if p.zombie || len(args) < 2 || args[1] != "shim" {
+			continue
+		}
+		for _, m := range on {
+			if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, m.data()+"/") }) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// caged are the processes in the memory cgroups of these agents, where the agents use cgroups: what the kernel itself charges
+// to instances, whatever a process did to its environment.
+func (c *cluster) caged(on ...*member) []int {
+	var pids []int
+	for _, m := range on {
+		for _, root := range []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup"} {
+			_ = filepath.WalkDir(filepath.Join(root, c.name, m.name), func(path string, d os.DirEntry, err error) error {
+				if err != nil || d.Name() != "cgroup.procs" {
+					return nil //nolint:nilerr // a cgroup that is gone holds nothing
+				}
+				text, _ := os.ReadFile(path)
+				for _, word := range strings.Fields(string(text)) {
+					if pid, err := strconv.Atoi(word); err == nil {
+						pids = append(pids, pid)
+					}
+				}
+				return nil
+			})
+		}
+	}
+	return pids
+}
+
+// empty says what of these agents still runs, by every account of the kernel.
+func (c *cluster) empty(on ...*member) (left []int) {
+	return append(pidsOf(c.instances(on...)), c.caged(on...)...)
+}
+
+func pidsOf(instances map[string][]process) []int {
+	var pids []int
+	for _, ps := range instances {
+		for _, p := range ps {
+			pids = append(pids, p.pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// identities are the very processes of instances, for comparing what ran before with what runs now.
+func identities(instances map[string][]process) map[string]string {
+	all := map[string]string{}
+	for id, ps := range instances {
+		var names []string
+		for _, p := range ps {
+			names = append(names, p.String())
+		}
+		slices.Sort(names)
+		all[id] = strings.Join(names, " ")
+	}
+	return all
+}

@@ -1,0 +1,159 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// sampled is what a sampler saw.
+type sampled struct {
+	samples  int
+	failed   int // looks that no server answered
+	ready    int // the least ready count
+	alive    int // the least number of instances with a process, by the kernel
+	most     int // the greatest one
+	running  int // the greatest number of instances that are wanted
+	last     error
+	atLeast  string // the state in which ready was least
+	longest  time.Duration
+	previous time.Time
+}
+
+// sample looks at a job every 50 ms until the returned function is called: through the API, from any server, and in the
+// kernel's process table.
+func (c *cluster) sample(name, consistency string) (stop func() sampled) {
+	ctx, cancel := context.WithCancel(context.Background())
+	seen := sampled{ready: 1 << 30, alive: 1 << 30}
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			c.look(&seen, name, consistency)
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+	})
+	return func() sampled {
+		cancel()
+		done.Wait()
+		return seen
+	}
+}
+
+func (c *cluster) look(seen *sampled, name, consistency string) {
+	alive := len(c.instancesOf(name))
+	var l struct{ Items []instanceView }
+	err := c.get("/v1/instances?job="+name+"&consistency="+consistency, &l)
+	now := time.Now()
+	if !seen.previous.IsZero() {
+		seen.longest = max(seen.longest, now.Sub(seen.previous))
+	}
+	seen.previous = now
+	seen.alive, seen.most = min(seen.alive, alive), max(seen.most, alive)
+	if err != nil {
+		seen.failed++
+		seen.last = err
+		return
+	}
+	ready, running := 0, 0
+	for _, i := range l.Items {
+		if i.Ready && i.Desired == "running" {
+			ready++
+		}
+		if i.Desired == "running" && i.Observed != "lost" {
+			running++
+		}
+	}
+	seen.samples++
+	seen.running = max(seen.running, running)
+	if ready < seen.ready {
+		seen.ready, seen.atLeast = ready, fmt.Sprintf("%+v", l.Items)
+	}
+}
+
+func (s sampled) String() string {
+	return fmt.Sprintf("%d samples, at most %s apart, %d failed; ready >= %d, instances with a process %d..%d",
+		s.samples, s.longest.Round(time.Millisecond), s.failed, s.ready, s.alive, s.most)
+}
+
+// probed is what happened to requests of a prober.
+type probed struct {
+	sent, failed int
+	errors       []string
+}
+
+func (p probed) String() string {
+	return fmt.Sprintf("%d of %d requests failed %v", p.failed, p.sent, p.errors)
+}
+
+// probe asks a service 50 times a second, each time on a new connection and at the next of these agents, until the returned
+// function is called.
+func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
+	ctx, cancel := context.WithCancel(context.Background())
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	var mu sync.Mutex
+	var seen probed
+	var done sync.WaitGroup
+	done.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			url := "http://" + net.JoinHostPort(agents[n%len(agents)].address, strconv.Itoa(port)) + "/"
+			done.Go(func() {
+				err := fetch(client, url)
+				mu.Lock()
+				defer mu.Unlock()
+				seen.sent++
+				if err != nil {
+					seen.failed++
+					if len(seen.errors) < 5 {
+						seen.errors = append(seen.errors, time.Now().Format("15:04:05.000")+" "+err.Error())
+					}
+				}
+			})
+		}
+	})
+	return func() probed {
+		cancel()
+		done.Wait()
+		return seen
+	}
+}
+
+func fetch(client *http.Client, url string) error {
+	resp, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+// perfect asserts that requests were sent and none failed.
+func (p probed) perfect(t testing.TB) {
+	t.Helper()
+	if p.sent == 0 || p.failed > 0 {
+		t.Errorf("%v", p)
+	}
+}
