@@ -6,6 +6,9 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -304,4 +307,64 @@ func FuzzRows(f *testing.F) {
 			t.Fatalf("a snapshot without a trailer: %v", err)
 		}
 	})
+}
+
+// A cluster of 5,000 nodes and 100,000 instances is written through a small window and read back without holding it twice.
+func TestSnapshotOf100kInstances(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const size = 100_000
+	path := filepath.Join(t.TempDir(), "state.snapshot")
+	want := func() string {
+		s := bigState(t, size)
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrote := allocated(func() { err = WriteSnapshot(f, s) })
+		if err != nil || f.Close() != nil {
+			t.Fatal(err)
+		}
+		if wrote > 100<<20 {
+			t.Errorf("writing took %d MiB of memory", wrote>>20)
+		}
+		return Digest(s)
+	}()
+	before := heap()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var s State
+	read := allocated(func() { s, err = ReadSnapshot(f) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := heap() - before
+	t.Logf("read: %d MiB allocated, %d MiB kept", read>>20, kept>>20)
+	if read > 400<<20 || kept > 300<<20 {
+		t.Errorf("reading took %d MiB of memory, the state keeps %d MiB", read>>20, kept>>20)
+	}
+	if s.Instances.Len() != size || Digest(s) != want {
+		t.Errorf("%d instances came back, digest %s, want %s", s.Instances.Len(), Digest(s), want)
+	}
+}
+
+// heap is the memory in use once all garbage is gone.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// allocated is all the memory that do ever asked for: more than it held at any time.
+func allocated(do func()) int64 {
+	var a, b runtime.MemStats
+	runtime.ReadMemStats(&a)
+	do()
+	runtime.ReadMemStats(&b)
+	return int64(b.TotalAlloc - a.TotalAlloc)
 }
