@@ -42,7 +42,7 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 	for _, g := range groups {
 		p.viewSlots(g)
 		if r := p.retryOf(g, g.row.Version, ""); r.limited {
-			p.failDeployment(d, groups, fmt.Sprintf("retry_limit: %d instances of %s failed within %s", r.failures, g.id, g.spec.Reschedule.Interval))
+			p.failDeployment(d, groups, fmt.Sprintf("retry_limit: %d instances of version %d of %s failed", r.failures, g.row.Version, g.id))
 			return
 		}
 		done = done && p.rolledOut(g)

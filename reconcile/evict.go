@@ -117,7 +117,11 @@ func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if g.pinned() {
 		return true
 	}
-	if !g.stopFirst(g.spec.Eviction.Order) || old.Status.Observed == fsm.ObservedPending || old.Status.Observed == fsm.ObservedFailed {
+	order := g.spec.Eviction.Order
+	if old.Marks.StopCause == fsm.CauseRollout {
+		order = g.spec.Update.Order
+	}
+	if !g.stopFirst(order) || old.Status.Observed == fsm.ObservedPending || old.Status.Observed == fsm.ObservedFailed {
 		return false
 	}
 	return old.Status.Observed != fsm.ObservedLost || !p.tolerated(g, old)
@@ -220,6 +224,10 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 	case wishDisabled, wishDrained:
 		if next.Ready() {
 			return nil // it takes over first, and moves then
+		}
+	case wishRolled:
+		if w != wishRolled {
+			return nil // it takes over first; its version is rolled then
 		}
 	default:
 		return nil

@@ -58,21 +58,14 @@ func (p *pass) fieldOf(g *groupView, version uint64) *field {
 
 // fill scores every feasible node.
 func (f *field) fill() {
-	same := map[fsm.NodeID]int{}
-	for _, slot := range f.group.slots {
-		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
-			if inst != nil {
-				same[inst.Node]++
-			}
-		}
-	}
+	same, all := f.census()
 	for _, v := range f.pass.candidates().views {
 		key := f.domainKey(v.node)
 		if f.domains[key] == nil {
 			f.domains[key] = &domain{}
 			f.domainKeys = append(f.domainKeys, key)
 		}
-		f.countDistinct(v.node, same[v.node.ID])
+		f.countDistinct(v.node, all[v.node.ID])
 		if code := f.exclude(v); code != "" {
 			f.out.add(code)
 			continue
@@ -90,6 +83,23 @@ func (f *field) fill() {
 			f.countSpread(v.node, int64(n))
 		}
 	}
+}
+
+// census counts the group's instances on each node: those that stay, which are to be spread, and all, of which no two may share a distinct attribute.
+func (f *field) census() (stay, all map[fsm.NodeID]int) {
+	stay, all = map[fsm.NodeID]int{}, map[fsm.NodeID]int{}
+	for _, slot := range f.group.slots {
+		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
+			if inst == nil {
+				continue
+			}
+			all[inst.Node]++
+			if f.pass.wishOf(f.group, inst) == wishNone {
+				stay[inst.Node]++
+			}
+		}
+	}
+	return stay, all
 }
 
 func (f *field) countDistinct(n *fsm.Node, delta int) {

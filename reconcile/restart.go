@@ -15,33 +15,58 @@ const (
 // the instance is left failed, for people to see, and tried again after the block's interval, which doubles too (P26).
 type retry struct {
 	at       fsm.Time
-	failures int // of the version within the interval
+	failures int // of the version, as far as they are remembered: half an hour, or the interval if that is longer
 	limited  bool
 }
 
-// retryOf counts the failures of a version, of one node only if node is given: each node of a system group stands for itself.
+// retryOf counts the failures of a version, those noted and those of instances that are overdue now; of one node only if node is given: each node of a
+// system group stands for itself.
 func (p *pass) retryOf(g *groupView, version uint64, node fsm.NodeID) retry {
-	limit := g.spec.Reschedule
-	var r retry
-	last, kept := fsm.Time(0), 0
+	key := retryKey{version, node}
+	if r, ok := g.retries[key]; ok {
+		return r
+	}
+	times := p.overdueSince(g, version, node)
 	for _, f := range g.row.Failures {
-		if f.Version != version || f.Reason == goneFromNode || node != "" && f.Node != node {
-			continue
+		if f.Version == version && f.Reason != goneFromNode && (node == "" || f.Node == node) {
+			times = append(times, f.At)
 		}
-		kept++
-		last = max(last, f.At)
-		if f.At.Add(limit.Interval) > p.in.Now {
-			r.failures++
-		}
+	}
+	limit, r, last := g.spec.Reschedule, retry{failures: len(times)}, fsm.Time(0)
+	for _, at := range times {
+		last = max(last, at)
 	}
 	switch {
-	case kept > limit.Attempts:
+	case r.failures > limit.Attempts:
 		r.limited = true
-		r.at = last.Add(doubled(limit.Interval, kept-limit.Attempts-1))
-	case kept > 1:
-		r.at = last.Add(doubled(retryDelay, kept-2))
+		r.at = last.Add(doubled(limit.Interval, r.failures-limit.Attempts-1))
+	case r.failures > 1:
+		r.at = last.Add(doubled(retryDelay, r.failures-2))
 	}
+	if g.retries == nil {
+		g.retries = map[retryKey]retry{}
+	}
+	g.retries[key] = r
 	return r
+}
+
+// retryKey is what a count of failures is for.
+type retryKey struct {
+	version uint64
+	node    fsm.NodeID
+}
+
+// overdueSince lists when each instance of a version that never became ready had its time.
+func (p *pass) overdueSince(g *groupView, version uint64, node fsm.NodeID) []fsm.Time {
+	var times []fsm.Time
+	for _, slot := range g.slots {
+		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
+			if inst != nil && inst.Version == version && (node == "" || inst.Node == node) && p.startOverdue(inst) {
+				times = append(times, p.startDeadline(inst))
+			}
+		}
+	}
+	return times
 }
 
 // doubled is d doubled n times, at most retryMax unless d itself is longer.
@@ -67,7 +92,7 @@ func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 	}
 	left := r.at.Sub(p.in.Now)
 	if r.limited {
-		text := fmt.Sprintf("%d instances of version %d of %s failed within %s; next try in %s", r.failures, version, g.id, g.spec.Reschedule.Interval, left)
+		text := fmt.Sprintf("%d instances of version %d of %s failed, more than the %d that are replaced in %s; next try in %s", r.failures, version, g.id, g.spec.Reschedule.Attempts, g.spec.Reschedule.Interval, left)
 		p.block(old, fsm.CodeRetryLimit, text, unblockPlacement(fsm.CodeRetryLimit))
 	} else {
 		p.wait(old, fsm.CodeReplacementPending, fmt.Sprintf("it failed; its replacement is tried in %s", left), "")

@@ -17,7 +17,7 @@ type groupView struct {
 	class   int             // position in the order of classes: a smaller one is served first
 	slots   []*slotView     // in order of slot
 	fields  []*field        // where instances of it could go, one for each version asked for
-	vacated int             // slots without a holder that wait for something
+	retries map[retryKey]retry
 }
 
 // slotView is one slot: who holds it, who takes over, who is on the way out.
@@ -114,6 +114,7 @@ func (p *pass) viewGroups() {
 func (p *pass) viewSlots(g *groupView) {
 	s := p.state()
 	g.row, _ = s.Groups.Get(g.id)
+	g.retries = nil
 	g.slots = g.slots[:0]
 	var slot *slotView
 	for inst := range s.InstancesOf(g.id) {

@@ -41,7 +41,12 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if n := p.node(inst.Node); n == nil || n.Health == fsm.HealthOffline {
 		return false
 	}
-	return p.past(max(inst.Marks.Created, inst.Marks.UnreadySince).Add(p.in.State.Settings.StartTimeout))
+	return p.past(p.startDeadline(inst))
+}
+
+// startDeadline is when an instance that is not ready has had its time to become it.
+func (p *pass) startDeadline(inst *fsm.Instance) fsm.Time {
+	return max(inst.Marks.Created, inst.Marks.UnreadySince).Add(p.in.State.Settings.StartTimeout)
 }
 
 // cause is what the log says of an instance that is replaced for this wish.
