@@ -64,7 +64,7 @@ func runScenario(t *testing.T, file string) {
 
 // world is a cluster in words: a state, the leader's evidence, and agents that run what they are told.
 type world struct {
-	t     testing.TB
+	t     fatal
 	at    string // the line being run
 	state fsm.State
 	now   fsm.Time
@@ -90,7 +90,13 @@ type agentSim struct {
 	order   []fsm.InstanceID
 }
 
-func newWorld(t testing.TB) *world {
+// fatal is what a world needs of a test, or of a property's.
+type fatal interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+func newWorld(t fatal) *world {
 	w := &world{
 		t: t, state: fsm.NewState(), live: map[fsm.NodeID]fsm.Liveness{}, agents: map[fsm.NodeID]*agentSim{}, specs: map[fsm.JobName]fsm.JobSpec{},
 		names: map[fsm.InstanceID]string{}, ids: map[string]fsm.InstanceID{}, now: 1000, term: 1,

@@ -1,0 +1,244 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+// In words: whatever people, agents and the network do, what Decide plans is never refused by the log on the same state; a decision is the same when it is
+// made twice; no voluntary stop takes a group below its budget; every invariant of fsm.Check holds after every entry; and once the outside is quiet everything
+// settles: drains end, nothing more is decided, whatever time passes, and every group that has room has what it wants.
+func TestProperties(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(rt)
+		w.run("settings offline_after=6s start_timeout=20s")
+		w.run("node n1 n2 rack=a")
+		w.run("node n3 n4 rack=b")
+		w.run("node n5 memory=400MiB rack=c")
+		var lines []string
+		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
+			line := drawLine(rt, w)
+			lines = append(lines, line)
+			w.at = strings.Join(lines, "\n")
+			w.run(line)
+			if rapid.Bool().Draw(rt, "decides") {
+				lines = append(lines, "decide")
+				w.at = strings.Join(lines, "\n")
+				w.decideChecked(rt)
+			}
+		}
+		w.at = strings.Join(lines, "\n") + "\n(quiet)"
+		w.comeToRest(rt)
+	})
+}
+
+// drawLine is one thing that may happen, in the words of the scenarios.
+func drawLine(rt *rapid.T, w *world) string {
+	node := func() string { return rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node") }
+	job := func() string { return rapid.SampledFrom([]string{"web", "db", "mon", "lock", "roll"}).Draw(rt, "job") }
+	instance := func() string {
+		var names []string
+		for _, inst := range w.state.Instances.All() {
+			if n, _ := w.state.Nodes.Get(inst.Node); !inst.Terminal() && n.Health != fsm.HealthOffline {
+				names = append(names, w.names[inst.ID])
+			}
+		}
+		if len(names) == 0 {
+			return ""
+		}
+		slices.Sort(names)
+		return rapid.SampledFrom(names).Draw(rt, "instance")
+	}
+	count := rapid.IntRange(0, 4).Draw(rt, "count")
+	switch rapid.IntRange(0, 24).Draw(rt, "what") {
+	case 0, 1, 2:
+		return jobLine(job(), count, rapid.IntRange(1, 3).Draw(rt, "cmd"), rapid.IntRange(0, 3).Draw(rt, "variant"))
+	case 3:
+		return fmt.Sprintf("scale %s/main %d", job(), count)
+	case 4:
+		return "stop " + job()
+	case 5, 6, 7:
+		options := rapid.SampledFrom([]string{"", "deadline=30s", "deadline=30s force_at_deadline", "parallel=1", "downtime=*", "force", "ignore_system"}).Draw(rt, "options")
+		return fmt.Sprintf("drain d%d %s %s %s", w.state.Index, node(), node(), options)
+	case 8:
+		return "uncordon " + node()
+	case 9:
+		return rapid.SampledFrom([]string{"cordon ", "disable ", "enable ", "ack "}).Draw(rt, "intent") + node()
+	case 10, 11:
+		return fmt.Sprintf("silent 7s %s", node())
+	case 12, 13:
+		return rapid.SampledFrom([]string{"return ", "return ", "reboot "}).Draw(rt, "return") + node()
+	case 14:
+		return fmt.Sprintf("gossip %s %s", node(), rapid.SampledFrom([]string{"suspect", "alive"}).Draw(rt, "gossip"))
+	case 15, 16, 17:
+		if name := instance(); name != "" {
+			return "report " + name + " " + rapid.SampledFrom([]string{"booting", "ready", "unready", "failed crash_loop", "stopped"}).Draw(rt, "status")
+		}
+	case 18, 19:
+		return "agents " + node()
+	case 20, 21:
+		return "advance " + rapid.SampledFrom([]string{"1s", "5s", "20s", "5m"}).Draw(rt, "time")
+	case 22:
+		if name := instance(); name != "" {
+			return "evict " + name
+		}
+	case 23:
+		return rapid.SampledFrom([]string{"pause ", "resume ", "cancel "}).Draw(rt, "drain") + lastDrain(w)
+	case 24:
+		return rapid.SampledFrom([]string{"confirm-dead " + node(), "failover", "settings paused", "settings paused=false"}).Draw(rt, "other")
+	}
+	return "agents"
+}
+
+func lastDrain(w *world) string {
+	id, _, ok := w.state.Drains.Max()
+	if !ok {
+		return "none"
+	}
+	return string(id)
+}
+
+// jobLine is one of a few jobs, with variants that change limits and versions.
+func jobLine(job string, count, cmd, variant int) string {
+	more := [...]string{"", "order=stop_first", "min_ready=50%", "rate=1/10s max_down=3"}[variant]
+	switch job {
+	case "db":
+		more = "volume=data"
+	case "mon":
+		more = "role=system"
+	case "lock":
+		more = "exclusive"
+	case "roll":
+		more += [...]string{" unavailable=1", " canary=1", " auto_revert min_healthy=5s", " update_order=stop_first port=p:8080"}[variant]
+		if variant == 1 {
+			count = max(count, 1)
+		}
+	}
+	return fmt.Sprintf("run %s main count=%d cmd=v%d deadline=1m reschedule=2/1m %s", job, count, cmd, more)
+}
+
+// decideChecked is decide, and holds that a decision is a function and that its stops keep to the budgets.
+func (w *world) decideChecked(t rapid.TB) {
+	one, two := reconcile.Decide(w.input()), reconcile.Decide(w.input())
+	if diff := cmp.Diff(one, two); diff != "" {
+		t.Fatalf("%s: decided twice:\n%s", w.at, diff)
+	}
+	before := w.state
+	free := map[fsm.GroupID]bool{} // what budgets don't hold
+	for _, e := range one.Entries {
+		for _, group := range e.Groups {
+			for _, c := range group {
+				if stop, ok := c.(*fsm.InstanceStop); ok {
+					inst, _ := before.Instances.Get(stop.ID)
+					if stop.Bypass || stop.Cause == fsm.CauseNodeDisabled || stop.Cause == fsm.CauseJobStopped || inst == nil {
+						free[fsm.GroupID(groupOf(before, stop.ID))] = true
+					}
+				}
+			}
+		}
+	}
+	w.decide()
+	for id, g := range w.state.Groups.All() {
+		old, ok := before.Groups.Get(id)
+		if !ok || free[id] || g.Role == fsm.RoleSystem || g.Ready >= old.Ready || wentOffline(before, w.state, id) {
+			continue
+		}
+		if g.Ready < g.Budget.MinReady {
+			t.Fatalf("%s: %s went from %d ready to %d by decisions, and must keep %d", w.at, id, old.Ready, g.Ready, g.Budget.MinReady)
+		}
+	}
+}
+
+func groupOf(s fsm.State, id fsm.InstanceID) fsm.GroupID {
+	if inst, ok := s.Instances.Get(id); ok {
+		return inst.Group
+	}
+	return ""
+}
+
+// wentOffline reports whether the decision itself found an instance of the group lost.
+func wentOffline(before, after fsm.State, id fsm.GroupID) bool {
+	for inst := range after.InstancesOf(id) {
+		old, ok := before.Instances.Get(inst.ID)
+		if ok && inst.Status.Observed == fsm.ObservedLost && old.Status.Observed != fsm.ObservedLost {
+			return true
+		}
+	}
+	return false
+}
+
+// comeToRest lets all nodes return, actuation go on and time pass, and holds that everything ends.
+func (w *world) comeToRest(t rapid.TB) {
+	w.run("settings paused=false")
+	for _, n := range w.nodes {
+		if node, _ := w.state.Nodes.Get(n); node.Health == fsm.HealthOffline || w.live[n].Silent {
+			w.run("return " + string(n))
+		}
+		w.run("heard " + string(n))
+	}
+	for id, d := range w.state.Drains.All() {
+		if d.Paused {
+			w.run("resume " + string(id))
+		}
+	}
+	idle := 0
+	for range 400 {
+		before := w.state.Index
+		w.decideChecked(t)
+		w.work(nil)
+		w.heal()
+		if w.state.Index != before {
+			idle = 0
+			continue
+		}
+		if idle++; idle > 3 {
+			w.atRest(t)
+			return
+		}
+		w.run("advance 41m")
+	}
+	t.Fatalf("%s: it does not come to rest", w.at)
+}
+
+// heal lets what is unready become ready again.
+func (w *world) heal() {
+	for _, inst := range w.state.Instances.All() {
+		if inst.Desired == fsm.DesiredRunning && inst.Status.Observed == fsm.ObservedUnready {
+			w.status(inst, fsm.ObservedReady, "")
+		}
+	}
+}
+
+// atRest holds what must be true when nothing is left to do.
+func (w *world) atRest(t rapid.TB) {
+	if plan := reconcile.Decide(w.input()); len(plan.Entries) > 0 {
+		t.Fatalf("%s: at rest, and yet: %v", w.at, plan.Entries)
+	}
+	for id, d := range w.state.Drains.All() {
+		if d.Phase() == fsm.PhaseDraining {
+			t.Fatalf("%s: drain %s has not ended", w.at, id)
+		}
+	}
+	explained := reconcile.Explain(w.input())
+	for id, g := range w.state.Groups.All() {
+		if g.Role != fsm.RoleSystem && g.Ready != g.Count && explained.Pending(id) == nil {
+			t.Fatalf("%s: %s has %d of %d ready, and there is no reason:\n%s", w.at, id, g.Ready, g.Count, w.run("show instances"))
+		}
+		if g.Running > g.Count && g.Role != fsm.RoleSystem {
+			job, _ := id.Split()
+			j, _ := w.state.Jobs.Get(job)
+			d, ok := w.state.Deployments.Get(j.Deployment)
+			if !ok || d.Status.Ended() { // canaries wait to be promoted
+				t.Fatalf("%s: %s has %d running, %d are wanted:\n%s", w.at, id, g.Running, g.Count, w.run("show instances"))
+			}
+		}
+	}
+}
