@@ -20,7 +20,7 @@ func documentConfig(version string) huma.Config {
 	if version == "" {
 		version = "dev"
 	}
-	registry := huma.NewMapRegistry(schemaPrefix, huma.DefaultSchemaNamer)
+	registry := huma.NewMapRegistry(schemaPrefix, schemaName)
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
@@ -32,6 +32,14 @@ func documentConfig(version string) huma.Config {
 		},
 		Formats: formats(), DefaultFormat: contentTypeJSON, RejectUnknownQueryParameters: true,
 	}
+}
+
+// schemaName keeps the stored settings apart from how they are shown.
+func schemaName(t reflect.Type, hint string) string {
+	if t == reflect.TypeFor[fsm.Settings]() {
+		return "SettingsValues"
+	}
+	return huma.DefaultSchemaNamer(t, hint)
 }
 
 // problemResponse is the answer of every operation that failed.

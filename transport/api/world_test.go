@@ -1,0 +1,53 @@
+package api_test
+
+import (
+	"github.com/outspan/outspan/fsm"
+)
+
+// node makes a node known, as its agent would.
+func (r *rig) node(id fsm.NodeID, name string) {
+	r.t.Helper()
+	r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: fsm.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("very-secret-heartbeat-key")},
+		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Labels: map[string]string{"rack": "r-" + name}, PortMin: 20000, PortMax: 21000}})
+	n, _ := r.machine.State().Nodes.Get(id)
+	r.apply(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true})
+}
+
+// spec is a small job.
+func spec(name string, count int) fsm.JobSpec {
+	expose := 0
+	if name == "web" {
+		expose = 8080
+	}
+	return fsm.JobSpec{Name: fsm.JobName(name), Groups: []fsm.GroupSpec{{
+		Name: "http", Count: count, Exec: fsm.ExecSpec{Command: "/bin/web"}, Env: map[string]string{"TOKEN": "env-secret"},
+		Ports: []fsm.PortSpec{{Name: "http"}}, Services: []fsm.ServiceSpec{{Name: name, Port: "http", Expose: expose}},
+		Budget: &fsm.BudgetSpec{MinReady: &fsm.Amount{N: max(count-1, 0)}},
+	}}}
+}
+
+// place puts an instance of web/http on a node and brings it to a state.
+func (r *rig) place(id fsm.InstanceID, slot int, node fsm.NodeID, observed fsm.Observed) {
+	r.t.Helper()
+	g, _ := r.machine.State().Groups.Get("web/http")
+	r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: g.Version, Node: node, Ports: map[string]int{"http": 20000 + slot}, Cause: fsm.CauseScaleUp})
+	if observed == fsm.ObservedPending {
+		return
+	}
+	n, _ := r.machine.State().Nodes.Get(node)
+	status := fsm.InstanceStatus{ID: id, Generation: 1, Observed: observed}
+	if observed == fsm.ObservedFailed {
+		status.Reason = "crash_loop"
+	}
+	r.apply(&fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}})
+}
+
+// world is two nodes and a job of three instances, two of them ready on the first node.
+func (r *rig) world() {
+	r.t.Helper()
+	r.node("01N1", "n1")
+	r.node("01N2", "n2")
+	r.apply(&fsm.JobSubmit{Spec: spec("web", 3)})
+	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
+	r.place("inst-b", 1, "01N1", fsm.ObservedReady)
+}
