@@ -44,7 +44,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 			}
 			continue
 		case answer.Register:
-			a.registerAgain(ctx, epoch)
+			a.registerAgain(ctx, epoch, registered)
 			continue
 		case !a.accept(answer):
 			sleep(ctx, retry.next(rand.Float64()), registered)
@@ -71,11 +71,11 @@ func (a *Agent) pollAssignments(ctx context.Context, epoch, index uint64, regist
 }
 
 // registerAgain makes sure that it was not only a server lagging behind: it asks once more before it registers.
-func (a *Agent) registerAgain(ctx context.Context, epoch uint64) {
-	if !sleep(ctx, unknownPause, nil) {
+// registered is closed when the agent has registered meanwhile, as it may for another reason.
+func (a *Agent) registerAgain(ctx context.Context, epoch uint64, registered <-chan struct{}) {
+	if !sleep(ctx, unknownPause, registered) {
 		return
 	}
-	_, registered := a.session.epoch()
 	answer, err := a.pollAssignments(ctx, epoch, 0, registered)
 	if err != nil || !answer.Register {
 		return

@@ -33,6 +33,7 @@ type served struct {
 	generation uint64
 	backends   []*backend
 	changed    chan struct{} // closed and replaced when the set moved
+	open       int
 	accepted   uint64
 	refused    uint64
 }
@@ -178,10 +179,18 @@ func connect[C any](ctx context.Context, s *served, dial func(context.Context, s
 	}
 }
 
-func (s *served) count(accepted bool) {
+// opened counts connections in flight.
+func (s *served) opened(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if accepted {
+	s.open += n
+}
+
+// count books the outcome of one connection: forwarded, or refused.
+func (s *served) count(forwarded bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if forwarded {
 		s.accepted++
 	} else {
 		s.refused++
@@ -193,7 +202,7 @@ func (s *served) status() servedStatus {
 	defer s.mu.Unlock()
 	st := servedStatus{
 		Name: s.name, Address: hostPort(s.forward.address, s.port), Generation: s.generation, Backends: len(s.backends),
-		Connections: len(s.slots), Accepted: s.accepted, Refused: s.refused,
+		Connections: s.open, Accepted: s.accepted, Refused: s.refused,
 	}
 	now := time.Now()
 	for _, b := range s.backends {

@@ -11,8 +11,8 @@ import (
 // settleTime is how long a program without checks must have run to count as ready: one that dies at once never does.
 const settleTime = 300 * time.Millisecond
 
-// firstProbe is the pause after the first failed probe of a program that has not passed yet. It doubles up to the
-// check's interval, so that readiness is seen soon after it is there, whatever the interval is.
+// firstProbe is the pause after the first probe of a program. It doubles up to the check's interval while the program
+// is neither ready nor known to be ill, so that readiness is seen soon after it is there, whatever the interval is.
 const firstProbe = 50 * time.Millisecond
 
 // prober asks one check once. It returns nil if it passes, and always soon after ctx ends.
@@ -77,34 +77,35 @@ func (w *readiness) stop() {
 // watch is one check.
 func (w *readiness) watch(ctx context.Context, i int, c fsm.CheckSpec, probe prober) {
 	began := time.Now()
-	interval := max(asDuration(c.Interval), 10*time.Millisecond)
 	passes, fails := 0, 0
-	eager := min(firstProbe, interval)
+	interval := max(asDuration(c.Interval), 10*time.Millisecond)
+	pause := min(firstProbe, interval)
+	if w.isPassing(i) { // so it was left; it is no beginning
+		pause = interval
+	}
 	for ctx.Err() == nil {
 		err := ask(ctx, c, probe)
 		if ctx.Err() != nil {
 			return
 		}
-		before := w.isPassing(i)
-		if err == nil {
+		switch {
+		case err == nil:
 			passes, fails = passes+1, 0
 			if passes >= max(c.Successes, 1) {
 				w.set(i, true, "")
+				pause = interval
 			}
-		} else {
-			passes = 0
-			if before || time.Since(began) >= asDuration(c.Grace) {
-				fails++
-			}
+		case w.isPassing(i) || time.Since(began) >= asDuration(c.Grace):
+			passes, fails = 0, fails+1
+			pause = interval
 			if fails >= max(c.Failures, 1) {
 				w.set(i, false, c.Name+": "+err.Error())
 			}
-		}
-		pause := interval
-		if fails == 0 && !w.isPassing(i) {
-			pause, eager = eager, min(2*eager, interval)
+		default: // in its grace
+			passes = 0
 		}
 		sleep(ctx, pause, nil)
+		pause = min(2*pause, interval)
 	}
 }
 

@@ -100,7 +100,7 @@ func (a *Agent) register(ctx context.Context) bool {
 		pause := retry.next(rand.Float64())
 		var refused *fsm.Error
 		if errors.As(err, &refused) && (refused.Code == fsm.CodeNameTaken || refused.Code == fsm.CodeConflict || refused.Code == fsm.CodeForbidden) {
-			pause = max(pause, 5*time.Second) // a person has to act
+			pause = max(pause, 2*time.Second) // a person has to act
 		}
 		if !sleep(ctx, pause, nil) {
 			return false

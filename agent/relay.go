@@ -72,6 +72,8 @@ func (s *served) accept(ctx, conns context.Context, l *net.TCPListener) {
 // relay connects one client to a backend and copies until both have finished.
 func (s *served) relay(ctx context.Context, client *net.TCPConn) {
 	defer client.Close()
+	s.opened(1)
+	defer s.opened(-1)
 	dialer := net.Dialer{KeepAliveConfig: keepAlive()}
 	conn, b, ok := connect(ctx, s, func(ctx context.Context, address string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "tcp", address)

@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// patient answers probes from a script: the last answer is repeated.
+type patient struct {
+	mu     sync.Mutex
+	script []error
+	asked  int
+}
+
+func (p *patient) probe(context.Context, fsm.CheckSpec) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.script[min(p.asked, len(p.script)-1)]
+	p.asked++
+	return err
+}
+
+func (p *patient) say(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.script, p.asked = []error{err}, 0
+}
+
+func take(w *readiness) (v verdict, ok bool) {
+	synctest.Wait()
+	select {
+	case v = <-w.out:
+		return v, true
+	default:
+		return verdict{}, false
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	sick := errors.New("sick")
+	spec := fsm.CheckSpec{Name: "c", Kind: fsm.CheckTCP, Interval: 10 * fsm.Second, Timeout: 2 * fsm.Second, Grace: 30 * fsm.Second, Successes: 2, Failures: 3}
+	synctest.Test(t, func(t *testing.T) {
+		p := &patient{script: []error{sick, sick, nil}}
+		w := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, p.probe, false)
+		defer w.stop()
+		time.Sleep(time.Second) // the interval is 10 s, but a beginning is watched closely
+		if v, ok := take(w); !ok || !v.ready {
+			t.Errorf("after a second: %+v %v", v, ok)
+		}
+		p.say(sick)
+		time.Sleep(25 * time.Second)
+		if v, ok := take(w); ok {
+			t.Errorf("after two failures: %+v", v)
+		}
+		time.Sleep(10 * time.Second)
+		if v, ok := take(w); !ok || v.ready || v.reason != "c: sick" {
+			t.Errorf("after three failures: %+v %v", v, ok)
+		}
+		time.Sleep(time.Hour)
+		if v, ok := take(w); ok {
+			t.Errorf("the same again was told: %+v", v)
+		}
+		p.say(nil)
+		time.Sleep(10 * time.Second)
+		if v, ok := take(w); ok {
+			t.Errorf("after one success of two: %+v", v)
+		}
+		time.Sleep(10 * time.Second)
+		if v, ok := take(w); !ok || !v.ready {
+			t.Errorf("after two successes: %+v %v", v, ok)
+		}
+	})
+}
+
+func TestReadinessGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spec := fsm.CheckSpec{Name: "c", Interval: fsm.Second, Timeout: fsm.Second, Grace: 30 * fsm.Second, Failures: 3}
+		w := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, false)
+		defer w.stop()
+		time.Sleep(29 * time.Second)
+		if v, ok := take(w); ok {
+			t.Errorf("within the grace: %+v", v)
+		}
+		time.Sleep(10 * time.Second)
+		if v, ok := take(w); !ok || v.ready || v.reason == "" {
+			t.Errorf("after the grace: %+v %v", v, ok)
+		}
+	})
+}
+
+// What an earlier agent saw ready stays so, until a check fails as often as it may.
+func TestReadinessAssumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spec := fsm.CheckSpec{Name: "c", Interval: fsm.Second, Timeout: fsm.Second, Grace: fsm.Minute, Failures: 3}
+		p := &patient{script: []error{nil}}
+		good := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, p.probe, true)
+		defer good.stop()
+		bad := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, true)
+		defer bad.stop()
+		time.Sleep(1500 * time.Millisecond)
+		if v, ok := take(bad); ok {
+			t.Errorf("after two failures: %+v", v)
+		}
+		time.Sleep(time.Second)
+		if v, ok := take(bad); !ok || v.ready {
+			t.Errorf("after three failures, in spite of the grace: %+v %v", v, ok)
+		}
+		if v, ok := take(good); ok {
+			t.Errorf("one that passes: %+v", v)
+		}
+	})
+}
+
+// All checks must pass, and the first that doesn't is named.
+func TestReadinessOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		specs := []fsm.CheckSpec{
+			{Name: "a", Interval: fsm.Second, Timeout: fsm.Second, Failures: 1},
+			{Name: "b", Interval: fsm.Second, Timeout: fsm.Second, Failures: 1},
+		}
+		a, b := &patient{script: []error{nil}}, &patient{script: []error{nil}}
+		w := watchReadiness(t.Context(), specs, func(ctx context.Context, c fsm.CheckSpec) error {
+			if c.Name == "a" {
+				return a.probe(ctx, c)
+			}
+			return b.probe(ctx, c)
+		}, false)
+		defer w.stop()
+		time.Sleep(100 * time.Millisecond)
+		if v, ok := take(w); !ok || !v.ready {
+			t.Errorf("%+v %v", v, ok)
+		}
+		b.say(errors.New("ill"))
+		time.Sleep(1100 * time.Millisecond)
+		if v, ok := take(w); !ok || v.ready || v.reason != "b: ill" {
+			t.Errorf("%+v %v", v, ok)
+		}
+	})
+}
+
+func TestProbe(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/slot/3":
+		case "/away":
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		case "/hang":
+			<-r.Context().Done()
+		default:
+			http.Error(w, "no", http.StatusTeapot)
+		}
+	}))
+	defer srv.Close()
+	open := srv.Listener.Addr().(*net.TCPAddr).Port
+	closed := freePort(t, "127.0.0.1")
+	v := values{node: nodeFacts{address: "127.0.0.1"}, slot: 3}
+	as := transport.Assignment{Ports: map[string]int{"open": open, "closed": closed}}
+	run := func(_ context.Context, argv []string) (int, string, error) {
+		if argv[1] != "3" {
+			return 0, "", errors.New("not expanded: " + argv[1])
+		}
+		if argv[0] == "fail" {
+			return 3, "it is\nbroken", nil
+		}
+		return 0, "", nil
+	}
+	tests := []struct {
+		spec fsm.CheckSpec
+		want string
+	}{
+		{fsm.CheckSpec{Kind: fsm.CheckTCP, Port: "open"}, ""},
+		{fsm.CheckSpec{Kind: fsm.CheckTCP, Port: "closed"}, "connection refused"},
+		{fsm.CheckSpec{Kind: fsm.CheckTCP, Port: "none"}, "no port"},
+		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "open", Path: "/slot/${slot}"}, ""},
+		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "open", Path: "/away"}, ""},
+		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "open", Path: "/nothing"}, "status 418"},
+		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "open", Path: "/hang"}, "no answer within 200ms"},
+		{fsm.CheckSpec{Kind: fsm.CheckHTTP, Port: "closed", Path: "/"}, "connection refused"},
+		{fsm.CheckSpec{Kind: fsm.CheckExec, Command: []string{"pass", "${slot}"}}, ""},
+		{fsm.CheckSpec{Kind: fsm.CheckExec, Command: []string{"fail", "${slot}"}}, `exit code 3 ("it is")`},
+		{fsm.CheckSpec{Kind: fsm.CheckExec, Command: []string{"pass", "${node.nothing}"}}, "unknown variable"},
+		{fsm.CheckSpec{Kind: "smell"}, "unknown"},
+	}
+	for _, tt := range tests {
+		tt.spec.Timeout = 200 * fsm.Millisecond
+		err := ask(t.Context(), tt.spec, newProber(v, as, run))
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%+v: %v, want %q", tt.spec, err, tt.want)
+		}
+	}
+}
+
+// A check that flaps takes the instance out of the services and back, and restarts nothing.
+func TestCheckFlaps(t *testing.T) {
+	b := newBench(t, allowRoot)
+	port, health := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "healthy")
+	pidFile := filepath.Join(b.dir, "pid")
+	g := sh("echo $$ > " + pidFile + "; exec " + os.Args[0] + " program http :${port.http} web " + health)
+	g.Ports = []fsm.PortSpec{{Name: "http"}}
+	g.Services = []fsm.ServiceSpec{{Name: "web", Port: "http"}}
+	g.Checks = []fsm.CheckSpec{
+		{Name: "alive", Kind: fsm.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Failures: 2},
+		{Name: "inside", Kind: fsm.CheckExec, Command: []string{"/bin/sh", "-c", `test "$OUTSPAN_SLOT" = ${slot}`}, Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second},
+	}
+	id := b.run("web", g, map[string]int{"http": port})
+	b.await(id, fsm.ObservedBooting)
+	pid := pidOf(t, pidFile)
+	for range 2 {
+		must(t, os.WriteFile(health, nil, 0o644))
+		b.await(id, fsm.ObservedReady)
+		if n := len(b.services().Services[0].Backends); n != 1 {
+			t.Errorf("%d backends while ready", n)
+		}
+		must(t, os.Remove(health))
+		b.await(id, fsm.ObservedUnready)
+		if n := len(b.services().Services[0].Backends); n != 0 {
+			t.Errorf("%d backends while not ready", n)
+		}
+	}
+	if pidOf(t, pidFile) != pid || !alive(pid) {
+		t.Error("it was restarted")
+	}
+	want := []string{"ready", "unready check_failed: alive: status 503"}
+	got := b.history(id)
+	if !slices.Equal(got[len(got)-4:], append(slices.Clone(want), want...)) {
+		t.Errorf("history %q", got)
+	}
+}

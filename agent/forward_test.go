@@ -1,0 +1,409 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// sets is a source of services that the test changes.
+type sets struct {
+	mu    sync.Mutex
+	now   transport.Services
+	moved chan struct{}
+}
+
+func newSets() *sets { return &sets{moved: make(chan struct{})} }
+
+func (s *sets) put(services ...transport.ServiceBackends) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now.Index++
+	for i := range services {
+		services[i].Generation = s.now.Index
+	}
+	s.now.Services = services
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+func (s *sets) poll(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
+	for {
+		s.mu.Lock()
+		now, moved := s.now, s.moved
+		s.mu.Unlock()
+		if now.Index != r.Index {
+			return now, nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return transport.Services{}, ctx.Err()
+		}
+	}
+}
+
+// door is a forwarder with one exposed service.
+type door struct {
+	*sets
+	t        *testing.T
+	f        *forwarder
+	port     int
+	problems sync.Map
+}
+
+func newDoor(t *testing.T) *door {
+	d := &door{sets: newSets(), t: t, port: freePort(t, "127.0.0.1")}
+	d.f = newForwarder("here", "127.0.0.1", func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.f.run(ctx, d.poll)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return d
+}
+
+func (d *door) address() string { return hostPort("127.0.0.1", d.port) }
+
+// serve makes these the backends of the service, and waits until the forwarder knows.
+func (d *door) serve(backends ...fsm.Backend) {
+	d.t.Helper()
+	d.put(transport.ServiceBackends{Name: "web", Expose: d.port, Backends: backends})
+	d.known()
+}
+
+func (d *door) known() {
+	d.t.Helper()
+	eventually(d.t, "the forwarder to follow", func() bool {
+		d.mu.Lock()
+		want := d.now.Index
+		d.mu.Unlock()
+		st := d.f.status()
+		return len(st) == 1 && st[0].Generation == want
+	})
+}
+
+// house is a backend: an HTTP server that says its name.
+type house struct {
+	fsm.Backend
+	srv  *http.Server
+	hits atomic.Int64
+}
+
+func newHouse(t *testing.T, name string, node fsm.NodeID, h http.HandlerFunc) *house {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	b := &house{Backend: fsm.Backend{Instance: fsm.InstanceID(name), Node: node, Address: l.Addr().String()}}
+	b.srv = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.hits.Add(1)
+		if h != nil {
+			h(w, r)
+		}
+		fmt.Fprint(w, name)
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = b.srv.Serve(l) }()
+	t.Cleanup(func() { b.srv.Close(); <-done })
+	return b
+}
+
+// caller makes requests, each over a connection of its own unless kept.
+func caller(t *testing.T, keep bool) *http.Client {
+	tr := &http.Transport{DisableKeepAlives: !keep}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+}
+
+func get(c *http.Client, address string) (string, error) {
+	resp, err := c.Get("http://" + address + "/")
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
+
+func TestForwardPrefersLocal(t *testing.T) {
+	d, c := newDoor(t), caller(t, false)
+	near, far := newHouse(t, "near", "here", nil), newHouse(t, "far", "there", nil)
+	d.serve(near.Backend, far.Backend)
+	for range 20 {
+		if got, err := get(c, d.address()); got != "near" {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	d.serve(far.Backend)
+	if got, err := get(c, d.address()); got != "far" {
+		t.Fatalf("%q %v", got, err)
+	}
+}
+
+func TestForwardLeastConnections(t *testing.T) {
+	d, c := newDoor(t), caller(t, false)
+	var open sync.WaitGroup
+	release := make(chan struct{})
+	wait := func(http.ResponseWriter, *http.Request) { <-release }
+	a, b, e := newHouse(t, "a", "x", wait), newHouse(t, "b", "y", wait), newHouse(t, "c", "z", wait)
+	d.serve(a.Backend, b.Backend, e.Backend)
+	for n := range 12 {
+		open.Go(func() { _, _ = get(c, d.address()) })
+		eventually(t, "the request to arrive", func() bool { return a.hits.Load()+b.hits.Load()+e.hits.Load() == int64(n+1) })
+	}
+	if a.hits.Load() != 4 || b.hits.Load() != 4 || e.hits.Load() != 4 {
+		t.Errorf("%d %d %d", a.hits.Load(), b.hits.Load(), e.hits.Load())
+	}
+	close(release)
+	open.Wait()
+}
+
+// A backend that can't be reached costs one try, not a request, and is left alone for a while (P18).
+func TestForwardRetries(t *testing.T) {
+	d, c := newDoor(t), caller(t, false)
+	gone := fsm.Backend{Instance: "gone", Node: "here", Address: hostPort("127.0.0.1", freePort(t, "127.0.0.1"))}
+	good := newHouse(t, "good", "there", nil)
+	d.serve(gone, good.Backend)
+	for range 20 {
+		if got, err := get(c, d.address()); got != "good" {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	if st := d.f.status()[0]; st.Down != 1 || st.Refused != 0 {
+		t.Errorf("%+v", st)
+	}
+	// The mark ends by itself: a backend that is back is used again.
+	l, err := net.Listen("tcp", gone.Address)
+	must(t, err)
+	defer l.Close()
+	d.serve(gone)
+	conn, err := net.Dial("tcp", d.address())
+	must(t, err)
+	defer conn.Close()
+	back, err := l.Accept()
+	must(t, err)
+	back.Close()
+}
+
+// A connection that comes before there is a backend waits for it.
+func TestForwardWaitsForABackend(t *testing.T) {
+	d, c := newDoor(t), caller(t, false)
+	d.serve()
+	answer := make(chan string, 1)
+	go func() { got, _ := get(c, d.address()); answer <- got }()
+	eventually(t, "the connection", func() bool { return d.f.status()[0].Connections == 1 })
+	good := newHouse(t, "good", "there", nil)
+	d.serve(good.Backend)
+	if got := <-answer; got != "good" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestForwardRefusesInTheEnd(t *testing.T) {
+	d, c := newDoor(t), caller(t, false)
+	d.serve()
+	began := time.Now()
+	if got, err := get(c, d.address()); err == nil {
+		t.Errorf("%q", got)
+	}
+	if took := time.Since(began); took < connectTimeout || took > connectTimeout+2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	eventually(t, "the count", func() bool { return d.f.status()[0].Refused == 1 })
+}
+
+// While a backend drains, not one request fails: it leaves the set, finishes what it has, and ends after the delay.
+func TestForwardLosesNothingInADrain(t *testing.T) {
+	d := newDoor(t)
+	slow := func(http.ResponseWriter, *http.Request) { time.Sleep(20 * time.Millisecond) }
+	old, successor := newHouse(t, "old", "here", slow), newHouse(t, "new", "there", slow)
+	d.serve(old.Backend)
+	ctx, cancel := context.WithCancel(t.Context())
+	var failed, done atomic.Int64
+	var probers sync.WaitGroup
+	for n := range 8 {
+		c := caller(t, n%2 == 0)
+		probers.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := get(c, d.address()); err != nil {
+					failed.Add(1)
+					t.Errorf("request: %v", err)
+				}
+				done.Add(1)
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	eventually(t, "some requests", func() bool { return done.Load() > 100 })
+	d.serve(old.Backend, successor.Backend)
+	d.serve(successor.Backend)         // draining
+	time.Sleep(200 * time.Millisecond) // the drain delay
+	end, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	defer stop()
+	must(t, old.srv.Shutdown(end))
+	before := done.Load()
+	eventually(t, "more requests", func() bool { return done.Load() > before+100 })
+	cancel()
+	probers.Wait()
+	if failed.Load() != 0 || successor.hits.Load() == 0 {
+		t.Errorf("%d of %d failed, %d at the new one", failed.Load(), done.Load(), successor.hits.Load())
+	}
+}
+
+// Each side may finish its half first.
+func TestForwardHalfClose(t *testing.T) {
+	d := newDoor(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	d.serve(fsm.Backend{Instance: "echo", Node: "here", Address: l.Addr().String()})
+	conn, err := net.Dial("tcp", d.address())
+	must(t, err)
+	defer conn.Close()
+	back, err := l.Accept()
+	must(t, err)
+	defer back.Close()
+	payload := strings.Repeat("x", 1<<20)
+	go func() {
+		_, _ = io.WriteString(conn, payload)
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}()
+	got, err := io.ReadAll(back) // ends by the half close
+	if err != nil || string(got) != payload {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	go func() {
+		_, _ = io.WriteString(back, payload)
+		back.Close()
+	}()
+	got, err = io.ReadAll(conn)
+	if err != nil || string(got) != payload {
+		t.Errorf("%d bytes back, %v", len(got), err)
+	}
+	conn.Close()
+	eventually(t, "the connection to be gone", func() bool { return d.f.status()[0].Connections == 0 })
+}
+
+// A backend that dies in the middle of an answer must not look as if it had finished.
+func TestForwardPassesResetsOn(t *testing.T) {
+	d := newDoor(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	d.serve(fsm.Backend{Instance: "dies", Node: "here", Address: l.Addr().String()})
+	conn, err := net.Dial("tcp", d.address())
+	must(t, err)
+	defer conn.Close()
+	back, err := l.Accept()
+	must(t, err)
+	_, err = io.WriteString(back, "half an ans")
+	must(t, err)
+	eventually(t, "the first bytes", func() bool { b := make([]byte, 1); _, err := conn.Read(b); return err == nil })
+	must(t, back.(*net.TCPConn).SetLinger(0))
+	back.Close()
+	if rest, err := io.ReadAll(conn); err == nil {
+		t.Errorf("a clean end after %q", rest)
+	}
+}
+
+// A port that is taken is no reason to give up, and it is told.
+func TestForwardTakesThePortWhenItIsFree(t *testing.T) {
+	d, c := newDoor(t), caller(t, false)
+	l, err := net.Listen("tcp", d.address())
+	must(t, err)
+	defer l.Close()
+	good := newHouse(t, "good", "there", nil)
+	d.serve(good.Backend)
+	problem := func() string { p, _ := d.problems.Load("service web"); s, _ := p.(string); return s }
+	eventually(t, "the problem", func() bool { return strings.Contains(problem(), "can't be taken") })
+	l.Close()
+	eventually(t, "an answer", func() bool { got, _ := get(c, d.address()); return got == "good" })
+	if p := problem(); p != "" {
+		t.Errorf("still a problem: %q", p)
+	}
+}
+
+// Listeners follow the services: a new port, another one, none.
+func TestForwardFollows(t *testing.T) {
+	d, c := newDoor(t), caller(t, false)
+	good := newHouse(t, "good", "there", nil)
+	d.serve(good.Backend)
+	eventually(t, "the first port", func() bool { got, _ := get(c, d.address()); return got == "good" })
+	first := d.address()
+	if got := d.f.exposed(); len(got) != 1 || got["web"] != d.port {
+		t.Errorf("exposed %v", got)
+	}
+	d.port = freePort(t, "127.0.0.1")
+	d.serve(good.Backend)
+	eventually(t, "the second port", func() bool { got, _ := get(c, d.address()); return got == "good" })
+	eventually(t, "the first port to be closed", func() bool { _, err := get(c, first); return err != nil })
+	d.put()
+	eventually(t, "the second port to be closed", func() bool { _, err := get(c, d.address()); return err != nil })
+	if got := d.f.exposed(); len(got) != 0 {
+		t.Errorf("exposed %v", got)
+	}
+}
+
+// The set of an older index is a lagging server's, unless it goes on.
+func TestForwardOlderSets(t *testing.T) {
+	d := newDoor(t)
+	d.sets.now.Index = 100
+	good := newHouse(t, "good", "there", nil)
+	d.serve(good.Backend)
+	d.mu.Lock()
+	d.now.Index = 50 // restored from a snapshot
+	d.mu.Unlock()
+	d.put(transport.ServiceBackends{Name: "web", Expose: d.port})
+	if st := d.f.status()[0]; st.Backends != 1 {
+		t.Errorf("it was believed at once: %+v", st)
+	}
+	eventually(t, "the older set to be believed in the end", func() bool { return d.f.status()[0].Backends == 0 })
+}
+
+func TestPickIsFair(t *testing.T) {
+	f := newForwarder("here", "127.0.0.1", func(string, string) {}, hclog.NewNullLogger())
+	s := newServed(f, transport.ServiceBackends{Name: "web", Expose: 1})
+	var set []fsm.Backend
+	for n := range 5 {
+		set = append(set, fsm.Backend{Instance: fsm.InstanceID(rune('a' + n)), Node: "there", Address: fmt.Sprint(n)})
+	}
+	s.set(transport.ServiceBackends{Backends: set})
+	got := map[string]int{}
+	for range 1000 {
+		address, b, ok := connect(t.Context(), s, func(_ context.Context, a string) (string, error) {
+			if a == "3" {
+				return "", errors.New("unreachable")
+			}
+			return a, nil
+		})
+		if !ok {
+			t.Fatal("no backend")
+		}
+		got[address]++
+		s.done(b)
+	}
+	for _, a := range []string{"0", "1", "2", "4"} {
+		if got[a] < 150 {
+			t.Errorf("backend %s got %d of 1000: %v", a, got[a], got)
+		}
+	}
+	if keys := sortedKeys(got); !slices.Equal(keys, []string{"0", "1", "2", "4"}) {
+		t.Errorf("%v", keys)
+	}
+}

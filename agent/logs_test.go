@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// front serves the agent's API as to a caller of a role.
+func front(t *testing.T, b *bench, role transport.Role) *httptest.Server {
+	h := b.agent.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "outspan_up 1\n") }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if role != "" {
+			ctx = transport.WithIdentity(ctx, transport.Identity{Role: role, Name: "x"})
+		}
+		h.ServeHTTP(w, r.WithContext(ctx))
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func fetch(t *testing.T, url string) (int, string, http.Header) {
+	t.Helper()
+	resp, err := http.Get(url)
+	must(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	must(t, err)
+	return resp.StatusCode, string(text), resp.Header
+}
+
+func TestLogs(t *testing.T) {
+	b := newBench(t, allowRoot)
+	srv := front(t, b, transport.RoleServer)
+	id := b.run("web", sh("for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; done; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	base := srv.URL + "/v1/agent/logs/" + string(id)
+	eventually(t, "the output", func() bool { _, text, _ := fetch(t, base+"?stream=both"); return strings.Count(text, "\n") == 10 })
+
+	tests := []struct{ query, want, offset string }{
+		{"stream=stdout", "out 1\nout 2\nout 3\nout 4\nout 5\n", "0"},
+		{"stream=stderr&tail=2", "err 4\nerr 5\n", "18"},
+		{"stream=stdout&tail=0", "", "30"},
+		{"stream=stdout&tail=100", "out 1\nout 2\nout 3\nout 4\nout 5\n", "0"},
+		{"stream=stdout&offset=24", "out 5\n", "24"},
+		{"stream=stdout&offset=-6", "out 5\n", "24"},
+	}
+	for _, tt := range tests {
+		code, text, header := fetch(t, base+"?"+tt.query)
+		if code != 200 || text != tt.want || header.Get(HeaderLogOffset) != tt.offset {
+			t.Errorf("%s: %d %q at %q", tt.query, code, text, header.Get(HeaderLogOffset))
+		}
+	}
+	_, both, _ := fetch(t, base+"?tail=1")
+	lines := strings.Split(strings.TrimSpace(both), "\n")
+	slices.Sort(lines)
+	if !slices.Equal(lines, []string{"err 5", "out 5"}) {
+		t.Errorf("both: %q", both)
+	}
+	for _, query := range []string{"stream=all", "tail=x", "tail=-1", "offset=1", "stream=stdout&offset=1&tail=1", "follow=maybe"} {
+		code, text, _ := fetch(t, base+"?"+query)
+		var p transport.Problem
+		if json.Unmarshal([]byte(text), &p) != nil || code != http.StatusBadRequest && code != http.StatusUnprocessableEntity || p.Code != fsm.CodeInvalid {
+			t.Errorf("%s: %d %s", query, code, text)
+		}
+	}
+	if code, _, _ := fetch(t, srv.URL+"/v1/agent/logs/unknown"); code != http.StatusNotFound {
+		t.Errorf("unknown instance: %d", code)
+	}
+	// Logs outlive the instance.
+	b.stop(id, nil)
+	b.await(id, fsm.ObservedStopped)
+	eventually(t, "the instance to be forgotten", func() bool { return len(b.agent.crew.list()) == 0 })
+	b.stopAgent()
+	b.start()
+	srv = front(t, b, transport.RoleServer)
+	if code, text, _ := fetch(t, srv.URL+"/v1/agent/logs/"+string(id)+"?stream=stdout&tail=1"); code != 200 || text != "out 5\n" {
+		t.Errorf("after its end: %d %q", code, text)
+	}
+}
+
+// A follower sees what comes, over a restart of the program, until the instance has ended.
+func TestLogsFollow(t *testing.T) {
+	b := newBench(t, allowRoot)
+	srv := front(t, b, transport.RoleServer)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo start; echo $$ > "+pidFile+"; while :; do sleep 0.05; done"), nil)
+	b.await(id, fsm.ObservedReady)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+"/v1/agent/logs/"+string(id)+"?follow=true", nil)
+	must(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for n := range 3 {
+		line, err := lines.ReadString('\n')
+		if err != nil || line != "start\n" {
+			t.Fatalf("run %d: %q %v", n, line, err)
+		}
+		if n < 2 {
+			old := pidOf(t, pidFile)
+			must(t, syscall.Kill(old, syscall.SIGKILL))
+			eventually(t, "another run", func() bool { return pidOf(t, pidFile) != old })
+		}
+	}
+	b.stop(id, nil)
+	if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
+		t.Errorf("rest %q %v", rest, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestAPIRoles(t *testing.T) {
+	b := newBench(t, allowRoot)
+	id := b.run("web", sh("exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	logs := "/v1/agent/logs/" + string(id)
+	tests := []struct {
+		role transport.Role
+		path string
+		want int
+	}{
+		{"", "/healthz", 200}, {"", "/metrics", 403}, {"", "/v1/agent/status", 403}, {"", logs, 403},
+		{transport.RoleCLI, "/v1/agent/status", 200}, {transport.RoleCLI, logs, 403}, {transport.RoleCLI, "/metrics", 200},
+		{transport.RoleAgent, "/v1/agent/status", 403}, {transport.RoleAgent, logs, 403},
+		{transport.RoleServer, logs, 200}, {transport.RoleServer, "/v1/agent/status", 200}, {transport.RoleServer, "/v1/nodes", 404},
+	}
+	for _, tt := range tests {
+		if code, text, _ := fetch(t, front(t, b, tt.role).URL+tt.path); code != tt.want {
+			t.Errorf("%q %s: %d %s", tt.role, tt.path, code, text)
+		}
+	}
+	_, text, _ := fetch(t, front(t, b, transport.RoleCLI).URL+"/v1/agent/status")
+	var st Status
+	must(t, json.Unmarshal([]byte(text), &st))
+	if st.Node != b.node() || st.Epoch != 1 || len(st.Instances) != 1 || st.Instances[0].Observed != fsm.ObservedReady || st.Instances[0].Group != "web/g" {
+		t.Errorf("%+v", st)
+	}
+}

@@ -1,0 +1,254 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+// memory is a Runtime without processes, for tests in which time is the matter. Safe for many goroutines.
+type memory struct {
+	boot time.Time
+
+	mu      sync.Mutex
+	tasks   map[driver.ID]*memTask
+	started []driver.Spec
+	refuse  error
+	// lifetime is after how long a program exits by itself, with code 1; 0 = never.
+	lifetime time.Duration
+	// stubborn programs end only when they are killed.
+	stubborn bool
+}
+
+func newMemory() *memory { return &memory{boot: time.Now(), tasks: map[driver.ID]*memTask{}} }
+
+type memTask struct {
+	id   driver.ID
+	done chan struct{}
+
+	mu    sync.Mutex
+	exit  *driver.Exit
+	until driver.BootTime
+	kill  *time.Timer
+	m     *memory
+}
+
+func (m *memory) BootNow() driver.BootTime          { return driver.BootTime(time.Since(m.boot)) + 1 }
+func (m *memory) Capabilities() driver.Capabilities { return driver.Capabilities{} }
+func (m *memory) Close() error                      { return nil }
+
+func (m *memory) Start(_ context.Context, spec driver.Spec) (Task, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refuse != nil {
+		return nil, m.refuse
+	}
+	t := &memTask{id: spec.ID, done: make(chan struct{}), until: spec.LeaseUntil, m: m}
+	if old := m.tasks[spec.ID]; old != nil && !ended(old) {
+		return nil, fsm.Refuse(driver.CodeStillRunning, "it runs")
+	}
+	m.tasks[spec.ID] = t
+	m.started = append(m.started, spec)
+	if m.lifetime > 0 {
+		time.AfterFunc(m.lifetime, func() { t.finish(driver.Exit{Reason: driver.ReasonExited, Code: 1, EndedAt: time.Now()}) })
+	}
+	return t, nil
+}
+
+func (m *memory) Adopt(context.Context) ([]Task, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []Task
+	for _, id := range sortedKeys(m.tasks) {
+		list = append(list, m.tasks[id])
+	}
+	return list, nil
+}
+
+func (m *memory) task(id fsm.InstanceID) *memTask {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tasks[driver.ID(id)]
+}
+
+// running counts programs.
+func (m *memory) running() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, t := range m.tasks {
+		if !ended(t) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *memory) starts() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.started)
+}
+
+func (t *memTask) ID() driver.ID         { return t.id }
+func (t *memTask) Done() <-chan struct{} { return t.done }
+func (t *memTask) Remove() error         { return nil }
+
+func (t *memTask) Exit() (driver.Exit, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.exit == nil {
+		return driver.Exit{}, false
+	}
+	return *t.exit, true
+}
+
+func (t *memTask) finish(e driver.Exit) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.exit == nil {
+		t.exit = &e
+		close(t.done)
+		if t.kill != nil {
+			t.kill.Stop()
+		}
+	}
+}
+
+func (t *memTask) Stop(ctx context.Context, _ syscall.Signal, grace time.Duration) error {
+	switch {
+	case grace == 0:
+		t.finish(driver.Exit{Reason: driver.ReasonKilled, Code: 137, EndedAt: time.Now()})
+	case !t.m.stubborn:
+		t.finish(driver.Exit{Reason: driver.ReasonStopped, EndedAt: time.Now()})
+	default:
+		t.mu.Lock()
+		t.kill = time.AfterFunc(grace, func() { t.finish(driver.Exit{Reason: driver.ReasonKilledAfterGrace, Code: 137, EndedAt: time.Now()}) })
+		t.mu.Unlock()
+	}
+	select {
+	case <-t.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *memTask) Renew(_ context.Context, until driver.BootTime) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.until = max(t.until, until)
+	return nil
+}
+
+func (t *memTask) lease() driver.BootTime {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.until
+}
+
+func (t *memTask) Exec(context.Context, []string) (int, string, error) {
+	return 0, "", errors.New("a program in memory runs no commands")
+}
+
+func (t *memTask) OpenLog(context.Context, driver.Stream, int64, bool) (Log, error) {
+	return nil, io.ErrUnexpectedEOF
+}
+
+// bubble is a node without processes in a bubble of fake time, and a control plane of one.
+type bubble struct {
+	*servers
+	t     *testing.T
+	cfg   Config
+	mem   *memory
+	beats Heartbeats
+	agent *Agent
+	end   func()
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{servers: newServers(t), t: t, mem: newMemory()}
+		b.cfg = Config{
+			Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Runtime: b.mem, Log: testLog(t),
+			Node: NodeConfig{Address: "127.0.0.1", Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 8 << 30}},
+		}
+		f(t, b)
+		if b.end != nil {
+			b.end()
+		}
+		if err := fsm.Check(b.m.State()); err != nil {
+			t.Errorf("state: %v", err)
+		}
+	})
+}
+
+func (b *bubble) start() {
+	b.t.Helper()
+	a, err := New(b.cfg)
+	must(b.t, err)
+	if b.beats != nil {
+		a.UseHeartbeats(b.beats)
+	}
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	b.agent = a
+	b.end = func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Errorf("agent: %v", err)
+		}
+		b.end = nil
+	}
+	b.pass(time.Second)
+}
+
+// pass lets time go on, and everything settle.
+func (b *bubble) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (b *bubble) node() fsm.NodeID { return b.agent.Identity().Node }
+
+func (b *bubble) run(job string, g fsm.GroupSpec) fsm.InstanceID {
+	b.t.Helper()
+	return b.place(b.submit(job, g), 0, b.node(), nil)
+}
+
+func (b *bubble) want(id fsm.InstanceID, observed fsm.Observed, reason string) fsm.Instance {
+	b.t.Helper()
+	synctest.Wait()
+	i := b.instance(id)
+	if i.Status.Observed != observed || i.Status.Reason != reason {
+		b.t.Errorf("instance %s is %s (%s), want %s (%s); reported %q", id, i.Status.Observed, i.Status.Reason, observed, reason, b.history(id))
+	}
+	return i
+}
+
+func memExit(code int) driver.Exit {
+	return driver.Exit{Reason: driver.ReasonExited, Code: code, EndedAt: time.Now()}
+}
+
+func fencedExit() driver.Exit {
+	return driver.Exit{Reason: driver.ReasonFenced, Code: 137, EndedAt: time.Now()}
+}
+
+func drainBy(f func()) func(context.Context) error {
+	return func(context.Context) error {
+		f()
+		return nil
+	}
+}

@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+func TestExpand(t *testing.T) {
+	v := values{
+		node: nodeFacts{id: "01j", name: "n1", labels: map[string]string{"rack": "r1", "a.b": "dotted"}}, slot: 7, port: map[string]int{"http": 8080, "web-2": 9},
+	}
+	tests := []struct{ text, want, fails string }{
+		{"", "", ""},
+		{"plain $text $$ }", "plain $text $$ }", ""},
+		{":${port.http}/${slot}", ":8080/7", ""},
+		{"${port.web-2}${node.id}${node.name}", "901jn1", ""},
+		{"${node.label.rack} ${node.label.a.b}", "r1 dotted", ""},
+		{"$${port.http} $${slot}", "${port.http} ${slot}", ""},
+		{"${HOME} ${1:-x} ${a[0]} ${} ${.} ${slot", "${HOME} ${1:-x} ${a[0]} ${} ${.} ${slot", ""},
+		{"${a${slot}}", "${a7}", ""},
+		{"${port.nope}", "", "${port.nope}"},
+		{"${node.label.nope}", "", "node.label.rack"},
+		{"${env.SECRET}", "", "unknown variable"},
+	}
+	for _, tt := range tests {
+		got, err := v.expand("it", tt.text)
+		if tt.fails == "" && (err != nil || got != tt.want) {
+			t.Errorf("%q: %q %v, want %q", tt.text, got, err, tt.want)
+		}
+		if tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)) {
+			t.Errorf("%q: %q %v, want an error with %q", tt.text, got, err, tt.fails)
+		}
+	}
+}
+
+func FuzzExpand(f *testing.F) {
+	for _, s := range []string{"${port.http}", "$${x}", "${", "$", "${slot}}", "${${slot}}"} {
+		f.Add(s)
+	}
+	v := values{node: nodeFacts{id: "n"}, port: map[string]int{"http": 1}}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := v.expand("it", text)
+		if err == nil && !strings.Contains(text, "${") && got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	})
+}
+
+func TestConfig(t *testing.T) {
+	good := func() Config {
+		return Config{Name: "n1", DataDir: filepath.Join(t.TempDir(), "d"), Servers: newServers(t), Node: NodeConfig{Address: "127.0.0.1"}}
+	}
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"good", func(*Config) {}, ""},
+		{"name", func(c *Config) { c.Name = "a b" }, `node name "a b"`},
+		{"dir", func(c *Config) { c.DataDir = "data" }, "not an absolute path"},
+		{"address", func(c *Config) { c.Node.Address = "n1.lan" }, "n1.lan"},
+		{"any address", func(c *Config) { c.Node.Address = "0.0.0.0" }, "0.0.0.0"},
+		{"ports", func(c *Config) { c.Node.PortMin, c.Node.PortMax = 3000, 2000 }, "3000-2000"},
+		{"shutdown", func(c *Config) { c.OnShutdown = "die" }, "neither"},
+		{"drain", func(c *Config) { c.OnShutdown = ShutdownDrain }, "needs a way"},
+		{"servers", func(c *Config) { c.Servers = nil }, "no servers"},
+		{"label", func(c *Config) { c.Node.Labels = map[string]string{"a b": "c"} }, "a b"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := good()
+			tt.change(&cfg)
+			cfg.Runtime = newMemory()
+			a, err := New(cfg)
+			if tt.want == "" {
+				must(t, err)
+				a.home.close()
+				return
+			}
+			var refused *fsm.Error
+			if !errors.As(err, &refused) || refused.Code != fsm.CodeInvalid || !strings.Contains(refused.Message, tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestDetectCapacity(t *testing.T) {
+	const mem = "MemTotal:       16384 kB\nMemFree: 1 kB\n"
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  int64
+	}{
+		{"bare machine", map[string]string{"proc/meminfo": mem}, 16 << 20},
+		{"no meminfo", map[string]string{"proc/version": "x"}, 0},
+		{"v2 limit above", map[string]string{
+			"proc/meminfo": mem, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": "8388608\n", "sys/fs/cgroup/a/b/memory.max": "max\n",
+		}, 8 << 20},
+		{"v2 container", map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "4194304\n"}, 4 << 20},
+		{"v1 limit", map[string]string{
+			"proc/meminfo": mem, "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/docker/1\n", "sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes": "2097152\n",
+		}, 2 << 20},
+		{"v1 no limit", map[string]string{
+			"proc/meminfo": mem, "proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+		}, 16 << 20},
+		{"garbage", map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "what\n::\n0::/../..\n"}, 16 << 20},
+	}
+	for _, tt := range tests {
+		root := t.TempDir()
+		for name, text := range tt.files {
+			must(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755))
+			must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
+		}
+		if got := detectCapacity(root); got.MemoryBytes != tt.want || got.CPU < sharesPerCore {
+			t.Errorf("%s: %+v, want %d bytes", tt.name, got, tt.want)
+		}
+	}
+	if here := detectCapacity("/"); here.MemoryBytes < 64<<20 {
+		t.Errorf("this machine: %+v", here)
+	}
+}
+
+// A volume's data stays where it is: the next holder of the slot finds it.
+func TestVolumeKeepsItsData(t *testing.T) {
+	b := newBench(t, allowRoot)
+	g := sh(`cat "$OUTSPAN_VOLUME_DATA/log" 2>/dev/null; echo "$OUTSPAN_INSTANCE_ID" >> "$OUTSPAN_VOLUME_DATA/log"; exec sleep 1000`)
+	if os.Geteuid() == 0 {
+		g.Exec.User = "65534" // another user than the agent's reaches its volume too
+	}
+	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+	group := b.submit("db", g)
+	first := b.place(group, 0, b.node(), nil)
+	b.await(first, fsm.ObservedReady)
+	b.stop(first, nil)
+	b.await(first, fsm.ObservedStopped)
+	second := b.place(group, 0, b.node(), nil)
+	b.await(second, fsm.ObservedReady)
+	var text []byte
+	eventually(t, "both to have written", func() bool {
+		text, _ = os.ReadFile(filepath.Join(b.cfg.DataDir, "volumes/db/g/0/data/log"))
+		return strings.Count(string(text), "\n") == 2
+	})
+	if got := strings.Fields(string(text)); !slices.Equal(got, []string{string(first), string(second)}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestVolumesClaim(t *testing.T) {
+	v := newVolumes(t.TempDir())
+	spec := &fsm.GroupSpec{Volumes: []fsm.VolumeSpec{{Name: "a"}, {Name: "b"}}}
+	of := func(id fsm.InstanceID, slot int) transport.Assignment {
+		return transport.Assignment{ID: id, Job: "j", Group: "j/g", Slot: slot, Spec: spec}
+	}
+	if holder, _ := v.claim(of("one", 0)); holder != "" {
+		t.Fatalf("held by %q", holder)
+	}
+	if holder, _ := v.claim(of("one", 0)); holder != "" {
+		t.Errorf("its own: held by %q", holder)
+	}
+	if holder, _ := v.claim(of("other slot", 1)); holder != "" {
+		t.Errorf("another slot: held by %q", holder)
+	}
+	holder, freed := v.claim(of("two", 0))
+	if holder != "one" {
+		t.Errorf("held by %q", holder)
+	}
+	v.release("one")
+	select {
+	case <-freed:
+	default:
+		t.Error("nobody was told")
+	}
+	if holder, _ := v.claim(of("two", 0)); holder != "" {
+		t.Errorf("after the release: held by %q", holder)
+	}
+}
+
+// A port that something else took is told, and the program started once it is free.
+func TestPortConflict(t *testing.T) {
+	b := newBench(t, allowRoot)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	g := sh("exec sleep 1000")
+	g.Ports = []fsm.PortSpec{{Name: "http"}}
+	g.Restart = fsm.RestartSpec{Attempts: 50, Interval: fsm.Minute, Delay: 50 * fsm.Millisecond}
+	id := b.run("web", g, map[string]int{"http": port})
+	eventually(t, "the reason", func() bool {
+		return strings.Contains(b.instance(id).Status.Reason, "in use by a process outside")
+	})
+	l.Close()
+	b.await(id, fsm.ObservedReady)
+}
+
+// When no majority answers any more the shim kills a fenced program, whatever the agent does, and nothing else.
+func TestFencing(t *testing.T) {
+	v := newVotes()
+	b := newBench(t, allowRoot)
+	b.stopAgent()
+	b.beats = v
+	b.start()
+	onePid, freePid := filepath.Join(b.dir, "one"), filepath.Join(b.dir, "free")
+	g := sh("trap '' TERM; echo $$ > " + onePid + "; while :; do sleep 0.05; done")
+	g.Exclusive = true
+	one := b.run("one", g, nil)
+	free := b.run("free", sh("echo $$ > "+freePid+"; exec sleep 1000"), nil)
+	b.await(one, fsm.ObservedReady)
+	b.await(free, fsm.ObservedReady)
+	pid := pidOf(t, onePid)
+	time.Sleep(2500 * time.Millisecond) // longer than a lease
+	if !alive(pid) {
+		t.Fatal("it was killed while servers answered")
+	}
+	v.set(true)
+	b.setDown(true)
+	b.stopAgent() // the agent has no part in it
+	eventually(t, "the fence", func() bool { return !alive(pid) })
+	if !alive(pidOf(t, freePid)) {
+		t.Error("the one without a fence was disturbed")
+	}
+	v.set(false)
+	b.setDown(false)
+	b.start()
+	eventually(t, "it to be back", func() bool { i := b.instance(one); return i.Ready() && i.Status.Restarts == 1 })
+	if got := b.history(one); !slices.Contains(got, "unready fenced") {
+		t.Errorf("history %q", got)
+	}
+}
+
+// A service that is exposed is reached through the agent's own address, and an instance finds it in its environment.
+func TestServiceThroughTheAgent(t *testing.T) {
+	b := newBench(t, allowRoot)
+	expose, port := freePort(t, "127.0.0.1"), freePort(t, "127.0.0.1")
+	g := sh("exec " + os.Args[0] + " program http $OUTSPAN_IP:$OUTSPAN_PORT_HTTP hello")
+	g.Ports = []fsm.PortSpec{{Name: "http"}}
+	g.Services = []fsm.ServiceSpec{{Name: "web", Port: "http", Expose: expose}}
+	g.Checks = []fsm.CheckSpec{{Name: "up", Kind: fsm.CheckTCP, Port: "http", Interval: 100 * fsm.Millisecond}}
+	id := b.run("web", g, map[string]int{"http": port})
+	b.await(id, fsm.ObservedReady)
+	c := caller(t, false)
+	eventually(t, "an answer", func() bool { got, _ := get(c, hostPort("127.0.0.1", expose)); return got == "hello" })
+	out := filepath.Join(b.dir, "out")
+	b.run("user", sh("echo $OUTSPAN_SERVICE_WEB > "+out+"; exec sleep 1000"), nil)
+	eventually(t, "the address in the environment", func() bool {
+		text, _ := os.ReadFile(out)
+		return strings.TrimSpace(string(text)) == hostPort("127.0.0.1", expose)
+	})
+}
+
+func TestLabelsAreRegisteredAgain(t *testing.T) {
+	b := newBench(t, allowRoot)
+	b.agent.SetLabels(map[string]string{"rack": "r2"})
+	eventually(t, "the label", func() bool { return b.nodeRow().Shape.Labels["rack"] == "r2" })
+	b.awaitEligible()
+	before := b.count("register")
+	b.agent.SetLabels(map[string]string{"rack": "r2"})
+	b.run("web", sh("exec sleep 1000"), nil)
+	if b.count("register") != before {
+		t.Error("it registered for nothing")
+	}
+}
+
+// What the node's row says of this machine.
+func TestRegistration(t *testing.T) {
+	b := newBench(t, allowRoot, func(c *Config) {
+		c.Node.Labels = map[string]string{"rack": "r1"}
+		c.Node.Reserve = fsm.Resources{CPU: 100, MemoryBytes: 1 << 30}
+		c.Exec.CgroupParent = "none"
+		c.Version = "1.2.3"
+	})
+	n := b.nodeRow()
+	want := fsm.NodeShape{
+		Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: fsm.Resources{CPU: 100, MemoryBytes: 1 << 30},
+		Labels: map[string]string{"rack": "r1"}, PortMin: defaultPortMin, PortMax: defaultPortMax, Attributes: attributes(),
+	}
+	if diff := cmp.Diff(want, n.Shape); diff != "" {
+		t.Error(diff)
+	}
+	boot, err := bootID()
+	must(t, err)
+	if n.Agent.BootID != boot || n.Agent.Incarnation == "" || n.Agent.Version != "1.2.3" || n.Agent.Address != "127.0.0.1" {
+		t.Errorf("%+v", n.Agent)
+	}
+	if !slices.ContainsFunc(n.Agent.Warnings, func(w string) bool { return strings.HasPrefix(w, "memory caps not enforced") }) {
+		t.Errorf("warnings %q", n.Agent.Warnings)
+	}
+	if n.Shape.Attributes["kernel"] == "" || n.Shape.Attributes["arch"] == "" {
+		t.Errorf("attributes %v", n.Shape.Attributes)
+	}
+}
+
+func TestReporterAwaits(t *testing.T) {
+	block := make(chan struct{})
+	r := newReporter("n", func(ctx context.Context, _ transport.ReportRequest) (transport.ReportReply, error) {
+		<-block
+		return transport.ReportReply{}, nil
+	}, testLog(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.run(ctx) }()
+	r.begin(1)
+	r.set(fsm.InstanceStatus{ID: "a", Generation: 3, Observed: fsm.ObservedReady})
+	if r.await(ctx, "a", 3, 50*time.Millisecond) {
+		t.Error("delivered before the servers answered")
+	}
+	close(block)
+	if !r.await(ctx, "a", 3, patience) || r.delivered("a", 4) {
+		t.Error("not delivered, or more than was sent")
+	}
+	cancel()
+	<-done
+}

@@ -1,0 +1,337 @@
+package agent
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// A drain: readiness is withdrawn, the drain delay passes, only then the signal; after the grace it is killed.
+func TestDrainTimes(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.mem.stubborn = true
+		b.start()
+		g := sh("")
+		g.Stop = fsm.StopSpec{DrainDelay: 2 * fsm.Second, Grace: 7 * fsm.Second}
+		id := b.run("web", g)
+		b.pass(time.Second)
+		b.want(id, fsm.ObservedReady, "")
+		b.stop(id, nil)
+		b.pass(100 * time.Millisecond)
+		b.want(id, fsm.ObservedDraining, "")
+		b.pass(1800 * time.Millisecond)
+		if task := b.mem.task(id); ended(task) || task.asked() {
+			t.Error("the signal was sent within the drain delay")
+		}
+		b.pass(200 * time.Millisecond)
+		if task := b.mem.task(id); ended(task) || !task.asked() {
+			t.Error("no signal after the drain delay")
+		}
+		b.pass(6800 * time.Millisecond)
+		if ended(b.mem.task(id)) {
+			t.Error("killed within its grace")
+		}
+		b.pass(200 * time.Millisecond)
+		b.want(id, fsm.ObservedStopped, "killed_after_grace")
+	})
+}
+
+func (t *memTask) asked() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.kill != nil
+}
+
+// Restarts are delayed ever longer, and counted within the interval only.
+func TestRestartBackOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.mem.lifetime = 10 * time.Second
+		b.start()
+		g := sh("")
+		g.Restart = fsm.RestartSpec{Attempts: 3, Interval: 2 * fsm.Minute, Delay: 5 * fsm.Second}
+		id := b.run("web", g)
+		b.pass(9200 * time.Millisecond)
+		b.want(id, fsm.ObservedReady, "")
+		// It ends at 10 s, and is restarted after 5, 10 and 20 s.
+		for n, delay := range []time.Duration{5, 10, 20} {
+			b.pass(time.Second)
+			b.want(id, fsm.ObservedUnready, "exited")
+			b.pass(delay*time.Second - time.Second)
+			if b.mem.starts() != n+1 {
+				t.Errorf("restart %d came early", n+1)
+			}
+			b.pass(time.Second + 500*time.Millisecond)
+			if b.mem.starts() != n+2 {
+				t.Errorf("restart %d did not come", n+1)
+			}
+			b.want(id, fsm.ObservedReady, "")
+			b.pass(8600 * time.Millisecond)
+		}
+		b.pass(time.Second)
+		if i := b.want(id, fsm.ObservedFailed, "crash_loop"); i.Status.Restarts != 3 {
+			t.Errorf("%d restarts", i.Status.Restarts)
+		}
+		b.pass(10 * time.Minute)
+		if b.mem.starts() != 4 {
+			t.Error("a failed instance was started again")
+		}
+	})
+}
+
+// A program that crashes now and then, but never too often within the interval, goes on for ever.
+func TestRareCrashesAreForgiven(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.mem.lifetime = time.Minute
+		b.start()
+		g := sh("")
+		g.Restart = fsm.RestartSpec{Attempts: 3, Interval: 3 * fsm.Minute, Delay: fsm.Second}
+		id := b.run("web", g)
+		b.pass(2 * time.Hour)
+		if i := b.instance(id); i.Status.Observed == fsm.ObservedFailed || i.Status.Restarts < 100 {
+			t.Errorf("after two hours: %+v", i.Status)
+		}
+	})
+}
+
+// One that ends before it settled never counts as ready.
+func TestSettles(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.mem.lifetime = settleTime / 2
+		b.start()
+		id := b.run("web", sh(""))
+		b.pass(time.Minute)
+		b.want(id, fsm.ObservedFailed, "crash_loop")
+		if strings.Contains(strings.Join(b.history(id), ","), "ready") {
+			t.Errorf("history %q", b.history(id))
+		}
+	})
+}
+
+// Two instances of one slot never run at once on a volume, whatever the servers say.
+func TestVolumeIsExclusive(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.mem.stubborn = true
+		b.start()
+		g := sh("")
+		g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+		g.Stop = fsm.StopSpec{DrainDelay: fsm.Second, Grace: 20 * fsm.Second}
+		group := b.submit("db", g)
+		old := b.place(group, 0, b.node(), nil)
+		b.pass(time.Second)
+		b.want(old, fsm.ObservedReady, "")
+		b.stop(old, nil)
+		b.pass(5 * time.Second)
+		// Assigned by a server that lost its mind: the state would refuse it.
+		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
+		next := b.wantedOf(old)
+		next.ID = "next"
+		b.agent.crew.begin(newInstance(b.agent.shop, entry{Assignment: next, Status: fsm.InstanceStatus{ID: next.ID, Observed: fsm.ObservedPending}}, nil))
+		b.pass(5 * time.Second)
+		if b.mem.starts() != 1 {
+			t.Fatal("a second program was started on the volume")
+		}
+		b.pass(12 * time.Second) // now the grace is over
+		b.want(old, fsm.ObservedStopped, "killed_after_grace")
+		if b.mem.starts() != 2 || b.mem.running() != 1 {
+			t.Errorf("%d starts, %d running", b.mem.starts(), b.mem.running())
+		}
+	})
+}
+
+func (b *bubble) wantedOf(id fsm.InstanceID) transport.Assignment {
+	a := b.agent.crew.member(id).wanted()
+	a.Desired = fsm.DesiredRunning
+	return a
+}
+
+// A server that can't be reached costs nothing but time: what was missed arrives in one piece.
+func TestReportsAreResent(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		id := b.run("web", sh(""))
+		b.pass(time.Second)
+		b.want(id, fsm.ObservedReady, "")
+		b.setDown(true)
+		b.mem.task(id).finish(memExit(9))
+		b.pass(3 * time.Minute)
+		if b.mem.starts() != 2 {
+			t.Error("it was not restarted while the servers were away")
+		}
+		b.want(id, fsm.ObservedReady, "") // as the servers last heard
+		b.setDown(false)
+		b.pass(10 * time.Second)
+		if i := b.want(id, fsm.ObservedReady, ""); i.Status.Restarts != 1 {
+			t.Errorf("%+v", i.Status)
+		}
+	})
+}
+
+// What many instances do at once travels in few reports.
+func TestReportsAreBatched(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		g := sh("")
+		g.Count = 40
+		group := b.submit("web", g)
+		before := b.count("report")
+		for slot := range 40 {
+			b.place(group, slot, b.node(), nil)
+		}
+		b.pass(2 * time.Second)
+		st := b.m.State()
+		if row, _ := st.Groups.Get(group); row.Ready != 40 {
+			t.Errorf("%d ready", row.Ready)
+		}
+		if n := b.count("report") - before; n > 8 {
+			t.Errorf("%d reports for 40 instances", n)
+		}
+	})
+}
+
+// A settled node says nothing: no report, no registration, however long it lasts.
+func TestQuiet(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		b.run("web", sh(""))
+		b.pass(5 * time.Second)
+		reports, registrations, index := b.count("report"), b.count("register"), b.m.State().Index
+		b.pass(24 * time.Hour)
+		if b.count("report") != reports || b.count("register") != registrations || b.m.State().Index != index {
+			t.Errorf("reports %d -> %d, registrations %d -> %d, index %d -> %d", reports, b.count("report"), registrations, b.count("register"), index, b.m.State().Index)
+		}
+	})
+}
+
+// on_shutdown = "drain": the agent ends only when nothing runs any more.
+func TestShutdownDrains(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		var id fsm.InstanceID
+		b.cfg.OnShutdown = ShutdownDrain
+		b.cfg.Drain = drainBy(func() { b.stop(id, nil) })
+		b.start()
+		id = b.run("web", sh(""))
+		b.pass(time.Second)
+		b.want(id, fsm.ObservedReady, "")
+		b.end()
+		if b.mem.running() != 0 {
+			t.Error("it still runs")
+		}
+		b.want(id, fsm.ObservedStopped, "") // reported before the end
+	})
+}
+
+func TestShutdownDrainIsBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.cfg.OnShutdown, b.cfg.DrainTimeout = ShutdownDrain, time.Minute
+		b.cfg.Drain = drainBy(func() {})
+		b.start()
+		id := b.run("web", sh(""))
+		b.pass(time.Second)
+		began := time.Now()
+		b.end()
+		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
+			t.Errorf("it took %v", took)
+		}
+		if b.mem.running() != 1 {
+			t.Error("what could not be drained was stopped")
+		}
+		b.want(id, fsm.ObservedReady, "")
+	})
+}
+
+// votes are heartbeats that are answered, or not, as the test says.
+type votes struct {
+	mu      sync.Mutex
+	last    time.Time // when the last confirmed heartbeat was sent
+	silent  bool
+	givenUp chan struct{}
+}
+
+func newVotes() *votes { return &votes{givenUp: make(chan struct{}, 1)} }
+
+func (v *votes) Register([]byte, uint64, time.Duration) {}
+func (v *votes) GivenUp() <-chan struct{}               { return v.givenUp }
+
+func (v *votes) LeaseUntil(length time.Duration) time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.silent {
+		v.last = time.Now()
+	}
+	if v.last.IsZero() {
+		return time.Time{}
+	}
+	return v.last.Add(length)
+}
+
+func (v *votes) set(silent bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.silent = silent
+}
+
+// A fenced instance starts under a lease only, and the end of its lease moves as long as servers answer, and no longer.
+func TestLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		v := newVotes()
+		v.silent = true
+		b.beats = v
+		b.start()
+		g := sh("")
+		g.Exclusive = true
+		id := b.run("one", g)
+		free := b.run("free", sh(""))
+		b.pass(10 * time.Second)
+		if b.mem.task(id) != nil || b.mem.task(free) == nil {
+			t.Fatal("it was started without a lease, or the other one was not")
+		}
+		v.set(false)
+		b.pass(time.Second)
+		b.want(id, fsm.ObservedReady, "")
+		length := 6 * 300 * time.Millisecond
+		for range 20 {
+			b.pass(time.Second)
+			if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < length-500*time.Millisecond || left > length {
+				t.Fatalf("%v of the lease left, of %v", left, length)
+			}
+		}
+		v.set(true)
+		b.pass(100 * time.Millisecond)
+		end := b.mem.task(id).lease()
+		b.pass(time.Minute)
+		if b.mem.task(id).lease() != end {
+			t.Error("the lease moved although nobody answered")
+		}
+		// The shim kills it; it comes back with the lease, not before.
+		b.mem.task(id).finish(fencedExit())
+		b.pass(time.Minute)
+		b.want(id, fsm.ObservedUnready, "fenced")
+		v.set(false)
+		b.pass(time.Second)
+		b.want(id, fsm.ObservedReady, "")
+	})
+}
+
+// A server that gave the node up makes it register again, once.
+func TestGivenUpRegistersAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		v := newVotes()
+		b.beats = v
+		b.start()
+		before := b.count("register")
+		v.givenUp <- struct{}{}
+		b.pass(10 * time.Second)
+		if n := b.count("register") - before; n != 1 {
+			t.Errorf("it registered %d times", n)
+		}
+		b.run("web", sh(""))
+		b.pass(time.Second)
+		if b.mem.running() != 1 {
+			t.Error("nothing runs in the new epoch")
+		}
+	})
+}
