@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestScripts runs testdata/*.txt, which read like sessions at a terminal. Beside the usual commands they know:
+//
+//	cluster             one server and one agent, which `outspan` then talks to; they end with the script
+//	rc CODE CMD...      the command ends with this exit code
+//	until REGEXP CMD... the command is repeated until it succeeds and what it prints matches
+//	keys FILE PATH K... the JSON at PATH (items[0].groups, or . for all of it) is an object that has these keys
+//	value FILE PATH V   the JSON at PATH is V
+//	expand FILE...      $NAME in the file is replaced from the environment
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: false,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("NO_COLOR", "1")
+			env.Setenv("TZ", "UTC")
+			env.Setenv("OUTSPAN", filepath.Join(filepath.SplitList(env.Getenv("PATH"))[0], "outspan"))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"cluster": startCluster, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "expand": expandFiles,
+		},
+	})
+}
+
+// limit bounds every wait of a script.
+const limit = 60 * time.Second
+
+// startCluster runs `outspan dev` and waits until its node takes instances.
+func startCluster(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: cluster")
+	}
+	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK: the path of a unix socket is short
+	ts.Check(err)
+	cmd := exec.Command(ts.Getenv("OUTSPAN"), "dev", "--dir", dir)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = append(os.Environ(), "NO_COLOR=1")
+	ts.Check(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ts.Setenv("OUTSPAN_ADDR", "unix://"+filepath.Join(dir, "api.sock"))
+	ts.Setenv("CLUSTER", dir)
+	ts.Defer(func() { stopCluster(ts, cmd, ended, dir, &out) })
+	await(ts, "a node that takes instances", func() error {
+		select {
+		case err := <-ended:
+			ended <- err
+			ts.Fatalf("outspan dev ended: %v\n%s", err, out.String())
+		default:
+		}
+		got, _, code := execute(ts, "outspan", "node", "ls", "--format", "{{.eligible}}")
+		if code != 0 || strings.TrimSpace(got) != "true" {
+			return fmt.Errorf("exit code %d, eligible %q", code, got)
+		}
+		return nil
+	})
+}
+
+// stopCluster ends the cluster and everything that runs in it: agents leave their work running.
+func stopCluster(ts *testscript.TestScript, cmd *exec.Cmd, ended chan error, dir string, out *bytes.Buffer) {
+	jobs, _, _ := execute(ts, "outspan", "job", "ls", "-o", "name")
+	for job := range strings.FieldsSeq(jobs) {
+		execute(ts, "outspan", "job", "stop", job, "--purge", "--wait", "--timeout", "20s")
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		ts.Logf("stop the cluster: %v", err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			ts.Logf("outspan dev: %v\n%s", err, out.String())
+		}
+	case <-time.After(limit):
+		_ = cmd.Process.Kill() // it is our own child, and it hangs
+		ts.Logf("outspan dev did not end on SIGTERM\n%s", out.String())
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		ts.Logf("remove the cluster's directory: %v", err)
+	}
+}
+
+// execute runs a command in the environment of the script.
+func execute(ts *testscript.TestScript, name string, args ...string) (stdout, stderr string, code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if name == "outspan" {
+		name = ts.Getenv("OUTSPAN")
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, ts.MkAbs(".")
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TZ", "OUTSPAN_ADDR", "OUTSPAN_CACERT", "OUTSPAN_CLIENT_CERT", "OUTSPAN_CLIENT_KEY"} {
+		cmd.Env = append(cmd.Env, key+"="+ts.Getenv(key))
+	}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		code = exit.ExitCode()
+	case err != nil:
+		ts.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
+	}
+	return out.String(), errs.String(), code
+}
+
+// record keeps what a command printed for stdout and stderr of the script.
+func record(ts *testscript.TestScript, stdout, stderr string) {
+	_, err := fmt.Fprint(ts.Stdout(), stdout)
+	ts.Check(err)
+	_, err = fmt.Fprint(ts.Stderr(), stderr)
+	ts.Check(err)
+}
+
+func exitsWith(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: rc CODE CMD...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	stdout, stderr, code := execute(ts, args[1], args[2:]...)
+	record(ts, stdout, stderr)
+	if code != want {
+		ts.Fatalf("exit code %d, want %d\n%s%s", code, want, stdout, stderr)
+	}
+}
+
+func await(ts *testscript.TestScript, what string, look func() error) {
+	deadline := time.Now().Add(limit)
+	for {
+		err := look()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("waited %s for %s: %v", limit, what, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func repeatUntil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP CMD...")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	await(ts, args[0], func() error {
+		stdout, stderr, code := execute(ts, args[1], args[2:]...)
+		if code == 0 && want.MatchString(stdout) {
+			record(ts, stdout, stderr)
+			return nil
+		}
+		return fmt.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	})
+}
+
+// jsonAt reads the JSON of a file, or of stdout or stderr, and goes to a path in it.
+func jsonAt(ts *testscript.TestScript, file, path string) json.RawMessage {
+	raw := json.RawMessage(ts.ReadFile(file))
+	for _, step := range regexp.MustCompile(`[^.\[\]]+|\[\d+\]`).FindAllString(path, -1) {
+		var err error
+		if n, isIndex := strings.CutPrefix(step, "["); isIndex {
+			var list []json.RawMessage
+			err = json.Unmarshal(raw, &list)
+			i, _ := strconv.Atoi(strings.TrimSuffix(n, "]"))
+			if err == nil && i >= len(list) {
+				ts.Fatalf("%s: %s has %d elements", path, step, len(list))
+			}
+			if err == nil {
+				raw = list[i]
+			}
+		} else {
+			var object map[string]json.RawMessage
+			err = json.Unmarshal(raw, &object)
+			inner, ok := object[step]
+			if err == nil && !ok {
+				ts.Fatalf("%s: there is no %s in %s", path, step, raw)
+			}
+			raw = inner
+		}
+		if err != nil {
+			ts.Fatalf("%s: at %s: %v in %s", path, step, err, raw)
+		}
+	}
+	return raw
+}
+
+// keysOf are the keys of a JSON object, in their order.
+func keysOf(ts *testscript.TestScript, raw json.RawMessage) []string {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	tok, err := dec.Token()
+	if err != nil || tok != json.Delim('{') {
+		ts.Fatalf("not an object: %s", raw)
+	}
+	var keys []string
+	for dec.More() {
+		key, err := dec.Token()
+		ts.Check(err)
+		keys = append(keys, key.(string))
+		var skip json.RawMessage
+		ts.Check(dec.Decode(&skip))
+	}
+	return keys
+}
+
+func hasKeys(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: keys FILE PATH KEY...")
+	}
+	got := keysOf(ts, jsonAt(ts, args[0], args[1]))
+	for _, want := range args[2:] {
+		if !slices.Contains(got, want) {
+			ts.Fatalf("%s lacks %s; it has %s", args[1], want, strings.Join(got, " "))
+		}
+	}
+}
+
+func hasValue(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: [!] value FILE PATH VALUE")
+	}
+	got := string(jsonAt(ts, args[0], args[1]))
+	var text string
+	if json.Unmarshal([]byte(got), &text) == nil {
+		got = text
+	}
+	if (got == args[2]) == neg {
+		ts.Fatalf("%s is %s, want %s (negated: %v)", args[1], got, args[2], neg)
+	}
+}
+
+func expandFiles(ts *testscript.TestScript, neg bool, args []string) {
+	for _, file := range args {
+		text := os.Expand(ts.ReadFile(file), func(name string) string {
+			if v := ts.Getenv(name); v != "" {
+				return v
+			}
+			return "${" + name + "}"
+		})
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(text), 0o600))
+	}
+}
