@@ -79,7 +79,10 @@ func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
 			return nil, fmt.Errorf("write the server id: %w", err)
 		}
 	}
-	return d, d.readPledge()
+	if err := d.readPledge(); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 func (d *dataDir) readCluster(name string) error {

@@ -158,6 +158,7 @@ func (p *Pool) memberlistConfig() *memberlist.Config {
 	}
 	c.AdvertiseAddr = p.cfg.Advertise
 	c.EnableCompression = false
+	c.TCPTimeout = joinTimeout
 	c.DeadNodeReclaimTime = 10 * time.Second
 	c.Transport = p.cfg.Transport
 	c.Delegate, c.Events, c.Ping = gossipDelegate{p}, gossipEvents{p}, gossipPings{p}
@@ -286,7 +287,7 @@ func (p *Pool) Send(name string, msg []byte) error {
 // Receive carries the messages that others sent. The slices are the receiver's to keep.
 func (p *Pool) Receive() <-chan []byte { return p.inbox }
 
-// Join contacts the gossip of other members. It blocks, at most 10 s for each address. It fails only if none
+// Join contacts the gossip of other members. It blocks, at most 5 s for each address. It fails only if none
 // answered.
 func (p *Pool) Join(addresses ...string) error {
 	addresses = slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return a == p.Address() })

@@ -44,6 +44,7 @@ func newOneNode(t *testing.T) *oneNode {
 		Self:    "s1",
 		NodeKey: func(id fsm.NodeID) ([]byte, uint64, bool) { return o.key, o.epoch, id == "n1" },
 		Send:    func(_ string, msg []byte) error { o.sent = append(o.sent, msg); return nil },
+		Alive:   func(string) {},
 		Voters:  func() (int, bool) { return 3, true },
 		Logger:  hclog.NewNullLogger(),
 	})
@@ -210,7 +211,7 @@ func newHeartbeatRig(t *testing.T, key []byte) *heartbeatRig {
 		})
 		h, err := NewHearts(HeartsConfig{
 			Self: fsm.ServerID(name), NodeKey: func(fsm.NodeID) ([]byte, uint64, bool) { return key, 1, true },
-			Send: pool.Send, Voters: func() (int, bool) { return 3, true }, Logger: hclog.NewNullLogger(),
+			Send: pool.Send, Alive: pool.Heard, Voters: func() (int, bool) { return 3, true }, Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -23,6 +23,7 @@ type HeartsConfig struct {
 	Self    fsm.ServerID
 	NodeKey func(fsm.NodeID) (key []byte, epoch uint64, ok bool) // of the node's last registration
 	Send    func(node string, msg []byte) error                  // best effort
+	Alive   func(node string)                                    // told of every valid beat
 	Voters  func() (voters int, self bool)                       // how many servers vote, and whether this one does
 	Logger  hclog.Logger
 }
@@ -80,6 +81,9 @@ func (h *Hearts) Receive(msg []byte) {
 	v := h.take(b)
 	if v == 0 {
 		return
+	}
+	if v != verdictEcho {
+		h.cfg.Alive(string(b.Node))
 	}
 	h.answer(b, v, key)
 }

@@ -41,6 +41,7 @@ func (j *judge) run(ctx context.Context, _ uint64) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-gossip:
+			pause(ctx, minLook) // many members may change at once
 		}
 		timer.Stop()
 	}

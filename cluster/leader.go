@@ -265,55 +265,5 @@ func (s *Server) Term() uint64 {
 	return 0
 }
 
-// checkRoom refuses writes while this server, or a majority of the voters, has no room to take them. Reads go on.
-func (s *Server) checkRoom() error {
-	if s.disk.space.room() == RoomNone {
-		return fsm.Refuse(fsm.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).WithHint("free space under its data_dir; it goes on by itself")
-	}
-	voters, roomy, low := s.rooms()
-	if len(low) > 0 && roomy < voters/2+1 {
-		return fsm.Refuse(fsm.CodeDiskFull, "the disks of %v are full; a majority of servers needs room to write", low).
-			WithHint("free space under their data_dir; writes go on by themselves")
-	}
-	return nil
-}
-
-// rooms counts the voters with enough room; low names the others.
-func (s *Server) rooms() (voters, roomy int, low []string) {
-	for _, v := range s.voters() {
-		voters++
-		name, state := string(v.ID), RoomEnough
-		if fsm.ServerID(v.ID) == s.dir.id {
-			name, state = s.cfg.Name, s.disk.space.room()
-		} else if m, ok := s.sight.pool.Member(string(v.ID)); ok && m.Meta.Server != nil {
-			name, state = m.Meta.Name, m.Meta.Server.Room
-		}
-		if state == RoomEnough {
-			roomy++
-		} else {
-			low = append(low, name)
-		}
-	}
-	return voters, roomy, low
-}
-
-// stepAside hands leadership to a server with room when this one's disk runs full, as long as there is one.
-func (s *Server) stepAside(ctx context.Context, _ uint64) {
-	for ctx.Err() == nil {
-		changed := s.disk.space.changed()
-		if _, roomy, _ := s.rooms(); s.disk.space.room() != RoomEnough && roomy > 0 {
-			s.log.Warn("little free space, handing leadership over", "room", s.disk.space.room())
-			if err := s.TransferLeader(ctx, ""); err != nil {
-				s.log.Warn("can't hand leadership over", "error", err)
-			}
-		}
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-time.After(5 * time.Second):
-		}
-	}
-}
-
 // String tells who this server is, for logs.
 func (s *Server) String() string { return fmt.Sprintf("%s (%s)", s.cfg.Name, s.dir.id) }

@@ -13,6 +13,7 @@ import (
 type Membership struct {
 	Self      fsm.ServerID
 	Index     uint64 // of the configuration: a change names it, and is refused if another came between
+	Format    uint16 // of the state
 	LastIndex uint64 // of the leader's log
 	SettleFor time.Duration
 	Servers   []ServerView // in the configuration, in gossip, or both
@@ -29,6 +30,7 @@ type ServerView struct {
 	Alive      bool   // gossip sees it; the leader always does
 	Fresh      bool   // it has no state at all, and says so
 	Foreign    bool   // its directory belongs to another cluster
+	Format     uint16 // the newest that it can read; 0 = not known
 	Answered   bool   // it answered the leader's last tick
 	LastIndex  uint64 // of its log, as it answered
 	Room       Room
@@ -97,7 +99,7 @@ func (m Membership) replace(s ServerView) (Change, bool) {
 // add takes in a server that has no state. One that has some was removed, or is of another cluster: an operator
 // has to decide about it.
 func (m Membership) add(s ServerView) (Change, bool) {
-	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Address == "" || m.at(s.Address) != nil {
+	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < m.Format || s.Address == "" || m.at(s.Address) != nil {
 		return Change{}, false
 	}
 	return Change{Kind: ChangeAdd, ID: s.ID, Address: s.Address, Reason: "a new server"}, true
@@ -193,4 +195,19 @@ func (m Membership) votersWithout(id fsm.ServerID) (voters, working int) {
 		}
 	}
 	return voters, working
+}
+
+// NextFormat is the newest format that every server of the configuration can read; 0 while one of them has not said.
+func (m Membership) NextFormat() uint16 {
+	lowest := uint16(0)
+	for _, s := range m.Servers {
+		switch {
+		case !s.member():
+		case s.Format == 0:
+			return 0
+		case lowest == 0 || s.Format < lowest:
+			lowest = s.Format
+		}
+	}
+	return lowest
 }

@@ -94,6 +94,24 @@ func TestNextChange(t *testing.T) {
 	}
 }
 
+func TestNextFormat(t *testing.T) {
+	m := threeServers()
+	if got := m.NextFormat(); got != 0 {
+		t.Errorf("nobody said: %d", got)
+	}
+	for i, f := range []uint16{3, 2, 4} {
+		m.Servers[i].Format = f
+	}
+	m.Servers = append(m.Servers, ServerView{ID: "s4", Alive: true, Fresh: true, Address: "a4:1", Format: 1})
+	if got := m.NextFormat(); got != 2 {
+		t.Errorf("format %d, want 2: the oldest member decides, a stranger doesn't", got)
+	}
+	m.Format = 2
+	if c, ok := m.NextChange(); ok {
+		t.Errorf("%s %s: it can't read the cluster's format", c.Kind, c.ID)
+	}
+}
+
 func TestCheckRemoveKeepsQuorum(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -16,13 +16,14 @@ import (
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
 const changeTimeout = 10 * time.Second
 
-// servers are those of the newest configuration, committed or not. raft answers it without its main loop.
+// servers are those of the newest configuration, committed or not. raft answers it without its main loop, with a
+// slice that is its own.
 func (s *Server) servers() []raft.Server {
 	f := s.raft.GetConfiguration()
 	if err := f.Error(); err != nil {
 		return nil
 	}
-	return f.Configuration().Servers
+	return slices.Clone(f.Configuration().Servers)
 }
 
 // configIndex is the index of the newest committed configuration, or 0 if it isn't known. A change names it, and
@@ -67,11 +68,12 @@ func (s *Server) addressOf(id fsm.ServerID) string {
 	if m, ok := s.sight.pool.Member(string(id)); ok && m.Meta.API != "" && m.State != fsm.GossipDead {
 		return m.Meta.API
 	}
-	if s.raft != nil { // raft asks while it is being made
-		for _, v := range s.servers() {
-			if fsm.ServerID(v.ID) == id {
-				return string(v.Address)
-			}
+	if !s.opened.Load() { // raft asks while it is being made
+		return ""
+	}
+	for _, v := range s.servers() {
+		if fsm.ServerID(v.ID) == id {
+			return string(v.Address)
 		}
 	}
 	return ""
@@ -80,7 +82,7 @@ func (s *Server) addressOf(id fsm.ServerID) string {
 // membership is what this server knows of the servers. What it knows by ticks is only there while it leads.
 func (s *Server) membership() Membership {
 	m := Membership{
-		Self: s.dir.id, Index: s.configIndex(), LastIndex: s.raft.LastIndex(),
+		Self: s.dir.id, Index: s.configIndex(), Format: s.cfg.Machine.State().Format, LastIndex: s.raft.LastIndex(),
 		SettleFor: s.cfg.Raft.SettleFor * time.Duration(s.cfg.Raft.Multiplier),
 	}
 	seen := map[fsm.ServerID]Member{}
@@ -104,7 +106,7 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 	v := ServerView{ID: id}
 	if id == s.dir.id {
 		v.Alive, v.Answered, v.LastIndex, v.Room = true, true, s.raft.LastIndex(), s.disk.space.room()
-		v.Address = s.cfg.Stream.Addr().String()
+		v.Address, v.Format = s.cfg.Stream.Addr().String(), fsm.CurrentFormat
 		return v
 	}
 	f := s.state.follower.get(id)
@@ -116,7 +118,7 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 	v.Alive, v.Address = g.State == fsm.GossipAlive || g.State == fsm.GossipSuspect, g.Meta.API
 	if meta := g.Meta.Server; meta != nil {
 		own := s.ClusterID()
-		v.Fresh, v.Room = meta.Fresh, meta.Room
+		v.Fresh, v.Room, v.Format = meta.Fresh, meta.Room, meta.Format
 		v.Foreign = meta.ClusterID != "" && own != "" && meta.ClusterID != own
 	}
 	return v
@@ -127,13 +129,27 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		s.wantVoters()
 		m := s.membership()
-		if c, ok := m.NextChange(); ok {
+		if c, ok := m.NextChange(); ok && s.disk.space.room() != RoomNone {
 			if err := s.change(ctx, m.Index, c); err != nil && ctx.Err() == nil {
 				s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
 			}
 		}
+		s.raiseFormat(ctx, m)
 		pause(ctx, tickEvery)
 	}
+}
+
+// raiseFormat begins to write a newer format once every server can read it.
+func (s *Server) raiseFormat(ctx context.Context, m Membership) {
+	next := m.NextFormat()
+	if next <= m.Format {
+		return
+	}
+	results, err := s.Propose(ctx, fsm.Entry{Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.FormatRaise{Format: next}}}})
+	if err == nil && results[0].Refusal != nil {
+		err = results[0].Refusal
+	}
+	s.log.Info("raised the format", "format", next, "error", err)
 }
 
 // wantVoters tells the gossip which members never to give up on.
@@ -183,12 +199,23 @@ func (s *Server) probe(id fsm.ServerID, address string) error {
 	return conn.Close()
 }
 
-// Join makes this server's gossip contact the one at an address (host:port of its gossip), so that the two find
-// each other. A new server that is found is taken in by the leader. It blocks for at most 10 s. Codes: invalid,
-// timeout.
+// Join finds the server at an address. host:port may be that of its gossip, or its TLS port if gossip knows it
+// already; a leader takes it in even if it has state. A new server that gossip finds is taken in by the leader by
+// itself. It blocks for at most 10 s. Codes: invalid, timeout, conflict.
 func (s *Server) Join(ctx context.Context, address string) error {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return fsm.Refuse(fsm.CodeInvalid, "%q is not host:port", address).WithHint("give the address of the other server's gossip, such as 10.0.0.1:7642")
+	}
+	m := s.membership()
+	for _, g := range s.sight.pool.Servers() {
+		v, _ := m.Find(fsm.ServerID(g.Name))
+		known := g.Address == address || g.Meta.API == address
+		if known && v.Alive && v.member() {
+			return nil
+		}
+		if known && v.Alive && s.Term() != 0 {
+			return s.Promote(ctx, v.ID)
+		}
 	}
 	found, err := resolveJoin(ctx, address)
 	if err == nil {
@@ -208,7 +235,10 @@ func (s *Server) Promote(ctx context.Context, id fsm.ServerID) error {
 	}
 	m := s.membership()
 	v, ok := m.Find(id)
-	if ok && !v.member() && v.Alive && !v.Foreign {
+	if ok && !v.member() && v.Foreign {
+		return fsm.Refuse(fsm.CodeConflict, "server %s has the data of another cluster", id).WithHint("stop it and give it an empty data_dir")
+	}
+	if ok && !v.member() && v.Alive {
 		return s.change(ctx, m.Index, Change{Kind: ChangeAdd, ID: id, Address: v.Address, Reason: "an operator asked"})
 	}
 	if err := m.CheckPromote(id); err != nil {

@@ -121,10 +121,14 @@ func (s *Server) raftBarrier(ctx context.Context) error {
 
 // ReadBarrier returns once this leader has applied everything that was committed before the call, so that a read
 // of the state after it is linearizable. All who wait share one Barrier; VerifyLeader would be cheaper, but a
-// leader that was paused verifies itself with answers from before. Codes: no_leader, timeout.
+// leader that was paused verifies itself with answers from before. Codes: no_leader, timeout,
+// disk_full.
 func (s *Server) ReadBarrier(ctx context.Context) error {
 	if s.raft.State() != raft.Leader {
 		return s.noLeader()
+	}
+	if s.disk.space.room() == RoomNone { // a barrier is an entry too
+		return s.checkRoom()
 	}
 	err := s.barrier.wait(ctx)
 	switch {

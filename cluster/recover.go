@@ -37,7 +37,7 @@ func Recover(cfg RecoverConfig, self string) ([]Peer, error) {
 	if err != nil {
 		return nil, fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).WithHint("stop the server first")
 	}
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 	dir, err := openDataDir(cfg.DataDir, cfg.Cluster, true)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ const (
 	rejoinEvery  = 30 * time.Second // once this member knows others
 	joinEvery    = time.Second      // while it knows nobody
 	rejoinOthers = 3                // known but missing members tried each time, beside every wanted one
+	joinTimeout  = 5 * time.Second  // for one member
 	resolveLimit = 5 * time.Second  // for one name or one program that prints addresses
 	forgetAfter  = 24 * time.Hour   // a dead member is dropped from the pool's memory
 )
@@ -34,8 +35,13 @@ func (p *Pool) rejoin(ctx context.Context) {
 		case <-timer.C:
 		}
 		addresses, alone := p.missing(ctx)
-		if err := p.Join(addresses...); err != nil && ctx.Err() == nil {
-			p.log.Debug("can't join", "addresses", addresses, "error", err)
+		for _, address := range addresses { // one by one, so that a stop waits for one dial at most
+			if err := p.Join(address); err != nil && ctx.Err() == nil {
+				p.log.Debug("can't join", "address", address, "error", err)
+			}
+			if ctx.Err() != nil {
+				return
+			}
 		}
 		if alone && len(p.cfg.Join) > 0 {
 			timer.Reset(joinEvery)

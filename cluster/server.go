@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// Config configures a Server. Machine, Stream, Asker, DataDir, Cluster and Gossip.Key are required.
+// Config configures a Server. DataDir, Cluster, Machine, Stream, Asker, Fatal and Gossip.Key are required.
 type Config struct {
 	DataDir string // this server's own; made with mode 0700. A wiped one is a new server.
 	Name    string // for people
@@ -38,8 +38,8 @@ type Config struct {
 	// Lead runs while this server leads: from its first Barrier of a term on, until ctx ends, and then it must return
 	// soon. Default: nothing.
 	Lead func(ctx context.Context, term uint64) error
-	// Fatal ends the process: this server must not go on. Default: log, and exit with code 1. Where it returns, the
-	// Server stops by itself and Run returns the error.
+	// Fatal ends the process at once: this server must not go on. Where it returns, because a test runs several in
+	// one process, the Server stops by itself and Run returns the error.
 	Fatal func(error)
 
 	Raft   RaftConfig
@@ -69,6 +69,8 @@ type Server struct {
 	fsm   *machineFSM
 	raft  *raft.Raft
 	notes chan bool // raft's NotifyCh
+
+	opened atomic.Bool // raft may be used by the goroutines of raft itself
 
 	state     serverState
 	barrier   coalescer
@@ -130,14 +132,15 @@ func Open(cfg Config) (_ *Server, err error) {
 	if err := s.openRaft(); err != nil {
 		return nil, err
 	}
+	s.opened.Store(true)
 	s.disk.store.arm()
 	return s, nil
 }
 
 func (c *Config) check() error {
 	switch {
-	case c.Machine == nil || c.Stream == nil || c.Asker == nil:
-		return errors.New("cluster: Machine, Stream and Asker are required")
+	case c.Machine == nil || c.Stream == nil || c.Asker == nil || c.Fatal == nil:
+		return errors.New("cluster: Machine, Stream, Asker and Fatal are required")
 	case c.DataDir == "":
 		return fsm.Refuse(fsm.CodeInvalid, "a server needs a data directory").WithHint("set data_dir")
 	case c.BootstrapExpect < 0 || c.BootstrapExpect > maxPledge:
@@ -151,13 +154,6 @@ func (c *Config) check() error {
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
-	}
-	if c.Fatal == nil {
-		log := c.Logger
-		c.Fatal = func(err error) {
-			log.Error("this server can't go on", "error", err)
-			os.Exit(1)
-		}
 	}
 	if c.Disk.OpenLog == nil {
 		c.Disk.OpenLog = OpenBolt
@@ -214,7 +210,7 @@ func (s *Server) openSight() error {
 	s.sight.stall = newStallWatch(HeartbeatInterval(s.cfg.Settings.OfflineAfter))
 	s.sight.judge = newJudge(s)
 	s.sight.hearts, err = NewHearts(HeartsConfig{
-		Self: s.dir.id, NodeKey: s.nodeKey, Send: s.sight.pool.Send, Voters: s.countVoters, Logger: s.log.Named("hearts"),
+		Self: s.dir.id, NodeKey: s.nodeKey, Send: s.sight.pool.Send, Alive: s.sight.pool.Heard, Voters: s.countVoters, Logger: s.log.Named("hearts"),
 	})
 	return err
 }
@@ -260,7 +256,11 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Wait()
 	s.release()
 	close(drained)
-	<-terms
+	select {
+	case <-terms:
+	case <-time.After(releaseTimeout):
+		s.log.Error("what runs while leading does not end")
+	}
 	return s.failure()
 }
 

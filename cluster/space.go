@@ -30,6 +30,7 @@ func Statfs(dir string) (free, total int64, err error) {
 // Room says how much space there is, in steps that each ask for something else.
 type Room int32
 
+// The steps of Room.
 const (
 	RoomEnough Room = iota // everything works
 	RoomLow                // ballast released: hand leadership over, no snapshots, no new writes on a majority

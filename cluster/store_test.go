@@ -110,7 +110,7 @@ func TestStoreAbsenceIsNoFailure(t *testing.T) {
 	if err := g.GetLog(7, new(raft.Log)); !errors.Is(err, raft.ErrLogNotFound) {
 		t.Errorf("absent log: %v", err)
 	}
-	if raft.MonotonicLogStore(g).IsMonotonic() != true {
+	if !raft.MonotonicLogStore(g).IsMonotonic() {
 		t.Error("not monotonic: an install onto a divergent tail would livelock")
 	}
 	if err := g.StoreLogs([]*raft.Log{{Index: 1, Data: []byte("x")}}); err != nil {

@@ -56,6 +56,15 @@ func (t *peerTransport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) 
 	return []byte(address)
 }
 
+// RequestPreVote implements raft.WithPreVote. A server that can't append must not lead: the first thing that a
+// leader does is to append.
+func (t *peerTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if t.room() == RoomNone {
+		return errNoRoom
+	}
+	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
+}
+
 // Close implements raft.WithClose.
 func (t *peerTransport) Close() error {
 	t.once.Do(func() { close(t.done) })
@@ -96,7 +105,7 @@ func needsRoom(rpc raft.RPC) bool {
 	switch cmd := rpc.Command.(type) {
 	case *raft.AppendEntriesRequest:
 		return len(cmd.Entries) > 0
-	case *raft.InstallSnapshotRequest:
+	case *raft.InstallSnapshotRequest, *raft.TimeoutNowRequest:
 		return true
 	}
 	return false

@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// rooms is how much space the voters have, as far as this server knows.
+type rooms struct {
+	voters  int
+	enough  int      // have enough
+	appends int      // can still append
+	low     []string // names of those that have not enough
+}
+
+// majority reports whether n of the voters are one.
+func (r rooms) majority(n int) bool { return n >= r.voters/2+1 }
+
+func (s *Server) rooms() rooms {
+	var r rooms
+	for _, v := range s.voters() {
+		name, room := string(v.ID), RoomEnough
+		if fsm.ServerID(v.ID) == s.dir.id {
+			name, room = s.cfg.Name, s.disk.space.room()
+		} else if m, ok := s.sight.pool.Member(string(v.ID)); ok && m.Meta.Server != nil {
+			name, room = m.Meta.Name, m.Meta.Server.Room
+		}
+		r.voters++
+		if room != RoomNone {
+			r.appends++
+		}
+		if room == RoomEnough {
+			r.enough++
+		} else {
+			r.low = append(r.low, name)
+		}
+	}
+	return r
+}
+
+// checkRoom refuses writes while this server can't append, or a majority of the voters has not enough room. Reads
+// go on.
+func (s *Server) checkRoom() error {
+	if s.disk.space.room() == RoomNone {
+		return fsm.Refuse(fsm.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).WithHint("free space under its data_dir; it goes on by itself")
+	}
+	if r := s.rooms(); len(r.low) > 0 && !r.majority(r.enough) {
+		return fsm.Refuse(fsm.CodeDiskFull, "the disks of %v are full; a majority of servers needs room to write", r.low).
+			WithHint("free space under their data_dir; writes go on by themselves")
+	}
+	return nil
+}
+
+const (
+	asideRetry = 5 * time.Second
+	// asideWait is how long a leader that can't append waits for news of the others' disks.
+	asideWait = 3 * time.Second
+)
+
+// stepAside hands leadership to a server with room when this one's disk runs full. It stays where that would leave
+// no leader at all: a new one has to append an entry before it can serve even reads, while this one goes on
+// answering them without.
+func (s *Server) stepAside(ctx context.Context, _ uint64) {
+	for ctx.Err() == nil {
+		changed := s.disk.space.changed()
+		room := s.disk.space.room()
+		if room == RoomNone {
+			pause(ctx, asideWait)
+		}
+		if r := s.rooms(); room != RoomEnough && r.enough > 0 && r.majority(r.appends) && ctx.Err() == nil {
+			s.log.Warn("little free space, handing leadership over", "room", room)
+			if err := s.TransferLeader(ctx, ""); err != nil {
+				s.log.Warn("can't hand leadership over", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-time.After(asideRetry):
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+func TestChooseFirstServers(t *testing.T) {
+	fresh := func(ids ...fsm.ServerID) (out []Beginner) {
+		for _, id := range ids {
+			out = append(out, Beginner{ID: id, Fresh: true, Expect: 3})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name string
+		b    Beginning
+		want string
+	}{
+		{"two of three", Beginning{Self: "a", Expect: 3, Servers: fresh("a", "b")}, "[] false"},
+		{"three, in any order", Beginning{Self: "b", Expect: 3, Servers: fresh("c", "a", "b")}, "[a b c] true"},
+		{"four: the first three", Beginning{Self: "b", Expect: 3, Servers: fresh("d", "c", "a", "b")}, "[a b c] true"},
+		{"four, and this is the fourth", Beginning{Self: "d", Expect: 3, Servers: fresh("d", "c", "a", "b")}, "[a b c] false"},
+		{"expects nothing", Beginning{Self: "a", Servers: fresh("a", "b", "c")}, "[] false"},
+		{"pledged already", Beginning{Self: "a", Expect: 3, Pledge: []fsm.ServerID{"a", "b", "z"}, Servers: fresh("a", "b", "c")}, "[] false"},
+		{"a cluster is there", Beginning{Self: "a", Expect: 3, Servers: append(fresh("a", "b", "c"), Beginner{ID: "z"})}, "[] false"},
+		{"others expect another number", Beginning{Self: "a", Expect: 2, Servers: append(fresh("b", "c"), Beginner{ID: "a", Fresh: true, Expect: 2})}, "[] false"},
+		{"what others agreed to comes first", Beginning{Self: "c", Expect: 3, Servers: append(fresh("a", "b", "c"),
+			Beginner{ID: "d", Fresh: true, Expect: 3, Pledge: []fsm.ServerID{"b", "c", "d"}})}, "[b c d] true"},
+		{"alone", Beginning{Self: "a", Expect: 1, Servers: []Beginner{{ID: "a", Fresh: true, Expect: 1}}}, "[a] true"},
+	} {
+		set, ok := c.b.Choose()
+		if got := fmt.Sprint(set, ok); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestBeginOnlyWhenAllAgreed(t *testing.T) {
+	set := []fsm.ServerID{"a", "b", "c"}
+	all := func() []Beginner {
+		var out []Beginner
+		for _, id := range set {
+			out = append(out, Beginner{ID: id, Fresh: true, Expect: 3, Pledge: set})
+		}
+		return out
+	}
+	check := func(name string, b Beginning, wantBegin bool, wantStray fsm.ServerID) {
+		t.Helper()
+		if begin, stray := b.Complete(); begin != wantBegin || stray != wantStray {
+			t.Errorf("%s: %v, %q; want %v, %q", name, begin, stray, wantBegin, wantStray)
+		}
+	}
+	check("all agreed, smallest id", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: all()}, true, "")
+	check("all agreed, another id", Beginning{Self: "b", Expect: 3, Pledge: set, Servers: all()}, false, "")
+	check("one not seen", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: all()[:2]}, false, "")
+	undecided := all()
+	undecided[2].Pledge = nil
+	check("one undecided", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: undecided}, false, "")
+	begun := all()
+	begun[1].Fresh = false
+	check("one has state", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: begun}, false, "")
+	other := all()
+	other[2].Pledge = []fsm.ServerID{"b", "c", "d"}
+	check("one agreed to others", Beginning{Self: "a", Expect: 3, Pledge: set, Servers: other}, false, "c")
+}
+
+// In words: however late, partial and old what the servers see of each other is, and in whatever order they act,
+// no two sets that share a server ever both begin a cluster.
+func TestNeverTwoBeginningsThatShareAServer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const count, expect = 5, 3
+		pledges := map[fsm.ServerID][]fsm.ServerID{}
+		var ids []fsm.ServerID
+		for i := range count {
+			ids = append(ids, fsm.ServerID(string(rune('a'+i))))
+		}
+		seen := map[fsm.ServerID]map[fsm.ServerID]Beginner{} // by viewer; may be old
+		for _, id := range ids {
+			seen[id] = map[fsm.ServerID]Beginner{}
+		}
+		var begun [][]fsm.ServerID
+		for range rapid.IntRange(10, 150).Draw(t, "steps") {
+			self := rapid.SampledFrom(ids).Draw(t, "self")
+			if other := rapid.SampledFrom(ids).Draw(t, "other"); other != self { // news of one other arrives
+				seen[self][other] = Beginner{ID: other, Fresh: true, Expect: expect, Pledge: pledges[other]}
+				continue
+			}
+			b := Beginning{Self: self, Expect: expect, Pledge: pledges[self]}
+			for _, id := range ids {
+				if id == self {
+					b.Servers = append(b.Servers, Beginner{ID: self, Fresh: true, Expect: expect, Pledge: pledges[self]})
+				} else if one, ok := seen[self][id]; ok {
+					b.Servers = append(b.Servers, one)
+				}
+			}
+			if set, ok := b.Choose(); ok {
+				pledges[self] = set
+			}
+			if begin, _ := b.Complete(); begin {
+				begun = append(begun, pledges[self])
+			}
+		}
+		for _, x := range begun {
+			for _, y := range begun {
+				if !slices.Equal(x, y) && slices.ContainsFunc(x, func(id fsm.ServerID) bool { return slices.Contains(y, id) }) {
+					t.Fatalf("both %v and %v began a cluster", x, y)
+				}
+			}
+		}
+	})
+}
+
+// Servers that come one by one, with long pauses, still begin one cluster; a fourth is taken in.
+func TestServersThatComeOneByOne(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start(1, nil)
+		time.Sleep(2 * time.Minute)
+		r.start(2, nil)
+		time.Sleep(2 * time.Minute)
+		for _, s := range r.all() {
+			if !s.fresh() {
+				t.Fatalf("%s began with two of three", s.host)
+			}
+		}
+		r.start(3, nil)
+		leader := r.leader(20 * time.Second)
+		if got := len(leader.voters()); got != 3 {
+			t.Errorf("%d voters", got)
+		}
+		fourth := r.start(4, nil)
+		eventually(t, time.Minute, "the fourth votes", func() bool { return len(leader.voters()) == 4 })
+		if fourth.ClusterID() != leader.ClusterID() {
+			t.Error("the fourth is in another cluster")
+		}
+	})
+}
+
+// A server alone begins at once.
+func TestSingleServer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		began := time.Now()
+		r.start(1, func(c *Config) { c.BootstrapExpect, c.Gossip.Join = 1, nil })
+		leader := r.leader(10 * time.Second)
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("took %s", took)
+		}
+		r.mustRegister("n1")
+		if !leader.CaughtUp() || leader.StaleFor() != 0 {
+			t.Errorf("caught up %v, stale for %s", leader.CaughtUp(), leader.StaleFor())
+		}
+	})
+}

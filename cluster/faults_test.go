@@ -1,0 +1,274 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// faultyRig is a rig whose stores are in memory and whose disks are numbers.
+type faultyRig struct {
+	*rig
+	stores map[int]*faultyStore
+	free   map[int]*atomic.Int64
+}
+
+func newFaultyRig(t *testing.T) *faultyRig {
+	f := &faultyRig{rig: newRig(t), stores: map[int]*faultyStore{}, free: map[int]*atomic.Int64{}}
+	for i := 1; i <= 3; i++ {
+		f.stores[i], f.free[i] = newFaultyStore(), new(atomic.Int64)
+		f.free[i].Store(1 << 30)
+	}
+	return f
+}
+
+func (f *faultyRig) start(i int) *rigServer {
+	f.t.Helper()
+	return f.rig.start(i, func(c *Config) {
+		c.Disk.OpenLog = func(string) (LogStore, error) { return f.stores[i], nil }
+		c.Disk.Space = func(string) (int64, int64, error) { return f.free[i].Load(), 1 << 30, nil }
+	})
+}
+
+func (f *faultyRig) startAll() *rigServer {
+	f.t.Helper()
+	for i := 1; i <= 3; i++ {
+		f.start(i)
+	}
+	return f.leader(20 * time.Second)
+}
+
+// other is a server that is not the one given.
+func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
+	for _, o := range f.running() {
+		if o != s {
+			return o, hostNumber(o.host)
+		}
+	}
+	f.t.Fatal("nobody else runs")
+	return nil, 0
+}
+
+// A follower whose disk fails ends; it is not left half alive with its replication wedged. The others go on, and
+// after a restart on a good disk it catches up.
+func TestFollowerWithAFailingDiskStops(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFaultyRig(t)
+		leader := f.startAll()
+		follower, i := f.other(leader)
+		f.stores[i].set(errors.New("input/output error"), nil)
+		for n := range 5 {
+			f.mustRegister(fmt.Sprintf("n%d", n))
+		}
+		eventually(t, 10*time.Second, "the follower stopped", func() bool {
+			select {
+			case <-follower.done:
+				return true
+			default:
+				return false
+			}
+		})
+		if follower.fatal == nil || follower.err == nil || !strings.Contains(follower.err.Error(), "input/output error") {
+			t.Errorf("fatal %v, Run %v; want the disk's error", follower.fatal, follower.err)
+		}
+		f.stores[i].set(nil, nil)
+		again := f.start(i)
+		eventually(t, 30*time.Second, "caught up", func() bool { return again.machine.State().Nodes.Len() == 5 })
+		f.agree(5 * time.Second)
+	})
+}
+
+// A leader whose disk hangs stays leader for ever by raft's own rules: its heartbeats need no disk. The watchdog
+// ends it, and another leads.
+func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFaultyRig(t)
+		leader := f.startAll()
+		hang := make(chan struct{})
+		f.stores[hostNumber(leader.host)].set(nil, hang)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		err := leader.register(ctx, "n1")
+		if !errors.Is(err, &fsm.Error{Code: fsm.CodeUnknownOutcome}) {
+			t.Errorf("a write on a hanging disk: %v, want unknown", err)
+		}
+		if took := time.Since(began); took > 4*time.Second {
+			t.Errorf("the write blocked for %s, 3 s were allowed", took)
+		}
+		eventually(t, storeHangs+5*time.Second, "the watchdog", func() bool { return leader.failure() != nil })
+		close(hang)
+		<-leader.done
+		if next := f.leader(20 * time.Second); next == leader {
+			t.Error("the server with the hanging disk leads")
+		}
+		f.mustRegister("n2")
+	})
+}
+
+// A full disk on one server: it hands leadership over before anything fails, and takes part again by itself.
+func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFaultyRig(t)
+		leader := f.startAll()
+		free := f.free[hostNumber(leader.host)]
+		free.Store(10)
+		next := leader
+		eventually(t, 20*time.Second, "another leads", func() bool {
+			next = f.leader(20 * time.Second)
+			return next != leader
+		})
+		for n := range 3 {
+			f.mustRegister(fmt.Sprintf("n%d", n))
+		}
+		time.Sleep(time.Minute)
+		if leader.fatal != nil {
+			t.Fatalf("the server with the full disk ended: %v", leader.fatal)
+		}
+		if got := leader.machine.State().Nodes.Len(); got != 0 {
+			t.Errorf("it appended %d nodes to a full disk", got)
+		}
+		if leader.Status().Room != RoomNone {
+			t.Errorf("room %s", leader.Status().Room)
+		}
+		free.Store(1 << 30)
+		eventually(t, time.Minute, "it has everything again", func() bool { return leader.machine.State().Nodes.Len() == 3 })
+		f.agree(5 * time.Second)
+	})
+}
+
+// Full disks on two of three: writes are refused with a code, reads work, and when space returns all goes on.
+func TestFullDisksOnTwoServersRefuseWrites(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFaultyRig(t)
+		f.startAll()
+		f.mustRegister("before")
+		f.free[1].Store(10)
+		f.free[2].Store(10)
+		var leader *rigServer
+		eventually(t, 30*time.Second, "writes are refused", func() bool {
+			leader = f.leader(20 * time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			err := leader.register(ctx, "refused")
+			return errors.Is(err, &fsm.Error{Code: fsm.CodeDiskFull})
+		})
+		time.Sleep(time.Minute)
+		leader = f.leader(5 * time.Second)
+		if _, self, ok := leader.Leader(); !self || !ok {
+			t.Error("the leader does not answer reads")
+		}
+		if leader.machine.State().Nodes.Len() < 1 {
+			t.Error("a read lacks what was written")
+		}
+		for _, s := range f.all() {
+			if s.fatal != nil {
+				t.Errorf("%s ended: %v", s.host, s.fatal)
+			}
+		}
+		f.free[1].Store(1 << 30)
+		f.free[2].Store(1 << 30)
+		f.mustRegister("after")
+		f.agree(30 * time.Second)
+		for _, s := range f.running() {
+			if err := fsm.Check(s.machine.State()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// raft keeps a flag after an interrupted transfer that refuses every write for ever.
+func TestStuckTransferEndsTheProcess(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var w transferWatch
+		const limit = 2 * time.Second
+		for range 3 {
+			if w.stuck(raft.ErrLeadershipTransferInProgress, limit) {
+				t.Fatal("stuck at once")
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		w.stuck(nil, limit)
+		time.Sleep(time.Hour)
+		if w.stuck(raft.ErrLeadershipTransferInProgress, limit) {
+			t.Fatal("an old transfer counts although a write succeeded since")
+		}
+		time.Sleep(limit + time.Millisecond)
+		if !w.stuck(raft.ErrLeadershipTransferInProgress, limit) {
+			t.Fatal("not noticed")
+		}
+	})
+}
+
+// raft's main loop blocks while nobody reads its notifications. A Lead that is slow to end must not hold them up.
+func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		for i := 1; i <= 3; i++ {
+			r.start(i, func(c *Config) {
+				c.Lead = func(ctx context.Context, _ uint64) error {
+					<-ctx.Done()
+					time.Sleep(20 * time.Second)
+					return nil
+				}
+			})
+		}
+		leader := r.leader(20 * time.Second)
+		for range 5 { // more changes than any buffer
+			r.isolate(leader.host)
+			time.Sleep(3 * time.Second)
+			r.net.heal()
+			time.Sleep(3 * time.Second)
+		}
+		eventually(t, 2*time.Minute, "everybody knows a leader", func() bool {
+			for _, s := range r.running() {
+				if _, _, ok := s.Leader(); !ok {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+// Leadership is signalled before the entries of older terms are applied: Lead must see all of them.
+func TestLeadBeginsWithEverythingApplied(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		missing := make(chan string, 100)
+		var acknowledged atomic.Int64
+		for i := 1; i <= 3; i++ {
+			r.start(i, func(c *Config) {
+				machine := c.Machine
+				c.Lead = func(ctx context.Context, _ uint64) error {
+					if got, want := machine.State().Nodes.Len(), int(acknowledged.Load()); got < want {
+						missing <- fmt.Sprintf("%s leads with %d of %d nodes", c.Name, got, want)
+					}
+					<-ctx.Done()
+					return nil
+				}
+			})
+		}
+		for i := range 10 {
+			leader := r.leader(30 * time.Second)
+			r.mustRegister(fmt.Sprintf("n%d", i))
+			acknowledged.Add(1)
+			r.isolate(leader.host)
+			r.leader(30 * time.Second)
+			r.net.heal()
+		}
+		close(missing)
+		for m := range missing {
+			t.Error(m)
+		}
+	})
+}

@@ -1,0 +1,295 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+var testNodeKey = []byte("0123456789abcdef0123456789abcdef")
+
+// threeWithAgents is three servers with offline_after 2 s, and agents n1..n that beat.
+func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
+	t.Helper()
+	r = newRig(t)
+	r.threeServersRunning(func(c *Config) {
+		c.Settings = fsm.DefaultSettings()
+		c.Settings.OfflineAfter = 2 * fsm.Second
+	})
+	for i := 1; i <= agents; i++ {
+		stop = append(stop, r.agent(i))
+	}
+	eventually(t, 10*time.Second, "every server hears every agent", func() bool {
+		for _, s := range r.running() {
+			for i := 1; i <= agents; i++ {
+				if !s.sight.hearts.Age(nodeID(i)).Heard {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	return r, stop
+}
+
+func nodeID(i int) fsm.NodeID { return fsm.NodeID(fmt.Sprintf("n%d", i)) }
+
+func agentHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
+
+// agent registers node i and beats for it until the returned function is called, which ends it as a crash would.
+func (r *rig) agent(i int) (stop func()) {
+	r.t.Helper()
+	r.mustRegister(string(nodeID(i)))
+	pool, stopPool := startPool(r.t, r.net, string(nodeID(i)), agentHost(i), func(c *PoolConfig) {
+		c.Join = []string{host(1) + ":7642", host(2) + ":7642", host(3) + ":7642"}
+	})
+	beater := NewBeater(BeaterConfig{Node: nodeID(i), Pool: pool})
+	beater.Register(testNodeKey, 1, HeartbeatInterval(2*fsm.Second))
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { beater.Run(ctx) })
+	stop = sync.OnceFunc(func() {
+		cancel()
+		wg.Wait()
+		stopPool()
+	})
+	r.t.Cleanup(stop)
+	return stop
+}
+
+const (
+	testThreshold = 2 * time.Second
+	testBeat      = testThreshold / 6
+)
+
+// silentWithin waits until the leader calls a node silent, and says how long that took.
+func (r *rig) silentWithin(limit time.Duration, id fsm.NodeID) time.Duration {
+	r.t.Helper()
+	began := time.Now()
+	eventually(r.t, limit, string(id)+" silent", func() bool { return r.leader(20 * time.Second).Live()[id].Silent })
+	return time.Since(began)
+}
+
+// L4: a dead node is found within T + 2H + 2 s, and not before T.
+func TestDeadNodeIsSilentInTime(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, stop := threeWithAgents(t, 3)
+		time.Sleep(10 * time.Second)
+		for id, l := range r.leader(time.Second).Live() {
+			if l.Silent || l.Age > fsm.Duration(2*testBeat.Milliseconds()) || l.Gossip != fsm.GossipAlive {
+				t.Errorf("%s while all is well: %+v", id, l)
+			}
+		}
+		changed := r.leader(time.Second).LiveChanged()
+		stop[0]()
+		took := r.silentWithin(testThreshold+2*testBeat+2*time.Second, "n1")
+		if took < testThreshold-testBeat {
+			t.Errorf("silent after %s, before the threshold", took)
+		}
+		select {
+		case <-changed:
+		default:
+			t.Error("nobody was told of the change")
+		}
+		for _, id := range []fsm.NodeID{"n2", "n3"} {
+			if l := r.leader(time.Second).Live()[id]; l.Silent {
+				t.Errorf("%s: %+v", id, l)
+			}
+		}
+	})
+}
+
+// The network, not the nodes, is broken: the leader hears no agent, the other servers hear all. Nobody is silent.
+func TestLeaderCutOffFromAgents(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, _ := threeWithAgents(t, 4)
+		leader := r.leader(time.Second)
+		for i := 1; i <= 4; i++ {
+			r.net.isolate(leader.host, agentHost(i))
+		}
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			for id, l := range leader.Live() {
+				if l.Silent {
+					t.Fatalf("%s is silent for the leader although others hear it: %+v", id, l)
+				}
+			}
+		}
+		for id, l := range leader.Live() {
+			if l.Age < 30*fsm.Second || l.SeenBy == "" || l.SeenBy == leader.ID() {
+				t.Errorf("%s: %+v; want an old age, and a server that sees it", id, l)
+			}
+		}
+	})
+}
+
+// A server is dead, and then a node: two of three voters are a majority.
+func TestDeadNodeWithOneServerDead(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, stop := threeWithAgents(t, 3)
+		for _, s := range r.running() {
+			if s != r.leader(time.Second) {
+				s.crash()
+				break
+			}
+		}
+		time.Sleep(10 * time.Second)
+		stop[0]()
+		r.silentWithin(testThreshold+2*testBeat+2*time.Second, "n1")
+	})
+}
+
+// The leader dies together with a node. A new leader is not blind: every server hears every agent.
+func TestDeadNodeAcrossAFailover(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, stop := threeWithAgents(t, 3)
+		time.Sleep(10 * time.Second)
+		stop[0]()
+		r.leader(time.Second).crash()
+		next := r.leader(20 * time.Second)
+		r.silentWithin(testThreshold+2*testBeat+2*time.Second, "n1")
+		if l := next.Live()["n2"]; l.Silent {
+			t.Errorf("n2: %+v", l)
+		}
+	})
+}
+
+// Two voters of three are gone: there is no leader, and nobody is silent.
+func TestNobodyIsSilentWithoutAMajority(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, stop := threeWithAgents(t, 2)
+		leader := r.leader(time.Second)
+		for _, s := range r.running() {
+			if s != leader {
+				s.crash()
+			}
+		}
+		for _, fn := range stop {
+			fn()
+		}
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			for id, l := range leader.Live() {
+				if l.Silent {
+					t.Fatalf("%s silent at a server without a majority", id)
+				}
+			}
+		}
+	})
+}
+
+// Gossip sees the node but its heartbeats fail. It is silent only while every voter answers and agrees.
+func TestGossipAliveNeedsAllVoters(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, stop := threeWithAgents(t, 2)
+		time.Sleep(5 * time.Second)
+		stop[0]()
+		quiet, _ := startPool(t, r.net, "n1", agentHost(1), func(c *PoolConfig) { // gossip goes on without heartbeats
+			c.Meta.Role, c.Join = transport.RoleAgent, []string{host(1) + ":7642"}
+		})
+		eventually(t, 10*time.Second, "its gossip lives", allAlive(quiet, 5))
+		leader := r.leader(time.Second)
+		r.silentWithin(10*time.Second, "n1")
+		if got := leader.Live()["n1"].Gossip; got != fsm.GossipAlive {
+			t.Fatalf("gossip %s", got)
+		}
+		for _, s := range r.running() {
+			if s != leader {
+				s.crash()
+				break
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if l := r.leader(20 * time.Second).Live()["n1"]; l.Silent {
+			t.Errorf("gossip sees it and a voter does not answer: %+v", l)
+		}
+	})
+}
+
+// Idle for 50 minutes, then the leader dies: cluster time goes on, within the gap and two seconds.
+func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		first := r.leader(time.Second)
+		r.mustRegister("n1")
+		began, then := time.Now(), first.Now()
+		time.Sleep(50 * time.Minute)
+		first.crash()
+		second := r.leader(20 * time.Second)
+		elapsed := fsm.Time(time.Since(began).Milliseconds())
+		if got := second.Now() - then; got < elapsed-2000 || got > elapsed+10 {
+			t.Errorf("%d ms of cluster time in %d ms", got, elapsed)
+		}
+		r.mustRegister("n2")
+		if now := second.machine.State().Now; now < then+elapsed-2000 {
+			t.Errorf("the state's time is %d, before was %d", now, then)
+		}
+		// While no server runs, time stands still; and a restart never makes it go back.
+		last := second.Now()
+		for _, s := range r.running() {
+			s.stop()
+		}
+		time.Sleep(time.Hour)
+		r.net.heal()
+		for i := 1; i <= 3; i++ {
+			r.start(i, nil)
+		}
+		third := r.leader(20 * time.Second)
+		if got := third.Now(); got < last-5000 || got > last+60_000 {
+			t.Errorf("after an hour without servers the time is %d, before it was %d", got, last)
+		}
+	})
+}
+
+// L3: a settled cluster writes nothing.
+func TestSettledClusterWritesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, _ := threeWithAgents(t, 2)
+		time.Sleep(time.Minute)
+		leader := r.leader(time.Second)
+		before, ballast := leader.raft.LastIndex(), leader.Status().Room
+		time.Sleep(10 * time.Minute)
+		if after := leader.raft.LastIndex(); after != before {
+			t.Errorf("%d entries in ten idle minutes", after-before)
+		}
+		if leader != r.leader(time.Second) || ballast != RoomEnough {
+			t.Error("the leader changed")
+		}
+	})
+}
+
+// Any number of reads share a Barrier, and each begins after the read did.
+func TestReadBarriersAreShared(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		time.Sleep(5 * time.Second)
+		before := leader.raft.LastIndex()
+		var wg sync.WaitGroup
+		for range 500 {
+			wg.Go(func() {
+				if err := leader.ReadBarrier(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if used := leader.raft.LastIndex() - before; used > 50 {
+			t.Errorf("500 reads wrote %d entries", used)
+		}
+		// An isolated leader confirms nothing.
+		r.isolate(leader.host)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := leader.ReadBarrier(ctx); err == nil {
+			t.Error("a leader without a majority confirmed a read")
+		}
+	})
+}

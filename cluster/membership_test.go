@@ -1,0 +1,250 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// A new server gets its log first and its vote only after it has kept up for a while.
+func TestNewServerGetsItsVoteLater(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		fourth := r.start(4, nil)
+		eventually(t, 10*time.Second, "taken in", func() bool { return len(leader.servers()) == 4 })
+		added := time.Now()
+		if got := len(leader.voters()); got != 3 {
+			t.Fatalf("%d voters right after it was taken in", got)
+		}
+		eventually(t, time.Minute, "a vote", func() bool { return len(leader.voters()) == 4 })
+		if took := time.Since(added); took < 9*time.Second {
+			t.Errorf("it got its vote after %s", took)
+		}
+		r.agree(10 * time.Second)
+		// And out again: what was removed does not come back by itself.
+		ctx := context.Background()
+		if err := leader.Remove(ctx, fourth.ID(), false); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := len(leader.servers()); got != 3 {
+			t.Errorf("%d servers a minute after one was removed", got)
+		}
+		// Unless an operator says so.
+		if err := leader.Promote(ctx, fourth.ID()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "a vote again", func() bool { return len(leader.voters()) == 4 })
+	})
+}
+
+// A server whose directory was wiped is a new one: the old one is taken out, the new one taken in.
+func TestWipedServerComesBackAsANewOne(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("n1")
+		leader := r.leader(time.Second)
+		victim := r.running()[0]
+		if victim == leader {
+			victim = r.running()[1]
+		}
+		victim.stop()
+		if err := os.RemoveAll(victim.dir); err != nil {
+			t.Fatal(err)
+		}
+		fresh := r.start(hostNumber(victim.host), nil)
+		if fresh.ID() == victim.ID() {
+			t.Fatal("it kept its id")
+		}
+		eventually(t, 2*time.Minute, "three votes, the new one among them", func() bool {
+			ids := ""
+			for _, v := range leader.voters() {
+				ids += string(v.ID) + " "
+			}
+			return len(leader.voters()) == 3 && strings.Contains(ids, string(fresh.ID())) && !strings.Contains(ids, string(victim.ID()))
+		})
+		eventually(t, 10*time.Second, "the state is there", func() bool { return fresh.machine.State().Nodes.Len() == 1 })
+		r.agree(10 * time.Second)
+	})
+}
+
+func TestRemoveIsRefusedWhereQuorumWouldBeLost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		var others []*rigServer
+		for _, s := range r.running() {
+			if s != leader {
+				others = append(others, s)
+			}
+		}
+		others[0].crash()
+		time.Sleep(10 * time.Second)
+		ctx := context.Background()
+		if err := leader.Remove(ctx, others[1].ID(), false); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+			t.Errorf("removing the last living follower: %v, want conflict", err)
+		}
+		if err := leader.Remove(ctx, "nobody", false); !errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}) {
+			t.Errorf("removing a stranger: %v, want not_found", err)
+		}
+		if err := others[1].Remove(ctx, others[0].ID(), false); !errors.Is(err, &fsm.Error{Code: fsm.CodeNoLeader}) {
+			t.Errorf("removing at a follower: %v, want no_leader", err)
+		}
+		if err := leader.Remove(ctx, others[0].ID(), false); err != nil {
+			t.Errorf("removing the dead server: %v", err)
+		}
+	})
+}
+
+func TestTransferLeaderByName(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		time.Sleep(3 * time.Second)
+		for _, s := range r.running() {
+			if s == leader {
+				continue
+			}
+			if err := leader.TransferLeader(context.Background(), s.ID()); err != nil {
+				t.Fatal(err)
+			}
+			if next := r.leader(5 * time.Second); next != s {
+				t.Fatalf("%s leads, want %s", next.host, s.host)
+			}
+			leader = s
+		}
+		if err := leader.TransferLeader(context.Background(), "nobody"); !errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}) {
+			t.Errorf("to a stranger: %v", err)
+		}
+		if err := leader.TransferLeader(context.Background(), leader.ID()); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+			t.Errorf("to itself: %v", err)
+		}
+	})
+}
+
+// A server that moves to another address keeps its id and its vote.
+func TestServerWithANewAddress(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		mover := r.running()[0]
+		if mover == leader {
+			mover = r.running()[1]
+		}
+		mover.stop()
+		r.mu.Lock()
+		delete(r.servers, mover.host)
+		r.servers[host(9)] = &rigServer{dir: mover.dir, host: host(9), done: mover.done}
+		r.mu.Unlock()
+		time.Sleep(15 * time.Second) // until its name may be reclaimed from the old address
+		moved := r.start(9, nil)
+		if moved.ID() != mover.ID() {
+			t.Fatal("it has another id")
+		}
+		r.mustRegister("n1")
+		eventually(t, time.Minute, "the new address is in the configuration", func() bool {
+			for _, v := range leader.servers() {
+				if v.ID == raft.ServerID(moved.ID()) {
+					return string(v.Address) == host(9)+":7640" && v.Suffrage == raft.Voter
+				}
+			}
+			return false
+		})
+		r.agree(10 * time.Second)
+	})
+}
+
+func TestDataDirOfAnotherCluster(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		one := newRig(t)
+		one.threeServersRunning(nil)
+		stray := one.running()[2]
+		eventually(t, 5*time.Second, "it knows its cluster", func() bool { return stray.ClusterID() != "" })
+		for _, s := range one.running() {
+			s.stop()
+		}
+		// Another name is refused at once.
+		s := one.open(3, func(c *Config) { c.Cluster = "other" })
+		if !errors.Is(s.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(s.err.Error(), `"test"`) {
+			t.Errorf("opened with another cluster's name: %v", s.err)
+		}
+		// With the same name it finds out by gossip, and only it ends.
+		two := newRig(t)
+		two.threeServersRunning(nil)
+		two.mu.Lock()
+		two.servers[host(4)] = &rigServer{dir: stray.dir, host: host(4), done: stray.done}
+		two.mu.Unlock()
+		intruder := two.start(4, nil)
+		select {
+		case <-intruder.done:
+		case <-time.After(time.Minute):
+			t.Fatal("it goes on")
+		}
+		if !errors.Is(intruder.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
+			t.Errorf("Run returned %v", intruder.err)
+		}
+		leader := two.leader(5 * time.Second)
+		if len(leader.servers()) != 3 || len(two.running()) != 3 {
+			t.Errorf("%d servers in the configuration, %d running", len(leader.servers()), len(two.running()))
+		}
+	})
+}
+
+func TestDamagedDataDir(t *testing.T) {
+	dir := t.TempDir()
+	store, err := OpenBolt(filepath.Join(dir, fileLog))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store.Close()
+	if _, err := openDataDir(dir, "test", true); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+		t.Errorf("a log without an id: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, fileServerID), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openDataDir(dir, "test", true); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+		t.Errorf("a damaged id: %v", err)
+	}
+}
+
+// Whoever comes to live at a peer's address gets nothing: neither log nor votes.
+func TestHello(t *testing.T) {
+	h := &helloLayer{self: "s1", cluster: func() string { return "C" }}
+	young := &helloLayer{self: "s1", cluster: func() string { return "" }}
+	for _, c := range []struct {
+		layer *helloLayer
+		line  string
+		ok    bool
+	}{
+		{h, "outspan-raft/1 C s2 s1", true},
+		{h, "outspan-raft/1 - s2 s1", true},
+		{young, "outspan-raft/1 C s2 s1", true},
+		{h, "outspan-raft/1 D s2 s1", false},
+		{h, "outspan-raft/1 C s2 s3", false},
+		{h, "outspan-raft/2 C s2 s1", false},
+		{h, "GET / HTTP/1.1", false},
+		{h, "", false},
+	} {
+		if err := c.layer.check(c.line); (err == nil) != c.ok {
+			t.Errorf("%q: %v, want ok %v", c.line, err, c.ok)
+		}
+	}
+	if _, err := readLine(strings.NewReader(strings.Repeat("x", 1000)), helloLimit); err == nil {
+		t.Error("a line without an end was read")
+	}
+}

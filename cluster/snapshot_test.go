@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// What was saved comes back, on every server, marked as restored, with an index and a clock that do not go back.
+func TestSaveAndRestore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("kept")
+		leader := r.leader(time.Second)
+		ctx := context.Background()
+		var saved bytes.Buffer
+		if err := leader.Save(ctx, &saved); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			r.mustRegister(fmt.Sprintf("later%d", i))
+		}
+		before := leader.machine.State()
+		for round := uint64(1); round <= 2; round++ { // the second time its incarnation is one it had already
+			if err := leader.Restore(ctx, bytes.NewReader(saved.Bytes())); err != nil {
+				t.Fatal(err)
+			}
+			r.agree(30 * time.Second)
+			for _, s := range r.running() {
+				now := s.machine.State()
+				if now.Nodes.Len() != 1 || now.Incarnation != before.Incarnation+round || !now.Unconfirmed {
+					t.Fatalf("%s: %d nodes, incarnation %d (was %d), unconfirmed %v", s.host, now.Nodes.Len(), now.Incarnation, before.Incarnation, now.Unconfirmed)
+				}
+				if now.Index <= before.Index || now.Now < before.Now {
+					t.Errorf("went back: index %d after %d, time %d after %d", now.Index, before.Index, now.Now, before.Now)
+				}
+			}
+			r.mustRegister(fmt.Sprintf("again%d", round))
+		}
+		// It survives a restart of everything.
+		for _, s := range r.running() {
+			s.stop()
+		}
+		for i := 1; i <= 3; i++ {
+			r.start(i, nil)
+		}
+		if got := r.leader(20 * time.Second).machine.State(); got.Nodes.Len() != 2 || got.Incarnation != before.Incarnation+2 {
+			t.Errorf("after a restart: %d nodes, incarnation %d", got.Nodes.Len(), got.Incarnation)
+		}
+	})
+}
+
+func TestRestoreRefusesBadSnapshots(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("n1")
+		leader := r.leader(time.Second)
+		ctx := context.Background()
+		var saved, foreign bytes.Buffer
+		if err := leader.Save(ctx, &saved); err != nil {
+			t.Fatal(err)
+		}
+		other := leader.machine.State()
+		other.Cluster.ID = "another"
+		if err := fsm.WriteSnapshot(&foreign, other); err != nil {
+			t.Fatal(err)
+		}
+		flipped := bytes.Clone(saved.Bytes())
+		flipped[len(flipped)/2] ^= 1
+		digest := fsm.Digest(leader.machine.State())
+		for what, c := range map[string]struct {
+			data []byte
+			code fsm.Code
+		}{
+			"nothing":           {nil, fsm.CodeInvalid},
+			"a text":            {[]byte("hello, this is no snapshot at all"), fsm.CodeInvalid},
+			"one cut short":     {saved.Bytes()[:saved.Len()-5], fsm.CodeInvalid},
+			"a flipped bit":     {flipped, fsm.CodeInvalid},
+			"another cluster's": {foreign.Bytes(), fsm.CodeConflict},
+		} {
+			if err := leader.Restore(ctx, bytes.NewReader(c.data)); !errors.Is(err, &fsm.Error{Code: c.code}) {
+				t.Errorf("%s: %v, want %s", what, err, c.code)
+			}
+		}
+		if fsm.Digest(leader.machine.State()) != digest {
+			t.Error("a refused snapshot changed the state")
+		}
+		for _, s := range r.running() {
+			if s != leader {
+				if err := s.Restore(ctx, bytes.NewReader(saved.Bytes())); !errors.Is(err, &fsm.Error{Code: fsm.CodeNoLeader}) {
+					t.Errorf("at a follower: %v", err)
+				}
+			}
+		}
+	})
+}
+
+// With few entries kept behind, a server that was away needs a snapshot; and so does a new one.
+func TestServersCatchUpBySnapshot(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		small := func(c *Config) {
+			c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
+		}
+		r.threeServersRunning(small)
+		leader := r.leader(time.Second)
+		away := r.running()[0]
+		if away == leader {
+			away = r.running()[1]
+		}
+		away.crash()
+		for i := range 60 {
+			r.mustRegister(fmt.Sprintf("n%02d", i))
+		}
+		eventually(t, time.Minute, "an automatic snapshot", func() bool { return r.leader(time.Second).Status().Snapshot > 0 })
+		r.net.heal()
+		back := r.start(hostNumber(away.host), small)
+		fourth := r.start(4, small)
+		for _, s := range []*rigServer{back, fourth} {
+			eventually(t, time.Minute, "caught up", func() bool { return s.machine.State().Nodes.Len() == 60 })
+		}
+		if fourth.fsm.installs.Load() == 0 {
+			t.Error("the new server got every entry, although few are kept")
+		}
+		r.agree(10 * time.Second)
+	})
+}
+
+// The log is counted in entries by raft; large ones need an earlier snapshot, and fewer kept behind it.
+func TestLargeLogIsShortened(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		leader := r.start(1, func(c *Config) {
+			c.BootstrapExpect, c.Gossip.Join, c.Raft.MaxLogBytes = 1, nil, 150_000
+		})
+		r.leader(10 * time.Second)
+		for i := range 1000 {
+			r.mustRegister(fmt.Sprintf("n%04d", i))
+		}
+		if leader.disk.store.appendedBytes() < 150_000 {
+			t.Fatalf("only %d bytes were written", leader.disk.store.appendedBytes())
+		}
+		eventually(t, 2*logCheck, "a snapshot", func() bool { return leader.Status().Snapshot > 0 })
+		first, err := leader.disk.store.inner.FirstIndex()
+		if err != nil || first < 100 {
+			t.Errorf("the log still begins at %d, %v", first, err)
+		}
+		if got := leader.raft.ReloadableConfig().TrailingLogs; got != 65536 {
+			t.Errorf("%d trailing logs afterwards, want the usual 65536", got)
+		}
+	})
+}
+
+// Two of three servers are lost for good; the third goes on alone.
+func TestRecover(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		for i := range 10 {
+			r.mustRegister(fmt.Sprintf("n%d", i))
+		}
+		r.agree(5 * time.Second)
+		survivor := r.running()[1]
+		if _, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test"}, host(2)+":7640"); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+			t.Errorf("recovered a running server: %v", err)
+		}
+		for _, s := range r.running() {
+			s.crash()
+		}
+		servers, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test"}, host(2)+":7640")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(servers) != 1 || servers[0].ID != survivor.ID() {
+			t.Errorf("recovered %v", servers)
+		}
+		r.net.heal()
+		r.mu.Lock()
+		r.servers = map[string]*rigServer{survivor.host: survivor}
+		r.mu.Unlock()
+		r.start(2, nil)
+		r.mustRegister("after")
+		if got := r.leader(time.Second).machine.State().Nodes.Len(); got != 11 {
+			t.Errorf("%d nodes, want 11", got)
+		}
+		if _, err := Recover(RecoverConfig{DataDir: t.TempDir(), Cluster: "test"}, "x:1"); err == nil {
+			t.Error("recovered an empty directory")
+		}
+	})
+}
