@@ -45,7 +45,25 @@ func checkValue(dec *json.Decoder, t reflect.Type, path string, depth int) error
 	case json.Delim('['):
 		return checkArray(dec, shape(t), path, depth)
 	}
+	if text, ok := tok.(string); ok {
+		return checkText(t, path, text)
+	}
 	return nil
+}
+
+// checkText tries a string on a type that reads text, because only here the field's name is known.
+func checkText(t reflect.Type, path, text string) error {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil {
+		return nil
+	}
+	into, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler)
+	if !ok || into.UnmarshalText([]byte(text)) == nil {
+		return nil
+	}
+	return fsm.Refuse(fsm.CodeInvalid, "field %q must be %s", clip(path), jsonKind(t))
 }
 
 func checkArray(dec *json.Decoder, t reflect.Type, path string, depth int) error {
@@ -164,12 +182,17 @@ func explainDecode(err error) error {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fsm.Refuse(fsm.CodeInvalid, "the body ends in the middle of its JSON value")
 	}
-	// What is left comes from UnmarshalText of fsm's types, which speak of the format.
-	return fsm.Refuse(fsm.CodeInvalid, "%s", clip(err.Error()))
+	return fsm.Refuse(fsm.CodeInvalid, "the body can't be decoded")
 }
 
 // jsonKind names a type as people who write JSON would.
 func jsonKind(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[fsm.Duration]():
+		return `a string with a number and a unit, such as "30s" or "5m"`
+	case reflect.TypeFor[fsm.Amount]():
+		return `a string with a number or a percentage, such as "2" or "50%"`
+	}
 	switch t.Kind() {
 	case reflect.String:
 		return "a string"

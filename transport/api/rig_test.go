@@ -90,7 +90,9 @@ func (r *rig) serve(l *transport.Listener, h http.Handler) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = l.Run(ctx) })
-	wg.Go(func() { _ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: 2 * time.Second}).Run(ctx, l.API()) })
+	wg.Go(func() {
+		_ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: 2 * time.Second}).Run(ctx, l.API())
+	})
 	r.t.Cleanup(func() { cancel(); wg.Wait() })
 }
 

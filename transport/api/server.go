@@ -45,6 +45,7 @@ func New(cfg Config) (*Server, error) {
 		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store),
 	}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
+	s.huma.UseMiddleware(ownStatus)
 	for _, op := range s.operations() {
 		s.add(op)
 	}
