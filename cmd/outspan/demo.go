@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -132,6 +133,10 @@ func (d *demo) showLogs() {
 
 // jobFile writes the job of the demo.
 func (d *demo) jobFile() (string, error) {
+	me, err := user.Current() // the sandbox is private to this user, so the service runs as it, also if that is root
+	if err != nil {
+		return "", fmt.Errorf("find the own user: %w", err)
+	}
 	path := filepath.Join(d.dir, "web.hcl")
 	text := fmt.Sprintf(`job "web" {
   group "http" {
@@ -139,6 +144,7 @@ func (d *demo) jobFile() (string, error) {
     exec {
       command = %q
       args    = ["demo-app", "--boot", "1s"]
+      user    = %q
     }
     resources {
       memory = "64MiB"
@@ -158,7 +164,7 @@ func (d *demo) jobFile() (string, error) {
     stop { grace = "5s" }
   }
 }
-`, demoInstances, d.binary, d.port, demoInstances-2)
+`, demoInstances, d.binary, me.Username, d.port, demoInstances-2)
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 

@@ -55,6 +55,7 @@ type process struct {
 	cfg      *config.Config
 	log      hclog.Logger
 	registry *prometheus.Registry
+	own      string // host:port of this process's own server, if it has one
 	parts    []part // in order of start; stopped in reverse
 }
 

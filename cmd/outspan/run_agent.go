@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -210,7 +209,7 @@ func (a *agentPart) release() {
 // client makes the client that this process uses towards servers.
 func (p *process) client(creds *transport.Credentials, servers []string) (*transport.Client, error) {
 	if len(servers) == 0 {
-		servers = []string{net.JoinHostPort(p.cfg.Advertise, strconv.Itoa(p.cfg.Listen.Port))}
+		servers = []string{p.own}
 	}
 	var urls []string
 	for _, s := range servers {

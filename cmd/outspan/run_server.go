@@ -43,6 +43,7 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 	if s.listener, err = p.listen(ctx, s.creds, p.cfg.Listen.Port, transport.Limits{MaxAPI: p.cfg.Limits.Connections}); err != nil {
 		return nil, err
 	}
+	p.own = p.advertised(s.listener)
 	if err = s.openCluster(); err != nil {
 		return nil, err
 	}
