@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,13 +15,15 @@ import (
 
 func TestExec(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
+		signal.Ignore(syscall.SIGHUP) // as nohup does: it must not reach the command
+		defer signal.Reset(syscall.SIGHUP)
 		task := b.start(b.sh("exec sleep 1000", func(s *driver.Spec) { s.Env = map[string]string{"A": "spec", "B": "spec"} }))
 		var out, errs strings.Builder
 		code, err := task.Exec(t.Context(), driver.Command{
-			Argv: []string{"sh", "-c", "pwd; id -u; echo $A $B; grep NoNewPrivs /proc/self/status; echo oops >&2; cat /proc/self/cgroup; exit 5"},
+			Argv: []string{"sh", "-c", "pwd; id -u; echo $A $B; grep -E 'NoNewPrivs|SigIgn' /proc/self/status; echo oops >&2; cat /proc/self/cgroup; exit 5"},
 			Env:  map[string]string{"B": "command"}, Stdout: &out, Stderr: &errs,
 		})
-		want := fmt.Sprintf("%s\n%d\nspec command\nNoNewPrivs:\t1\n", task.Dir(), task.User())
+		want := fmt.Sprintf("%s\n%d\nspec command\nSigIgn:\t0000000000000000\nNoNewPrivs:\t1\n", task.Dir(), task.User())
 		if err != nil || code != 5 || !strings.HasPrefix(out.String(), want) || errs.String() != "oops\n" {
 			t.Errorf("code %d, %v, stdout %q, stderr %q", code, err, out.String(), errs.String())
 		}

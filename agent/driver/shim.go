@@ -47,6 +47,7 @@ func ShimMain(args []string) int {
 	report := openReport()
 	s, err := newShim(stateDir(args[0]))
 	if err != nil {
+		fmt.Fprintln(os.Stderr, "outspan shim:", err)
 		report.send(startReport{Message: err.Error()})
 		return 1
 	}

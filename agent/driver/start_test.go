@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"os/user"
 	"path/filepath"
 	"strings"
@@ -58,6 +59,8 @@ func TestExit(t *testing.T) {
 func TestSurroundings(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
 		t.Setenv("SECRET_OF_THE_AGENT", "x")
+		signal.Ignore(syscall.SIGHUP) // as nohup does: it must not reach the program
+		defer signal.Reset(syscall.SIGHUP)
 		task, e := b.run(`pwd; id -u; cut -d' ' -f5,6 /proc/$$/stat; grep -E '^(NoNewPrivs|SigIgn|SigBlk|CapEff)' /proc/self/status
 			ulimit -n; ulimit -c; umask; cat /proc/self/oom_score_adj; ls /proc/self/fd; env; echo to-stderr >/dev/stderr; echo $$`,
 			func(s *driver.Spec) {

@@ -102,6 +102,21 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
+// What is left behind may end in order.
+func TestLeftBehindIsAsked(t *testing.T) {
+	modes(t, func(t *testing.T, b *bench) {
+		begin := time.Now()
+		task, e := b.run(`( setsid /bin/sh -c 'trap "echo cleaned; exit" TERM; echo up; touch up; while :; do sleep 0.01; done' & ) &
+			until [ -e up ]; do sleep 0.01; done; exit 0`)
+		if out := b.logs(task, driver.Stdout); e.Reason != driver.ReasonExited || e.Message != "" || out != "up\ncleaned\n" {
+			t.Errorf("exit = %+v, stdout = %q", e, out)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("took %v, with a child that ends when asked", took)
+		}
+	})
+}
+
 // Processes that fork faster than they are counted.
 func TestForkStormIsKilled(t *testing.T) {
 	modes(t, func(t *testing.T, b *bench) {
