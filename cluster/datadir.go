@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func openDataDir(path, cluster string, hasLog bool) (*dataDir, error) {
 		return nil, fsm.Refuse(fsm.CodeConflict, "the data directory %s has a log but no server id", path).
 			WithHint("restore %s from a backup, or move the whole data directory away: the server then joins as a new one", fileServerID)
 	default:
-		d.id = fsm.ServerID(ulid.Make().String())
+		d.id = fsm.ServerID(newID())
 		if err := writeFile(d.file(fileServerID), []byte(string(d.id)+"\n")); err != nil {
 			return nil, fmt.Errorf("write the server id: %w", err)
 		}
@@ -159,6 +160,9 @@ func (d *dataDir) makePledge(servers []fsm.ServerID) error {
 	d.pledge = slices.Clone(servers)
 	return nil
 }
+
+// newID mints an id that no other process mints.
+func newID() string { return ulid.MustNew(ulid.Now(), rand.Reader).String() }
 
 // writeFile replaces a file durably: after a crash it holds the old text or the new one.
 func writeFile(path string, text []byte) error {

@@ -97,9 +97,9 @@ func (h *Hearts) take(b beat) verdict {
 	}
 	n := h.nodes[b.Node]
 	switch {
-	case b.Epoch < n.epoch, b.Epoch == n.epoch && b.Seq <= n.seq:
+	case b.Epoch == n.epoch && b.Seq <= n.seq:
 		return 0
-	case b.Epoch > n.epoch:
+	case b.Epoch != n.epoch: // another registration, with another key: the state knows that it is the last one
 		n.facts = 0
 	}
 	n.at, n.epoch, n.seq, n.facts = time.Now(), b.Epoch, b.Seq, max(n.facts, b.Facts)
@@ -166,7 +166,7 @@ func (h *Hearts) GiveUp(node fsm.NodeID, epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes[node]
-	n.givenUp = max(n.givenUp, epoch)
+	n.givenUp = epoch
 	h.nodes[node] = n
 }
 

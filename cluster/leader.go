@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
@@ -96,8 +95,8 @@ func (s *Server) startTerm(ctx context.Context) (end func()) {
 		s.term(ctx)
 	}()
 	return func() {
-		s.state.reign.Store(nil)
 		cancel(errLostLeadership)
+		s.state.reign.Store(nil) // after the cancel: term looks at it once more after it has stored its own
 		for {
 			select {
 			case <-done:
@@ -131,8 +130,8 @@ func (s *Server) term(ctx context.Context) {
 	s.log.Info("leading", "term", number)
 	s.state.reign.Store(&reign{term: number, since: time.Now()})
 	s.state.progress.caughtUp.Store(true)
+	defer s.state.reign.Store(nil)
 	if ctx.Err() != nil {
-		s.state.reign.Store(nil)
 		return
 	}
 	var wg sync.WaitGroup
@@ -185,7 +184,7 @@ func (s *Server) beginCluster(ctx context.Context) error {
 	}
 	results, err := s.Propose(ctx, fsm.Entry{
 		Actor:  fsm.ActorLeader,
-		Groups: [][]fsm.Command{{&fsm.ClusterInit{ID: ulid.Make().String(), Name: s.cfg.Cluster, Settings: s.cfg.Settings}}},
+		Groups: [][]fsm.Command{{&fsm.ClusterInit{ID: newID(), Name: s.cfg.Cluster, Settings: s.cfg.Settings}}},
 	})
 	if err != nil {
 		return err

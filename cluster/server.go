@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -85,6 +84,7 @@ type disk struct {
 	snaps raft.SnapshotStore
 	space *spaceWatch
 	trans *peerTransport
+	used  bool // there was a log or a snapshot at the start
 }
 
 // sight is what a server sees of others.
@@ -167,33 +167,30 @@ func (s *Server) openDisk() error {
 	if err := makeDataDir(s.cfg.DataDir); err != nil {
 		return err
 	}
-	path := filepath.Join(s.cfg.DataDir, fileLog)
-	_, statErr := os.Stat(path)
-	inner, err := s.cfg.Disk.OpenLog(path)
+	inner, err := s.cfg.Disk.OpenLog(filepath.Join(s.cfg.DataDir, fileLog))
 	if err != nil {
 		return fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", s.cfg.DataDir, err).
 			WithHint("another process may use this data directory, or it is not writable")
 	}
 	s.disk.space = newSpaceWatch(s.cfg.DataDir, filepath.Join(s.cfg.DataDir, fileBallast), s.cfg.Disk.BallastBytes, s.cfg.Disk.Space, s.log.Named("space"))
 	s.disk.store = newGuardedStore(inner, s.fatal, s.disk.space.look, s.log.Named("store"))
-	if s.dir, err = openDataDir(s.cfg.DataDir, s.cfg.Cluster, statErr == nil); err != nil {
-		return err
-	}
-	s.setClusterID(s.dir.cluster.ID)
 	files, err := raft.NewFileSnapshotStoreWithLogger(s.cfg.DataDir, snapshotsKept, s.log.Named("snapshots"))
 	if err != nil {
 		return fmt.Errorf("open the snapshots: %w", err)
 	}
 	s.disk.snaps = roomySnapshots{files, s.disk.space.room}
+	if s.disk.used, err = raft.HasExistingState(s.disk.store, s.disk.store, s.disk.snaps); err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	if s.dir, err = openDataDir(s.cfg.DataDir, s.cfg.Cluster, s.disk.used); err != nil {
+		return err
+	}
+	s.setClusterID(s.dir.cluster.ID)
 	return nil
 }
 
 // openSight joins the gossip and begins to listen for heartbeats.
 func (s *Server) openSight() error {
-	used, err := raft.HasExistingState(s.disk.store, s.disk.store, s.disk.snaps)
-	if err != nil {
-		return fmt.Errorf("read the log: %w", err)
-	}
 	gossip := s.cfg.Gossip
 	gossip.Name, gossip.Cluster = string(s.dir.id), s.cfg.Cluster
 	if gossip.Logger == nil {
@@ -202,8 +199,9 @@ func (s *Server) openSight() error {
 	gossip.Meta = Meta{
 		Role: transport.RoleServer, Name: s.cfg.Name, API: s.cfg.Stream.Addr().String(),
 		BootID: s.cfg.Gossip.Meta.BootID, Incarnation: s.cfg.Gossip.Meta.Incarnation,
-		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge, Format: fsm.CurrentFormat, Version: s.cfg.Version, Fresh: !used},
+		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge, Format: fsm.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
 	}
+	var err error
 	if s.sight.pool, err = OpenPool(gossip); err != nil {
 		return err
 	}

@@ -37,8 +37,8 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	if s.Term() == 0 {
 		return s.noLeader()
 	}
-	if err := s.checkRoom(); err != nil {
-		return err
+	if s.disk.space.room() != RoomEnough {
+		return fsm.Refuse(fsm.CodeDiskFull, "the disk of the leading server %s has too little room for a snapshot", s.cfg.Name).WithHint("free space under its data_dir, then try again")
 	}
 	restored, err := fsm.ReadSnapshot(io.LimitReader(r, maxSnapshot))
 	if err != nil {

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -48,7 +49,7 @@ func (s *Server) ID() fsm.ServerID { return s.dir.id }
 // Pool is this server's gossip.
 func (s *Server) Pool() *Pool { return s.sight.pool }
 
-// Status does not block.
+// Status does not block, but for a look at the list of snapshots.
 func (s *Server) Status() Status {
 	_, leads, _ := s.Leader()
 	out := Status{
@@ -181,8 +182,11 @@ func (s *Server) watchState(ctx context.Context) {
 	var pruned time.Time
 	for {
 		state, next := s.cfg.Machine.Watch()
-		if err := s.noteCluster(state); err != nil {
+		switch err := s.noteCluster(state); {
+		case errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}):
 			s.refuse(err)
+		case err != nil: // a full disk, say: it is tried again at the next entry
+			s.log.Warn("can't note the id of the cluster", "error", err)
 		}
 		s.sight.stall.setHeartbeat(HeartbeatInterval(state.Settings.OfflineAfter))
 		if time.Since(pruned) > time.Minute {
