@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -85,13 +86,20 @@ func (r *rig) start(name string, limits api.Limits) *server {
 	return s
 }
 
-// serve runs a handler on a listener until the test ends.
+// serve runs a handler on a TLS port until the test ends.
 func (r *rig) serve(l *transport.Listener, h http.Handler) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = l.Run(ctx) })
+	r.t.Cleanup(func() { cancel(); wg.Wait() })
+	r.serveOn(l.API(), h)
+}
+
+func (r *rig) serveOn(l net.Listener, h http.Handler) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
 	wg.Go(func() {
-		_ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: 2 * time.Second}).Run(ctx, l.API())
+		_ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: 2 * time.Second}).Run(ctx, l)
 	})
 	r.t.Cleanup(func() { cancel(); wg.Wait() })
 }

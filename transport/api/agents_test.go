@@ -1,0 +1,278 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/api"
+)
+
+// The agent's life: it registers, says what it has, learns what to run, and reports it.
+func TestAgentProtocol(t *testing.T) {
+	r := newRig(t)
+	c := r.client(transport.RoleAgent, "n1")
+	ask := transport.RegisterRequest{
+		Node: "01N1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", Key: []byte("chosen by the agent"), Epoch: 99},
+		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20100},
+	}
+	reply := must(c.Register(t.Context(), ask))(t)
+	if reply.Epoch != 1 || len(reply.Key) != 32 || reply.Heartbeat != 10*fsm.Second || reply.Cluster != "01CLUSTER" || len(reply.Servers) != 1 || reply.Servers[0].APIAddress != r.servers["s1"].address {
+		t.Errorf("registration: %+v", reply)
+	}
+	again := must(c.Register(t.Context(), ask))(t)
+	if again.Epoch != 2 || string(again.Key) == string(reply.Key) {
+		t.Errorf("second registration: epoch %d, key changed %v", again.Epoch, string(again.Key) != string(reply.Key))
+	}
+	_, err := c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: 1, Full: true})
+	wantCode(t, err, fsm.CodeStale)
+	report := must(c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: 2, Full: true}))(t)
+	if s := r.machine.State(); report.Index != s.Index {
+		t.Errorf("report at %d, state at %d", report.Index, s.Index)
+	}
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: 1}))(t); !got.Register {
+		t.Error("an older epoch was served")
+	}
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01NEW", Epoch: 1}))(t); !got.Register {
+		t.Error("an unknown node was not told to register")
+	}
+	r.mu.Lock()
+	heard := r.heard["01N1"]
+	r.mu.Unlock()
+	if heard < 3 {
+		t.Errorf("%d signs of life were noted, want one for each good request", heard)
+	}
+}
+
+// assignmentsAfter is a long poll in the background.
+func assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
+	done := make(chan transport.Assignments, 1)
+	ctx := t.Context()
+	go func() {
+		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: 1, Index: index, Wait: 30 * fsm.Second})
+		if err != nil {
+			t.Errorf("assignments: %v", err)
+		}
+		done <- got
+	}()
+	return done
+}
+
+func TestAssignments(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1, Wait: 30 * fsm.Second}))(t)
+	if len(first.Instances) != 0 || first.Index == 0 || first.Register {
+		t.Fatalf("first assignments: %+v", first)
+	}
+	done := assignmentsAfter(t, c, first.Index)
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentCordoned}) // not about n2
+	select {
+	case got := <-done:
+		t.Fatalf("woken for nothing: %+v", got)
+	default:
+	}
+	r.place("inst-c", 2, "01N2", fsm.ObservedPending)
+	got := <-done
+	if len(got.Instances) != 1 || got.Index <= first.Index {
+		t.Fatalf("after a placement: %+v", got)
+	}
+	one := got.Instances[0]
+	if one.ID != "inst-c" || one.Desired != fsm.DesiredRunning || one.Ports["http"] != 20002 || one.Memory != 64<<20 || one.Job != "web" || one.Spec == nil || one.Spec.Exec.Command != "/bin/web" {
+		t.Errorf("assignment: %+v", one)
+	}
+	done = assignmentsAfter(t, c, got.Index)
+	r.apply(&fsm.InstanceStop{ID: "inst-c", Cause: fsm.CauseUser})
+	if got = <-done; len(got.Instances) != 1 || got.Instances[0].Desired != fsm.DesiredStopped {
+		t.Errorf("after a stop: %+v", got.Instances)
+	}
+	done = assignmentsAfter(t, c, got.Index)
+	r.apply(&fsm.RestoreMark{})
+	if got = <-done; !got.Unconfirmed || got.Incarnation != 1 {
+		t.Errorf("after a restore: %+v", got)
+	}
+}
+
+// A server that lags serves no agent: what it would say may be over.
+func TestAssignmentsOfALaggingServer(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.mu.Lock()
+	r.servers["s1"].fresh = false
+	r.mu.Unlock()
+	_, err := r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1})
+	wantCode(t, err, transport.CodeNotCaughtUp)
+	_, p := raw(t, r, transport.RoleCLI, "alice", "GET", "/readyz", "", "")
+	if p == nil || p.Code != transport.CodeNotCaughtUp {
+		t.Errorf("readyz: %+v", p)
+	}
+}
+
+func TestAgentServices(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	first := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2"}))(t)
+	if len(first.Services) != 1 || first.Services[0].Expose != 8080 || len(first.Services[0].Backends) != 2 || first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
+		t.Fatalf("services: %+v", first)
+	}
+	done := make(chan transport.Services, 1)
+	ctx := t.Context()
+	go func() {
+		got, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: first.Index, Wait: 30 * fsm.Second})
+		if err != nil {
+			t.Errorf("services: %v", err)
+		}
+		done <- got
+	}()
+	r.place("inst-c", 2, "01N2", fsm.ObservedReady)
+	if got := <-done; len(got.Services[0].Backends) != 3 || got.Services[0].Generation <= first.Services[0].Generation {
+		t.Errorf("after an instance became ready: %+v", got)
+	}
+}
+
+// Garbage on the agents' protocol is refused, and CBOR of a newer version by name.
+func TestAgentGarbage(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	newer := must(transport.EncodeCBOR(map[int]any{1: "01N1", 2: uint64(1), 99: true}))(t)
+	for _, body := range []string{"", "\xff\xff", strings.Repeat("\x9f", 1000), string(newer)} {
+		if _, p := raw(t, r, transport.RoleAgent, "n1", "POST", transport.PathAgentReport, transport.ContentTypeCBOR, body); p == nil || p.Code != fsm.CodeInvalid {
+			t.Errorf("body %.20q: %+v", body, p)
+		}
+	}
+}
+
+// A question of one server reaches another one's answer.
+func TestPeers(t *testing.T) {
+	r := newRig(t)
+	c := transport.NewPeerClient(transport.Dialer{Credentials: must(r.ca.Credentials(transport.RoleServer, "s2"))(t)})
+	t.Cleanup(c.Close)
+	answer, err := c.AskPeer(t.Context(), r.servers["s1"].address, "tick", []byte("body"))
+	if err != nil || string(answer) != "tick:body" {
+		t.Errorf("got %q, %v", answer, err)
+	}
+}
+
+// logAgent is an agent that has logs: each instance's stays open until the test lets it end.
+type logAgent struct {
+	mu    sync.Mutex
+	asked []string
+	end   chan struct{}
+}
+
+func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if id, ok := transport.IdentityFrom(r.Context()); !ok || id.Role != transport.RoleServer {
+		http.Error(w, "not a server", http.StatusForbidden)
+		return
+	}
+	a.mu.Lock()
+	a.asked = append(a.asked, r.URL.Path+"?"+r.URL.RawQuery)
+	a.mu.Unlock()
+	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	w.Header().Set("Outspan-Log-Offset", "7")
+	io.WriteString(w, name+" one\n"+name+" two")
+	_ = http.NewResponseController(w).Flush()
+	if r.URL.Query().Get("follow") == "true" {
+		select {
+		case <-a.end:
+		case <-r.Context().Done():
+		case <-transport.Stopping(r.Context()):
+		}
+		io.WriteString(w, " and a half\n")
+	}
+}
+
+// runAgent serves logs as the agent of a node.
+func (r *rig) runAgent(id fsm.NodeID, name string, a *logAgent) {
+	creds := must(r.ca.Credentials(transport.RoleAgent, name))(r.t)
+	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
+	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
+	r.serve(l, a)
+	n, _ := r.machine.State().Nodes.Get(id)
+	agent := n.Agent
+	agent.APIAddress = l.Addr().String()
+	r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: agent, Shape: n.Shape})
+	n, _ = r.machine.State().Nodes.Get(id)
+	var all []fsm.InstanceStatus
+	s := r.machine.State()
+	for i := range s.InstancesOn(id) {
+		status := i.Status
+		status.Generation++
+		all = append(all, status)
+	}
+	r.apply(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true, Instances: all})
+}
+
+// Any server passes on what the agent has.
+func TestInstanceLogs(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	a := &logAgent{end: make(chan struct{})}
+	r.runAgent("01N1", "n1", a)
+	resp := must(r.cli("s2").Open(t.Context(), transport.Request{Path: "/v1/instances/inst-a/logs", Query: values("stream=stderr&tail=5")}))(t)
+	text := must(io.ReadAll(resp.Body))(t)
+	resp.Body.Close()
+	if string(text) != "inst-a one\ninst-a two" || resp.Header.Get("Outspan-Log-Offset") != "7" {
+		t.Errorf("got %q, header %v", text, resp.Header)
+	}
+	if a.asked[0] != "/v1/agent/logs/inst-a?stream=stderr&tail=5" {
+		t.Errorf("the agent was asked for %s", a.asked[0])
+	}
+}
+
+// Following a job shows whole lines of every instance, also of those that come later.
+func TestJobLogs(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	a := &logAgent{end: make(chan struct{})}
+	r.runAgent("01N1", "n1", a)
+	r.runAgent("01N2", "n2", a)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	resp := must(r.cli().Open(ctx, transport.Request{Path: "/v1/jobs/web/logs", Query: values("follow=true")}))(t)
+	defer resp.Body.Close()
+	var mu sync.Mutex
+	var text strings.Builder
+	go func() {
+		buf := make([]byte, 1024)
+		for {
+			n, err := resp.Body.Read(buf)
+			mu.Lock()
+			text.Write(buf[:n])
+			mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	has := func(lines ...string) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, l := range lines {
+				if !strings.Contains(text.String(), l+"\n") {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	eventually(t, "lines of both instances", has("http[0] inst-a | inst-a one", "http[1] inst-b | inst-b one"))
+	r.place("inst-c", 2, "01N2", fsm.ObservedBooting)
+	eventually(t, "lines of the new instance", has("http[2] inst-c | inst-c one"))
+	if has("http[0] inst-a | inst-a two")() {
+		t.Error("half a line was shown as a whole one")
+	}
+	close(a.end)
+	eventually(t, "the end of the lines", has("http[0] inst-a | inst-a two and a half", "http[2] inst-c | inst-c two and a half"))
+}
+
+var _ api.Store = (*fsm.Machine)(nil)
