@@ -112,11 +112,7 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (shim, ma
 		}
 		lock, err := dir.lock()
 		if err == nil {
-			defer lock.Close()
-			if shim, known = dir.readIdentity(fileShim, l.Run); known {
-				return shim, main, nil
-			}
-			return Identity{}, Identity{}, d.giveUp(dir, l)
+			return d.unshimmed(lock, dir, l)
 		}
 		if !errors.Is(err, errLocked) {
 			return Identity{}, Identity{}, err
@@ -134,6 +130,16 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (shim, ma
 			return Identity{}, Identity{}, ctx.Err()
 		}
 	}
+}
+
+// unshimmed looks again once the lock is ours: there is no living shim.
+func (d *Driver) unshimmed(lock *os.File, dir stateDir, l launch) (shim, main Identity, err error) {
+	defer lock.Close()
+	if shim, known := dir.readIdentity(fileShim, l.Run); known {
+		main, _ := dir.readIdentity(fileMain, l.Run)
+		return shim, main, nil
+	}
+	return Identity{}, Identity{}, d.giveUp(dir, l)
 }
 
 // giveUp ends a launch whose agent was killed before the shim began. It is called with the shim's lock held; a

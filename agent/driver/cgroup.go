@@ -160,11 +160,10 @@ func (c *cgroup) remove() error {
 
 func removeCgroupDir(dir string) error {
 	var err error
-	for deadline := time.Now().Add(time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if err = removeCgroupTree(dir); !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
-			break
-		}
-	}
+	poll(time.Second, 5*time.Millisecond, func() bool {
+		err = removeCgroupTree(dir)
+		return !errors.Is(err, unix.EBUSY)
+	})
 	if err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", dir, err)
 	}

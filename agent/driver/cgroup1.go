@@ -56,17 +56,18 @@ func (c cgroup1) killAll(g *cgroup) error {
 	return err
 }
 
-// freeze waits up to 100 ms. A process in uninterruptible sleep can't be frozen; it can't fork either.
+// freezeTimeout bounds the wait for a freeze before a kill.
+const freezeTimeout = 100 * time.Millisecond
+
+// freeze waits for at most freezeTimeout. A process in uninterruptible sleep can't be frozen; it can't fork either.
 func (c cgroup1) freeze(dir string) {
 	if writeCgroupString(dir, "freezer.state", "FROZEN") != nil {
 		return
 	}
-	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	poll(freezeTimeout, time.Millisecond, func() bool {
 		b, err := os.ReadFile(filepath.Join(dir, "freezer.state"))
-		if err != nil || strings.TrimSpace(string(b)) == "FROZEN" {
-			return
-		}
-	}
+		return err != nil || strings.TrimSpace(string(b)) == "FROZEN"
+	})
 }
 
 func (c cgroup1) usage() (usage, error) {

@@ -61,11 +61,10 @@ func (c cgroup2) killFrozen(g *cgroup) error {
 }
 
 func (c cgroup2) awaitFrozen() {
-	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if n, err := readCgroupKey(string(c), "cgroup.events", "frozen"); err != nil || n == 1 {
-			return
-		}
-	}
+	poll(freezeTimeout, time.Millisecond, func() bool {
+		n, err := readCgroupKey(string(c), "cgroup.events", "frozen")
+		return err != nil || n == 1
+	})
 }
 
 func (c cgroup2) usage() (usage, error) {

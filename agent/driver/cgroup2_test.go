@@ -95,7 +95,7 @@ func TestKillAllV2(t *testing.T) {
 // A whole instance in a cgroup of version 2, where the kernel offers one, with whatever controllers it has.
 func TestInstanceV2(t *testing.T) {
 	mount := unified(t)
-	root, err := os.MkdirTemp("", "driver-v2-")
+	root, err := os.MkdirTemp("", "driver-v2-") //nolint:usetesting // t.TempDir is closed to other users
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,21 @@ func (b BootTime) Add(d time.Duration) BootTime { return b + BootTime(d) }
 // String implements fmt.Stringer: the time since the machine was started.
 func (b BootTime) String() string { return time.Duration(b).String() }
 
+// poll looks every step until cond holds, at most limit, and reports whether it did.
+func poll(limit, step time.Duration, cond func() bool) bool {
+	end, tick := time.NewTimer(limit), time.NewTicker(step)
+	defer end.Stop()
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-end.C:
+			return cond()
+		}
+	}
+	return true
+}
+
 // bootTimer fires at a point of BootTime. A time.Timer would stand still in suspend.
 type bootTimer struct {
 	C     chan struct{} // capacity 1

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -89,7 +87,7 @@ func shortSocket(dir stateDir) (string, io.Closer, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return filepath.Join("/proc/self/fd", strconv.Itoa(int(f.Fd())), fileControl), f, nil
+	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), fileControl), f, nil
 }
 
 // dialControl connects to the shim of dir.
@@ -156,14 +154,14 @@ func (s *controlServer) accept() {
 				s.serve(c)
 			}()
 		default:
-			c.Close()
+			_ = c.Close()
 		}
 	}
 }
 
 // serve answers the requests of one connection in order until the peer or the shim ends.
 func (s *controlServer) serve(c *net.UnixConn) {
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	stop := make(chan struct{})
 	defer close(stop)
 	s.wg.Add(1)
@@ -171,7 +169,7 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		defer s.wg.Done()
 		select {
 		case <-s.done:
-			c.Close()
+			_ = c.Close()
 		case <-stop:
 		}
 	}()
@@ -216,7 +214,7 @@ func peerAllowed(c *net.UnixConn) bool {
 // close ends every connection, which is what agents wait for.
 func (s *controlServer) close() {
 	close(s.done)
-	s.ln.Close()
+	_ = s.ln.Close()
 	s.wg.Wait()
 	s.closer.Close()
 }

@@ -102,13 +102,12 @@ func New(cfg Config) (*Driver, error) {
 
 // lockPatiently tries for a second: an agent that was killed while it forked leaves a child that holds the lock
 // until its exec.
-func lockPatiently(path string) (*os.File, error) {
-	for deadline := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
-		f, err := lockFile(path)
-		if !errors.Is(err, errLocked) || time.Now().After(deadline) {
-			return f, err
-		}
-	}
+func lockPatiently(path string) (f *os.File, err error) {
+	poll(time.Second, 10*time.Millisecond, func() bool {
+		f, err = lockFile(path)
+		return !errors.Is(err, errLocked)
+	})
+	return f, err
 }
 
 func (d *Driver) makeDirs() error {

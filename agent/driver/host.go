@@ -207,7 +207,7 @@ func enableControllers(dir string) {
 func (h *cgroupHost) probe(caps *Capabilities) error {
 	ref := h.ref(ID("probe-"+strconv.Itoa(os.Getpid())), randomToken())
 	g := ref.open()
-	defer g.remove()
+	defer func() { _ = g.remove() }() // what stays is swept by Close
 	if err := g.create(Limits{}); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (i Identity) stat() (procStat, bool) {
 func (i Identity) signal(sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(i.PID, 0)
 	if err == nil {
-		defer unix.Close(fd)
+		defer func() { _ = unix.Close(fd) }()
 	} else if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("open process %d: %w", i.PID, err)
 	}

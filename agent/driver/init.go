@@ -43,12 +43,11 @@ func InitMain([]string) int {
 	unix.CloseOnExec(fdStatus)
 	unix.CloseOnExec(fdPlan)
 	status := os.NewFile(fdStatus, "status")
-	if err := becomeProgram(status); err != nil {
-		fmt.Fprintf(status, "E%v", err)
-	}
+	fmt.Fprintf(status, "E%v", becomeProgram(status))
 	return 125
 }
 
+// becomeProgram returns only with the error that hindered it.
 func becomeProgram(status io.Writer) error {
 	p, err := readPlan()
 	if err != nil {

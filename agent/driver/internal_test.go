@@ -115,33 +115,37 @@ func TestRecordDamage(t *testing.T) {
 // late must not run it.
 func TestLateShim(t *testing.T) {
 	for run := 1; run <= 2; run++ {
-		d, err := New(Config{Dir: filepath.Join(t.TempDir(), "d")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer d.Close()
-		l, err := d.resolve(Spec{ID: "late", Command: "/bin/sh", Args: []string{"-c", "touch " + t.TempDir() + "/ran"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Run = run
-		dir := d.dir("late")
-		if err := d.prepare(dir, l); err != nil {
-			t.Fatal(err)
-		}
-		tasks, err := d.Adopt(t.Context())
-		if err != nil || len(tasks) != run-1 {
-			t.Fatalf("run %d: adopted %d, %v", run, len(tasks), err)
-		}
-		cmd := exec.Command("/proc/self/exe", "shim", string(dir))
-		says := []string{"lock the state directory", "gave this run up"}[run-1]
-		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), says) {
-			t.Errorf("run %d: the late shim ran: %v, %s", run, err, out)
-		}
-		if run == 2 {
-			if e, ok := tasks[0].Exit(); !ok || e.Reason != ReasonStartFailed {
-				t.Errorf("exit = %+v, %v", e, ok)
-			}
+		lateShim(t, run)
+	}
+}
+
+func lateShim(t *testing.T, run int) {
+	d, err := New(Config{Dir: filepath.Join(t.TempDir(), "d")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	l, err := d.resolve(Spec{ID: "late", Command: "/bin/sh", Args: []string{"-c", "touch " + t.TempDir() + "/ran"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Run = run
+	dir := d.dir("late")
+	if err := d.prepare(dir, l); err != nil {
+		t.Fatal(err)
+	}
+	tasks, err := d.Adopt(t.Context())
+	if err != nil || len(tasks) != run-1 {
+		t.Fatalf("run %d: adopted %d, %v", run, len(tasks), err)
+	}
+	cmd := exec.Command("/proc/self/exe", "shim", string(dir))
+	says := []string{"lock the state directory", "gave this run up"}[run-1]
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), says) {
+		t.Errorf("run %d: the late shim ran: %v, %s", run, err, out)
+	}
+	if run == 2 {
+		if e, ok := tasks[0].Exit(); !ok || e.Reason != ReasonStartFailed {
+			t.Errorf("exit = %+v, %v", e, ok)
 		}
 	}
 }

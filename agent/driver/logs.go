@@ -77,7 +77,10 @@ func openLogWriter(dir string, s Stream, p LogPolicy) (*logWriter, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		return w, w.create(0)
+		if err := w.create(0); err != nil {
+			return nil, err
+		}
+		return w, nil
 	}
 	last := files[len(files)-1]
 	w.file, err = os.OpenFile(last.path, os.O_WRONLY|os.O_APPEND, 0o600)

@@ -91,7 +91,7 @@ func must(t *testing.T, err error) {
 // openDir is a directory that other users may enter, as t.TempDir is not.
 func openDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "driver-test-")
+	dir, err := os.MkdirTemp("", "driver-test-") //nolint:usetesting // t.TempDir is closed to other users
 	must(t, err)
 	must(t, os.Chmod(dir, 0o711))
 	t.Cleanup(func() {

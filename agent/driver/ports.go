@@ -121,6 +121,6 @@ func (p *Ports) bindable(port uint16) bool {
 	if err != nil {
 		return false
 	}
-	ln.Close()
+	_ = ln.Close()
 	return true
 }

@@ -45,7 +45,7 @@ func decodeRecord(b []byte, v any) error {
 		return errRecordDamaged
 	}
 	if err := cbor.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%w: %v", errRecordDamaged, err)
+		return fmt.Errorf("%w: %w", errRecordDamaged, err)
 	}
 	return nil
 }

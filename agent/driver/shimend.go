@@ -228,14 +228,12 @@ func (s *shim) verdict() exitRecord {
 // writeExit tries for a while: without this file the next agent would have to call the shim lost.
 func (s *shim) writeExit(r exitRecord) {
 	r.Run, r.Ended = s.launch.Run, time.Now().UnixMilli()
-	for i := range 50 {
-		err := WriteRecord(s.dir.path(fileExit), r)
-		if err == nil || errors.Is(err, os.ErrNotExist) { // the directory was given up
-			return
-		}
-		if i == 0 {
-			fmt.Fprintln(os.Stderr, "write the exit:", err)
-		}
-		time.Sleep(100 * time.Millisecond)
+	var err error
+	written := poll(5*time.Second, 100*time.Millisecond, func() bool {
+		err = WriteRecord(s.dir.path(fileExit), r)
+		return err == nil || errors.Is(err, os.ErrNotExist) // the directory was given up
+	})
+	if !written {
+		fmt.Fprintln(os.Stderr, "outspan shim: write the exit:", err)
 	}
 }

@@ -207,16 +207,10 @@ func (d *Driver) abandon(dir stateDir, l launch, shim Identity) {
 }
 
 // awaitEnd waits, at most d, until the process is gone or a zombie, and reaps it if it is our child.
-func awaitEnd(id Identity, d time.Duration) bool {
-	deadline := time.Now().Add(d)
-	for id.Alive() {
-		if time.Now().After(deadline) {
-			return false
-		}
-		time.Sleep(2 * time.Millisecond)
+func awaitEnd(id Identity, d time.Duration) {
+	if poll(d, 2*time.Millisecond, func() bool { return !id.Alive() }) {
+		reapChild(id)
 	}
-	reapChild(id)
-	return true
 }
 
 // reapChild takes a zombie child off the process table. It waits for exactly this pid, and only after seeing

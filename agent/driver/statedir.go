@@ -100,7 +100,7 @@ func (d stateDir) readLaunch() (launch, error) {
 		return launch{}, err
 	}
 	if err := l.Spec.validate(); err != nil {
-		return launch{}, fmt.Errorf("%w: %v", errRecordDamaged, err)
+		return launch{}, fmt.Errorf("%w: %w", errRecordDamaged, err)
 	}
 	return l, nil
 }

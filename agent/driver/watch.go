@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -52,9 +53,7 @@ func (t *Task) holdConnection(ctx context.Context) {
 	if writeFrame(c, request{Op: opWatch}) != nil {
 		return
 	}
-	var r reply
-	for readFrame(c, &r) == nil { // the one answer; after it nothing comes but the end
-	}
+	_, _ = io.Copy(io.Discard, c) // the one answer; after it nothing comes but the end
 }
 
 // lost ends an instance whose shim was killed: everything that it left is killed first, for as long as it takes.
