@@ -172,6 +172,9 @@ func (e *eventStream) behind(state fsm.State, n int) fsm.EventKey {
 	if len(last) == 0 {
 		return newest(state)
 	}
+	if oldest, _, _ := state.Events.Min(); last[0] == oldest {
+		return 0 // behind nothing: the position before the oldest counts as collected
+	}
 	return last[0] - 1
 }
 
