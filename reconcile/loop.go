@@ -100,9 +100,13 @@ func (l *Loop) Run(ctx context.Context) error {
 		live := l.cfg.Evidence.LiveChanged()
 		state, changed := l.cfg.States.Watch()
 		l.forget(state.Index)
-		wake := longSleep
-		if len(l.queue) == 0 && !(l.settle && len(l.flights) > 0) {
+		if l.settle && len(l.flights) == 0 {
 			l.settle = false
+			l.drowse(ctx, l.pause)
+			continue // what is published may be newer now
+		}
+		wake := longSleep
+		if len(l.queue) == 0 && !l.settle {
 			wake = l.decide(state)
 		}
 		l.submit(ctx, &waiting)
@@ -201,14 +205,13 @@ func (l *Loop) forget(published uint64) {
 }
 
 // sleep waits until there is something to do: a newer state, new evidence, an outcome, or time. It lasts at least the gap, and as
-// long as the last decision took, so that at most half of the time goes into deciding; after a refusal it lasts the pause.
+// long as the last decision took, so that at most half of the time goes into deciding.
 func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake time.Duration) {
+	if l.settle && len(l.flights) == 0 {
+		return // the pause comes next
+	}
 	timer := time.NewTimer(max(wake, l.cfg.Gap))
 	defer timer.Stop()
-	if l.settle && l.pause > 0 && len(l.flights) == 0 {
-		l.drowse(ctx, l.pause)
-		return
-	}
 	select {
 	case <-ctx.Done():
 		return

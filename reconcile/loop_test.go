@@ -1,0 +1,359 @@
+package reconcile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+// rig is a log of one server: entries are applied in the order in which they were submitted, each after the latency.
+type rig struct {
+	t       *testing.T
+	machine *fsm.Machine
+	began   time.Time
+	latency time.Duration
+	refuse  func(fsm.Entry) error // not nil: what Submit answers
+
+	mu        sync.Mutex
+	index     uint64
+	live      map[fsm.NodeID]fsm.Liveness
+	liveNews  chan struct{}
+	submitted int
+	decisions int
+	refusals  int
+	most      int // entries under way at once
+	underway  int
+	last      chan struct{}
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, machine: fsm.NewMachine(), began: time.Now(), live: map[fsm.NodeID]fsm.Liveness{}, liveNews: make(chan struct{}), last: make(chan struct{})}
+	close(r.last)
+	r.write(&fsm.ClusterInit{ID: "C1", Name: "test", Settings: fsm.DefaultSettings()})
+	return r
+}
+
+func (r *rig) Now() fsm.Time                       { return fsm.Time(time.Since(r.began).Milliseconds()) + 1000 }
+func (r *rig) Watch() (fsm.State, <-chan struct{}) { return r.machine.Watch() }
+func (r *rig) Live() map[fsm.NodeID]fsm.Liveness   { r.mu.Lock(); defer r.mu.Unlock(); return r.live }
+func (r *rig) LiveChanged() <-chan struct{}        { r.mu.Lock(); defer r.mu.Unlock(); return r.liveNews }
+func (r *rig) count(f func(*rig) int) int          { r.mu.Lock(); defer r.mu.Unlock(); return f(r) }
+func (r *rig) state() fsm.State                    { return r.machine.State() }
+func (r *rig) config() reconcile.Config {
+	return reconcile.Config{States: r, Evidence: r, Log: r, Term: 1, Reports: r.report}
+}
+func (r *rig) group(id fsm.GroupID) *fsm.Group        { s := r.state(); g, _ := s.Groups.Get(id); return g }
+func (r *rig) start(ctx context.Context) (end func()) { return startLoop(r, ctx) }
+
+func startLoop(r *rig, ctx context.Context) func() {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan error, 1)
+	go func() { done <- reconcile.New(r.config()).Run(ctx) }()
+	return func() {
+		lost := errors.New("leadership lost")
+		cancel(lost)
+		if err := <-done; !errors.Is(err, lost) {
+			r.t.Errorf("the loop ended with %v, want the cause", err)
+		}
+	}
+}
+
+func (r *rig) report(report reconcile.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if report.Took > 0 || report.Plan.Wake != 0 {
+		r.decisions++
+	}
+	r.refusals += len(report.Refused)
+}
+
+type outcome struct {
+	done    chan struct{}
+	results []fsm.Result
+	err     error
+}
+
+func (o *outcome) Wait(ctx context.Context) ([]fsm.Result, error) {
+	select {
+	case <-o.done:
+		return o.results, o.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (r *rig) Submit(_ context.Context, e fsm.Entry) (reconcile.Outcome, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.submitted++
+	if r.refuse != nil {
+		if err := r.refuse(e); err != nil {
+			return nil, err
+		}
+	}
+	r.underway++
+	r.most = max(r.most, r.underway)
+	o, before := &outcome{done: make(chan struct{})}, r.last
+	r.last = o.done
+	go func() {
+		time.Sleep(r.latency)
+		<-before
+		o.results, o.err = r.apply(e)
+		close(o.done)
+	}()
+	return o, nil
+}
+
+func (r *rig) apply(e fsm.Entry) ([]fsm.Result, error) {
+	e.At, e.Wall, e.Format = r.Now(), time.Now().UnixMilli(), 1
+	data, err := fsm.EncodeEntry(e)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.underway > 0 {
+		r.underway--
+	}
+	r.index++
+	return r.machine.Apply(r.index, 1, data)
+}
+
+// write commits what comes from outside the loop.
+func (r *rig) write(group ...fsm.Command) {
+	r.t.Helper()
+	results, err := r.apply(fsm.Entry{Actor: "test", Groups: [][]fsm.Command{group}})
+	if err == nil && results[0].Refusal != nil {
+		err = results[0].Refusal
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) nodes(names ...fsm.NodeID) {
+	for _, id := range names {
+		r.write(&fsm.NodeRegister{ID: id, Name: string(id), Agent: fsm.AgentInfo{BootID: "b", Key: []byte("k"), Address: "127.0.0.1"},
+			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 100_000, MemoryBytes: 8 << 40}, PortMin: 20000, PortMax: 20999}})
+		r.write(&fsm.NodeReport{ID: id, Epoch: 1, Full: true})
+		r.live[id] = fsm.Liveness{Gossip: fsm.GossipAlive}
+	}
+}
+
+// agents lets every agent report what it runs as ready.
+func (r *rig) agents() {
+	s := r.state()
+	for id, n := range s.Nodes.All() {
+		report := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch}
+		for inst := range s.InstancesOn(id) {
+			switch {
+			case inst.Desired != fsm.DesiredRunning && !inst.Terminal():
+				report.Instances = append(report.Instances, fsm.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: fsm.ObservedStopped})
+			case inst.Status.Observed == fsm.ObservedPending:
+				report.Instances = append(report.Instances, fsm.InstanceStatus{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: fsm.ObservedReady})
+			}
+		}
+		if len(report.Instances) > 0 {
+			r.write(report)
+		}
+	}
+}
+
+func TestLoopPlacesAndRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.latency = 3 * time.Millisecond
+		r.nodes("n1", "n2", "n3")
+		defer r.start(t.Context())()
+		r.write(&fsm.JobSubmit{Spec: bigJob("web", 3)})
+		time.Sleep(100 * time.Millisecond)
+		if g := r.group("web/main"); g.Running != 3 {
+			t.Fatalf("%d running, want 3", g.Running)
+		}
+		r.agents()
+		time.Sleep(time.Second)
+		index, decisions := r.state().Index, r.count(func(r *rig) int { return r.decisions })
+		time.Sleep(10 * time.Minute)
+		if got := r.state().Index; got != index {
+			t.Errorf("a settled cluster wrote %d entries", got-index)
+		}
+		if got := r.count(func(r *rig) int { return r.decisions }) - decisions; got > 1 {
+			t.Errorf("a settled cluster decided %d times in ten minutes", got)
+		}
+		if n := r.count(func(r *rig) int { return r.refusals }); n != 0 {
+			t.Errorf("%d planned groups were refused", n)
+		}
+	})
+}
+
+// A deadline fires by the plan's own wake-up, also for a leader that took over in between.
+func TestLoopWakesAtDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.nodes("n1", "n2")
+		spec := bigJob("web", 2)
+		spec.Groups[0].Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+		end := r.start(t.Context())
+		r.write(&fsm.JobSubmit{Spec: spec})
+		time.Sleep(time.Second)
+		r.agents()
+		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
+		time.Sleep(50 * time.Minute)
+		end()
+		time.Sleep(2 * time.Second)
+		defer r.start(t.Context())()
+		phase := func() fsm.DrainPhase {
+			s := r.state()
+			d, _ := s.Drains.Get("d1")
+			return d.Phase()
+		}
+		time.Sleep(9*time.Minute + 57*time.Second)
+		if phase() != fsm.PhaseDraining {
+			t.Fatalf("the drain is %s before its deadline", phase())
+		}
+		time.Sleep(2 * time.Second)
+		if phase() != fsm.PhaseFailed {
+			t.Fatalf("the drain is %s after its deadline", phase())
+		}
+	})
+}
+
+func TestLoopHeedsEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.nodes("n1", "n2", "n3")
+		defer r.start(t.Context())()
+		time.Sleep(time.Minute)
+		r.mu.Lock()
+		r.live = map[fsm.NodeID]fsm.Liveness{"n1": {Age: 70 * fsm.Second, Gossip: fsm.GossipDead, Silent: true}}
+		news := r.liveNews
+		r.liveNews = make(chan struct{})
+		r.mu.Unlock()
+		close(news)
+		time.Sleep(50 * time.Millisecond)
+		s := r.state()
+		if n, _ := s.Nodes.Get("n1"); n.Health != fsm.HealthOffline {
+			t.Errorf("n1 is %s", n.Health)
+		}
+	})
+}
+
+// Many entries go at once, the next decision counts those under way, and nothing is placed twice.
+func TestLoopPipelines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.latency = 20 * time.Millisecond
+		r.nodes("n1", "n2", "n3")
+		r.write(&fsm.JobSubmit{Spec: bigJob("web", 5000)})
+		defer r.start(t.Context())()
+		for i := range 20 { // changes while entries are under way
+			time.Sleep(5 * time.Millisecond)
+			r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"step": fmt.Sprint(i + 1)}})
+		}
+		time.Sleep(time.Second)
+		if g := r.group("web/main"); g.Running != 5000 || g.Placed != 5000 {
+			t.Errorf("%d running, %d placements, want 5000", g.Running, g.Placed)
+		}
+		if n := r.count(func(r *rig) int { return r.most }); n < 4 {
+			t.Errorf("at most %d entries were under way at once", n)
+		}
+		if n := r.count(func(r *rig) int { return r.refusals }); n != 0 {
+			t.Errorf("%d planned groups were refused", n)
+		}
+	})
+}
+
+func TestLoopCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.nodes("n1")
+		defer r.start(t.Context())()
+		time.Sleep(time.Second)
+		before := r.count(func(r *rig) int { return r.decisions })
+		for i := range 1000 {
+			r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"step": fmt.Sprint(i + 1)}})
+		}
+		time.Sleep(time.Second)
+		if n := r.count(func(r *rig) int { return r.decisions }) - before; n < 1 || n > 10 {
+			t.Errorf("a burst of 1000 changes cost %d decisions", n)
+		}
+	})
+}
+
+// A log that refuses what the draft accepted, or takes nothing, is not asked again and again.
+func TestLoopBacksOff(t *testing.T) {
+	tests := map[string]func(*rig){
+		"submit fails": func(r *rig) {
+			r.refuse = func(fsm.Entry) error { return fsm.Refuse(fsm.CodeNoLeader, "no leader") }
+		},
+		"groups are refused": func(r *rig) {
+			r.refuse = func(fsm.Entry) error { return nil }
+		},
+	}
+	for name, breakIt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.nodes("n1")
+				breakIt(r)
+				cfg := r.config()
+				if name == "groups are refused" {
+					cfg.Term = 7 // the log is in term 1
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- reconcile.New(cfg).Run(ctx) }()
+				r.write(&fsm.JobSubmit{Spec: bigJob("web", 1)})
+				time.Sleep(time.Minute)
+				n := r.count(func(r *rig) int { return r.submitted })
+				if n < 5 || n > 30 {
+					t.Errorf("%d tries in a minute", n)
+				}
+				r.mu.Lock()
+				r.refuse = nil
+				r.mu.Unlock()
+				cancel()
+				<-done
+			})
+		})
+	}
+}
+
+// What an old leader left unfinished is finished by the next one, which knows only the state.
+func TestLoopTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.latency = 10 * time.Millisecond
+		r.nodes("n1", "n2", "n3")
+		end := r.start(t.Context())
+		r.write(&fsm.JobSubmit{Spec: bigJob("web", 6)})
+		time.Sleep(100 * time.Millisecond)
+		r.agents()
+		time.Sleep(100 * time.Millisecond)
+		r.write(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
+		time.Sleep(5 * time.Millisecond) // its entries are under way
+		end()
+		defer r.start(t.Context())()
+		for range 5 {
+			time.Sleep(200 * time.Millisecond)
+			r.agents()
+		}
+		time.Sleep(time.Second)
+		s := r.state()
+		d, _ := s.Drains.Get("d1")
+		g := r.group("web/main")
+		if d.Phase() != fsm.PhaseDrained || g.Ready != 6 || g.Placed != 8 {
+			t.Errorf("drain %s, %d ready, %d placements; want drained, 6 and 8", d.Phase(), g.Ready, g.Placed)
+		}
+		if err := fsm.Check(s); err != nil {
+			t.Error(err)
+		}
+	})
+}
