@@ -265,7 +265,7 @@ func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 // eventTime finds when an event with that outcome was written, not before a moment.
 func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (time.Time, error) {
 	var list struct{ Items []eventView }
-	if err := d.get(ctx, &list, "events"); err != nil {
+	if err := d.get(ctx, &list, "events", "--type", kind); err != nil {
 		return time.Time{}, err
 	}
 	for _, e := range list.Items {
