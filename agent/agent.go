@@ -86,6 +86,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		reports: reports, volumes: newVolumes(h.path("volumes")), ports: ports, lease: newLease(cfg.Runtime.BootNow),
 		services: a.forward.exposed, prepare: a.prepareNode, log: cfg.Log.Named("instance"),
 	}
+	a.crew = newCrew(a.shop)
 	return a, nil
 }
 
@@ -155,7 +156,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.seen, err = a.home.lastSeen(); err != nil {
 		a.log.Warn("index of the last assignments is damaged; the next answer is taken", "error", err)
 	}
-	a.crew = newCrew(work, a.shop)
 	if err := a.crew.adopt(work); err != nil {
 		stopWork(err)
 		a.crew.wait()

@@ -90,7 +90,7 @@ type InstanceView struct {
 	Reported bool           `json:"reported"` // the servers have acknowledged this state
 }
 
-// Status returns a snapshot. It does not block and may be called from any goroutine once Run has begun.
+// Status returns a snapshot. It does not block and may be called from any goroutine.
 func (a *Agent) Status() Status {
 	epoch, _ := a.session.epoch()
 	st := Status{

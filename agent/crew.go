@@ -22,8 +22,8 @@ const (
 // called by one.
 type crew struct {
 	shop *workshop
-	ctx  context.Context // of the goroutines; ends when the agent does
 	wg   sync.WaitGroup
+	ctx  context.Context // of the goroutines; set by adopt
 
 	mu      sync.Mutex
 	members map[fsm.InstanceID]*member
@@ -35,13 +35,15 @@ type member struct {
 	stop func() // ends its goroutine and waits for it; the program goes on
 }
 
-func newCrew(ctx context.Context, shop *workshop) *crew {
-	return &crew{shop: shop, ctx: ctx, members: map[fsm.InstanceID]*member{}}
+func newCrew(shop *workshop) *crew {
+	return &crew{shop: shop, members: map[fsm.InstanceID]*member{}}
 }
 
 // adopt takes over what an earlier agent left: what the journal tells of and what the runtime finds. What ran before
-// goes on as it was, whether a server can be reached or not.
+// goes on as it was, whether a server can be reached or not. All instances, later ones too, are supervised until ctx
+// ends.
 func (c *crew) adopt(ctx context.Context) error {
+	c.ctx = ctx
 	entries, err := c.shop.journal.load()
 	if err != nil {
 		return err
@@ -242,5 +244,5 @@ func (c *crew) running() int {
 	return n
 }
 
-// wait blocks until every goroutine has ended, which they do with the context of newCrew.
+// wait blocks until every goroutine has ended, which they do with the context of adopt.
 func (c *crew) wait() { c.wg.Wait() }

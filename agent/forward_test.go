@@ -363,7 +363,9 @@ func TestForwardFollows(t *testing.T) {
 // The set of an older index is a lagging server's, unless it goes on.
 func TestForwardOlderSets(t *testing.T) {
 	d := newDoor(t)
-	d.sets.now.Index = 100
+	d.mu.Lock()
+	d.now.Index = 100
+	d.mu.Unlock()
 	good := newHouse(t, "good", "there", nil)
 	d.serve(good.Backend)
 	d.mu.Lock()

@@ -86,9 +86,10 @@ func TestLogs(t *testing.T) {
 	b.stopAgent()
 	b.start()
 	srv = front(t, b, transport.RoleServer)
-	if code, text, _ := fetch(t, srv.URL+"/v1/agent/logs/"+string(id)+"?stream=stdout&tail=1"); code != 200 || text != "out 5\n" {
-		t.Errorf("after its end: %d %q", code, text)
-	}
+	eventually(t, "the logs after its end", func() bool {
+		code, text, _ := fetch(t, srv.URL+"/v1/agent/logs/"+string(id)+"?stream=stdout&tail=1")
+		return code == 200 && text == "out 5\n"
+	})
 }
 
 // A follower sees what comes, over a restart of the program, until the instance has ended.

@@ -141,7 +141,7 @@ func TestVolumeKeepsItsData(t *testing.T) {
 		g.Exec.User = "65534" // another user than the agent's reaches its volume too
 	}
 	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
-	group := b.submit("db", g)
+	group := b.submit("db", plainUser(g))
 	first := b.place(group, 0, b.node(), nil)
 	b.await(first, fsm.ObservedReady)
 	b.stop(first, nil)
