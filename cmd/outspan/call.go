@@ -39,10 +39,10 @@ func call[T any](ctx context.Context, a *app, method, path string, query url.Val
 		return got, err
 	}
 	got.raw, got.index, err = client.Do(ctx, method, path, query, body)
-	if err != nil {
-		return got, err
+	if err == nil {
+		err = got.decode(method, path)
 	}
-	return got, got.decode(method, path)
+	return got, err
 }
 
 // decode turns the answer's bytes into its value.
@@ -83,7 +83,8 @@ func upload[T any](ctx context.Context, a *app, method, path string, body []byte
 		return got, err
 	}
 	got.raw, got.index = reply.Body, reply.Index
-	return got, got.decode(method, path)
+	err = got.decode(method, path)
+	return got, err
 }
 
 // listOf is every item of a list, all pages in one.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -25,13 +24,13 @@ func (a *app) instanceColumns() []column[api.Instance] {
 		{head: "observed", cell: func(i api.Instance) string { return string(i.Observed) }},
 		{head: "version", cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
 		{head: "age", cell: func(i api.Instance) string { return a.age(&i.CreatedAt) }},
-		{head: "reason", cell: func(i api.Instance) string { return i.Reason }},
 		{head: "cause", wide: true, cell: func(i api.Instance) string { return string(i.Cause) }},
 		{head: "restarts", wide: true, cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
 		{head: "ports", wide: true, cell: portsText},
 		{head: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
 		{head: "evicting", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
 		{head: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
+		{head: "reason", cell: func(i api.Instance) string { return i.Reason }},
 	}
 }
 
@@ -228,9 +227,4 @@ func instanceRestart(a *app) *cobra.Command {
 	}
 	v.write.register(cmd, "check only, change nothing")
 	return cmd
-}
-
-// instancesOfJob are the instances of a job that have not ended.
-func instancesOfJob(ctx context.Context, a *app, job string) (listOf[api.Instance], error) {
-	return list[api.Instance](ctx, a, "/v1/instances", url.Values{"job": {job}})
 }

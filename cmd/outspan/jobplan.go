@@ -149,14 +149,14 @@ func flattenValue(into map[string]any, path string, v any) {
 		}
 	case []any:
 		for i, inner := range v {
-			key := fmt.Sprint(i)
-			if object, ok := inner.(map[string]any); ok {
-				if name, ok := object["name"].(string); ok {
-					key = name
-				}
-			} else {
+			object, ok := inner.(map[string]any)
+			if !ok {
 				into[path] = listText(v) // a list of texts is one value
 				return
+			}
+			key := fmt.Sprint(i)
+			if name, ok := object["name"].(string); ok {
+				key = name
 			}
 			flattenValue(into, at(key), inner)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -160,6 +161,7 @@ func (a *app) followJob(ctx context.Context, got answer[api.JobReply], done stri
 type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
+	trouble    string    // of instances that don't come up
 	stuckSince time.Time // since when nothing but what fits nowhere is missing
 }
 
@@ -185,7 +187,24 @@ func (l jobLook) text() string {
 	if why := pendingText(l.job.Groups); why != "" {
 		text += " (" + why + ")"
 	}
+	if l.trouble != "" {
+		text += "; " + l.trouble
+	}
 	return text
+}
+
+// troubleOf tells why instances that are wanted don't run: how many, and the reason of one.
+func troubleOf(instances []api.Instance) string {
+	n, reason := 0, ""
+	for _, i := range instances {
+		if i.Desired == fsm.DesiredRunning && !i.Ready && i.Reason != "" {
+			n, reason = n+1, i.Reason
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d not well: %s", n, reason)
 }
 
 // settle is how long a job must be stuck before following it ends: room may just be on its way, such as an instance that stops.
@@ -206,6 +225,11 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 			}
 			look.deployment = &d.value
 		}
+		instances, err := list[api.Instance](limited, a, "/v1/instances", url.Values{"job": {name}})
+		if err != nil {
+			return false, err
+		}
+		look.trouble = troubleOf(instances.items)
 		if text := look.text(); text != last {
 			say("%s", text)
 			last = text
@@ -281,6 +305,7 @@ func stuck(j *api.Job) bool {
 func unschedulable(reason string) bool {
 	for _, code := range [...]fsm.Code{
 		fsm.CodeNoMemory, fsm.CodeNoPorts, fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity,
+		fsm.CodeVolumeOffline, fsm.CodeRetryLimit,
 	} {
 		if strings.Contains(reason, string(code)) {
 			return true

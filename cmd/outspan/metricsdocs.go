@@ -41,5 +41,5 @@ func metricLine(desc string) string {
 	if m == nil {
 		return ""
 	}
-	return fmt.Sprintf("| `%s` | %s | %s |\n", m[1], strings.ReplaceAll(m[3], ",", ", "), strings.ReplaceAll(m[2], "|", "\\|"))
+	return "| `" + m[1] + "` | " + strings.ReplaceAll(m[3], ",", ", ") + " | " + strings.ReplaceAll(m[2], "|", "\\|") + " |\n"
 }

@@ -20,7 +20,7 @@ import (
 func serverSnapshot(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "snapshot", Short: "save, inspect and restore the whole state", Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return verbOf(cmd, args) },
+		RunE: verbOf,
 	}
 	cmd.AddCommand(snapshotSave(a), snapshotInspect(a), snapshotRestore(a))
 	return cmd

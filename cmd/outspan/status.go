@@ -87,7 +87,7 @@ func serversText(members []api.Member) string {
 			alive++
 		}
 	}
-	return fmt.Sprintf("%d (%d voters, %d alive)", len(members), voters, alive)
+	return fmt.Sprintf("%d (%d voting, %d alive)", len(members), voters, alive)
 }
 
 // countsText shows a total and the counts that are not zero.

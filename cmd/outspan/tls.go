@@ -20,7 +20,7 @@ type writtenFiles struct {
 func tlsCA(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ca", Short: "the cluster's certificate authority", Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return verbOf(cmd, args) },
+		RunE: verbOf,
 	}
 	var dir string
 	var options transport.CAOptions
@@ -55,7 +55,7 @@ func tlsCA(a *app) *cobra.Command {
 func tlsCert(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "cert", Short: "certificates of servers, agents and people", Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return verbOf(cmd, args) },
+		RunE: verbOf,
 	}
 	var dir, server, agent, cli string
 	var hosts []string
@@ -131,7 +131,7 @@ func (v *durationValue) length() time.Duration {
 func gossipKey(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "key", Short: "the key that encrypts gossip", Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error { return verbOf(cmd, args) },
+		RunE: verbOf,
 	}
 	var force bool
 	create := &cobra.Command{
