@@ -42,16 +42,16 @@ func TestAgentProtocol(t *testing.T) {
 	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01NEW", Epoch: 1}))(t); !got.Register {
 		t.Error("an unknown node was not told to register")
 	}
-	r.mu.Lock()
-	heard := r.heard["01N1"]
-	r.mu.Unlock()
-	if heard < 3 {
+	if heard := r.signs("01N1"); heard < 3 {
 		t.Errorf("%d signs of life were noted, want one for each good request", heard)
 	}
 }
 
-// assignmentsAfter is a long poll in the background.
-func assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
+// assignmentsAfter is a long poll in the background; it has begun to wait when this returns.
+func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
+	t.Helper()
+	before := r.signs("01N2")
+	defer func() { eventually(t, "the poll begins", func() bool { return r.signs("01N2") > before }) }()
 	done := make(chan transport.Assignments, 1)
 	ctx := t.Context()
 	go func() {
@@ -64,6 +64,13 @@ func assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan tr
 	return done
 }
 
+// signs is how many signs of life of a node were noted.
+func (r *rig) signs(id fsm.NodeID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard[id]
+}
+
 func TestAssignments(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -72,7 +79,7 @@ func TestAssignments(t *testing.T) {
 	if len(first.Instances) != 0 || first.Index == 0 || first.Register {
 		t.Fatalf("first assignments: %+v", first)
 	}
-	done := assignmentsAfter(t, c, first.Index)
+	done := r.assignmentsAfter(t, c, first.Index)
 	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentCordoned}) // not about n2
 	select {
 	case got := <-done:
@@ -88,12 +95,12 @@ func TestAssignments(t *testing.T) {
 	if one.ID != "inst-c" || one.Desired != fsm.DesiredRunning || one.Ports["http"] != 20002 || one.Memory != 64<<20 || one.Job != "web" || one.Spec == nil || one.Spec.Exec.Command != "/bin/web" {
 		t.Errorf("assignment: %+v", one)
 	}
-	done = assignmentsAfter(t, c, got.Index)
+	done = r.assignmentsAfter(t, c, got.Index)
 	r.apply(&fsm.InstanceStop{ID: "inst-c", Cause: fsm.CauseUser})
 	if got = <-done; len(got.Instances) != 1 || got.Instances[0].Desired != fsm.DesiredStopped {
 		t.Errorf("after a stop: %+v", got.Instances)
 	}
-	done = assignmentsAfter(t, c, got.Index)
+	done = r.assignmentsAfter(t, c, got.Index)
 	r.apply(&fsm.RestoreMark{})
 	if got = <-done; !got.Unconfirmed || got.Incarnation != 1 {
 		t.Errorf("after a restore: %+v", got)

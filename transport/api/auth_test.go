@@ -75,6 +75,22 @@ func TestAgentOfAnotherNode(t *testing.T) {
 	}
 }
 
+// An agent that is shut down may drain its own node, gently.
+func TestAgentDrainsItself(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n1")
+	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n2/drain", nil, nil)
+	wantCode(t, err, fsm.CodeForbidden)
+	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil, map[string]bool{"force": true})
+	wantCode(t, err, fsm.CodeForbidden)
+	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/drains", nil, map[string][]string{"nodes": {"n1"}})
+	wantCode(t, err, fsm.CodeForbidden)
+	if got := post(t, c, "/v1/nodes/01N1/drain", map[string]string{"message": "shutdown"}); got["drain"] == "" || r.lastEntry().Actor != "agent:n1" {
+		t.Errorf("got %v, actor %q", got, r.lastEntry().Actor)
+	}
+}
+
 // The leader sees who asked another server, and believes nobody else's word for it.
 func TestForward(t *testing.T) {
 	r := newRig(t, "s1", "s2")

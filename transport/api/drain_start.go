@@ -6,6 +6,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // drainRequest is an input that asks for a drain: of nodes in its body, or of the one in its path.
@@ -57,10 +58,6 @@ func (in *nodeDrainInput) request() ([]string, *DrainChoices) {
 
 func (in *drainInput) selector() map[string]string { return in.Input.Selector }
 
-func (s *Server) drainNode() change[nodeDrainInput, DrainReply] {
-	return startDrain[nodeDrainInput]()
-}
-
 func startDrain[I any, P drainRequest[I]]() change[I, DrainReply] {
 	return change[I, DrainReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
@@ -73,10 +70,27 @@ func startDrain[I any, P drainRequest[I]]() change[I, DrainReply] {
 					return nil, fsm.Refuse(fsm.CodeNotFound, "no node has these labels").WithHint("list them with: outspan node ls -o wide")
 				}
 			}
+			if r.by.Role == transport.RoleAgent {
+				if err := r.ownDrain(nodes[0], choices); err != nil {
+					return nil, err
+				}
+			}
 			return choices.command(r, nodes)
 		},
 		answer: func(o *outcome, _ *I) (DrainReply, error) { return o.drainReply() },
 	}
+}
+
+// ownDrain lets an agent drain its own node, in the gentle way only. Codes: forbidden, not_found.
+func (r *reading) ownDrain(node string, choices *DrainChoices) error {
+	n, refusal := r.FindNode(node)
+	if refusal != nil {
+		return refusal
+	}
+	if choices.Force || choices.ForceAtDeadline || len(choices.AcceptDowntime) > 0 || choices.Policy != "" {
+		return fsm.Refuse(fsm.CodeForbidden, "an agent may not force the drain of its node")
+	}
+	return r.by.isNode(n.Name)
 }
 
 func (c *DrainChoices) command(r *reading, nodes []string) ([]fsm.Command, error) {

@@ -107,8 +107,15 @@ func (s *Server) nodeOperations() []operation {
 		write(s, nodeRoute("confirm-dead", "Say that nothing runs on an offline node any more"), confirmDead()),
 		write(s, nodeRoute("label", "Set labels; an empty value removes one"), labelNode()),
 		write(s, route{id: "forget-node", method: http.MethodDelete, path: "/v1/nodes/{id}", tag: "nodes", summary: "Remove an offline or disabled node on which nothing is left"}, forgetNode()),
-		write(s, nodeRoute("drain", "Drain a node"), s.drainNode()),
+		write(s, drainNodeRoute(), startDrain[nodeDrainInput]()),
 	}
+}
+
+// drainNodeRoute is also for the node's own agent, which may be told to drain it when it is shut down.
+func drainNodeRoute() route {
+	rt := nodeRoute("drain", "Drain a node")
+	rt.allow = forCLI | forAgent
+	return rt
 }
 
 func nodeRoute(verb, summary string) route {

@@ -63,6 +63,7 @@ type reading struct {
 	explain Explainer
 	planner Planner
 	waits   *Waiting // see waiting
+	by      caller   // who asked for a write; zero for a read
 }
 
 // reading takes the state as it is now.

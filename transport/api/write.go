@@ -70,7 +70,7 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 		if err := decodeBody(ctx, p.body()); err != nil {
 			return nil, asAnswer(err)
 		}
-		w := writing{s: s, route: rt, params: *p.write(), actor: callerFrom(ctx).actor(), input: in}
+		w := writing{s: s, route: rt, params: *p.write(), by: callerFrom(ctx), input: in}
 		o, err := w.run(ctx, func(r *reading) ([]fsm.Command, error) { return c.prepare(r, in) })
 		if err != nil {
 			return nil, asAnswer(err)
@@ -110,13 +110,14 @@ type writing struct {
 	s      *Server
 	route  route
 	params WriteParams
-	actor  fsm.Actor
+	by     caller
 	input  any
 }
 
 // run answers from what is stored, tries, or commits.
 func (w *writing) run(ctx context.Context, prepare func(*reading) ([]fsm.Command, error)) (*outcome, error) {
 	before := w.s.reading()
+	before.by = w.by
 	if stored, err := w.stored(before); stored != nil || err != nil {
 		return stored, err
 	}
@@ -171,7 +172,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	entry := fsm.Entry{
-		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.actor, Groups: [][]fsm.Command{commands},
+		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.actor(), Groups: [][]fsm.Command{commands},
 	}
 	if w.params.RequestID != "" {
 		entry.Request, entry.Body = fsm.RequestID(w.params.RequestID), w.hash()
