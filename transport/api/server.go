@@ -139,3 +139,12 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	p.Status, p.Title = http.StatusMethodNotAllowed, http.StatusText(http.StatusMethodNotAllowed)
 	writeProblem(w, p)
 }
+
+// Routes lists every operation as "METHOD /path".
+func (s *Server) Routes() []string {
+	all := make([]string, 0, len(s.routes))
+	for _, rt := range s.routes {
+		all = append(all, rt.match())
+	}
+	return all
+}
