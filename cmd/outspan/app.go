@@ -152,5 +152,9 @@ func singleDash(arg string) (string, bool) {
 // printf writes to stdout.
 func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.out, format, args...) }
 
-// note writes a line for people to stderr: stdout holds only what was asked for.
-func (a *app) note(format string, args ...any) { fmt.Fprintf(a.err, format+"\n", args...) }
+// note writes a line for people to stderr: stdout holds only what was asked for. With JSON stderr holds nothing but an error as JSON.
+func (a *app) note(format string, args ...any) {
+	if !a.output.asked {
+		fmt.Fprintf(a.err, format+"\n", args...)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -260,7 +261,7 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 		if !d.Promoted && canariesReady(d) {
 			return true, nil
 		}
-	} else if l.job.Status == api.JobRunning || l.job.Status == api.JobStopped {
+	} else if settled(l.job) {
 		return true, nil
 	}
 	if !stuck(l.job) {
@@ -274,6 +275,15 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 		return false, nil
 	}
 	return true, notPlaced(string(l.job.Name), groupSum(l.job.Groups, func(g api.JobGroup) int { return g.Pending }), pendingText(l.job.Groups))
+}
+
+// settled reports whether a job is what it should be, with nothing missing and nothing too much.
+func settled(j *api.Job) bool {
+	if j.Status == api.JobStopped {
+		return true
+	}
+	surplus := slices.ContainsFunc(j.Groups, func(g api.JobGroup) bool { return g.Placed > g.Count || g.Ready > g.Count })
+	return j.Status == api.JobRunning && !surplus
 }
 
 // canariesReady reports whether a deployment waits for a person: its canaries are up.

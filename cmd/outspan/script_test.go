@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -36,6 +37,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("TZ", "UTC")
+			env.Setenv("USER", runAs())
 			env.Setenv("OUTSPAN", filepath.Join(filepath.SplitList(env.Getenv("PATH"))[0], "outspan"))
 			return nil
 		},
@@ -43,6 +45,14 @@ func TestScripts(t *testing.T) {
 			"cluster": startCluster, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "expand": expandFiles,
 		},
 	})
+}
+
+// runAs is who the programs of scripts run as: the user who runs the tests, so that they reach their directories.
+func runAs() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Getuid())
 }
 
 // limit bounds every wait of a script.
@@ -113,7 +123,7 @@ func execute(ts *testscript.TestScript, name string, args ...string) (stdout, st
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, ts.MkAbs(".")
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TZ", "OUTSPAN_ADDR", "OUTSPAN_CACERT", "OUTSPAN_CLIENT_CERT", "OUTSPAN_CLIENT_KEY"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TZ", "USER", "OUTSPAN_ADDR", "OUTSPAN_CACERT", "OUTSPAN_CLIENT_CERT", "OUTSPAN_CLIENT_KEY"} {
 		cmd.Env = append(cmd.Env, key+"="+ts.Getenv(key))
 	}
 	err := cmd.Run()
