@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/transport"
 )
 
 // BeaterConfig configures a Beater.
@@ -21,7 +20,7 @@ type BeaterConfig struct {
 	Logger      hclog.Logger
 }
 
-// Beater is an agent's end of the heartbeats: it sends one to every server that gossip sees, and knows until when
+// Beater is an agent's end of the heartbeats: it sends one to every server that gossip knows, and knows until when
 // the node's lease holds. It is safe for many goroutines. Before Register it is silent.
 type Beater struct {
 	cfg   BeaterConfig
@@ -149,7 +148,7 @@ func (b *Beater) kick() {
 	}
 }
 
-// beatAll sends a heartbeat to every server that isn't dead, and tells when the next one is due.
+// beatAll sends a heartbeat to every server that gossip has ever seen, and tells when the next one is due.
 func (b *Beater) beatAll() (next time.Duration) {
 	b.mu.Lock()
 	reg := b.reg
@@ -157,10 +156,8 @@ func (b *Beater) beatAll() (next time.Duration) {
 	if len(reg.key) == 0 || reg.every <= 0 {
 		return time.Hour
 	}
-	for _, m := range b.cfg.Pool.Members() {
-		if m.Meta.Role == transport.RoleServer && m.State != fsm.GossipDead {
-			b.beat(fsm.ServerID(m.Name))
-		}
+	for _, m := range b.cfg.Pool.Servers() { // the dead too: after a healed partition a beat is the first sign of life
+		b.beat(fsm.ServerID(m.Name))
 	}
 	return reg.every
 }

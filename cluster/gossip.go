@@ -95,7 +95,9 @@ type Pool struct {
 	members map[string]Member
 	meta    []byte // own, encoded
 	ownMeta Meta
-	wanted  []string // members that rejoin never gives up on
+	wanted  []string // members that rejoin never gives up on, beside the servers
+	nudged  []string // addresses of dead members that gave a sign of life
+	nudge   chan struct{}
 	change  chan struct{}
 	inbox   chan []byte
 }
@@ -116,7 +118,7 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, log: cfg.Logger, codec: newCodec(), ownMeta: cfg.Meta,
-		members: map[string]Member{}, change: make(chan struct{}), inbox: make(chan []byte, inboxSize),
+		members: map[string]Member{}, change: make(chan struct{}), inbox: make(chan []byte, inboxSize), nudge: make(chan struct{}, 1),
 	}
 	meta, err := p.codec.encodeMeta(cfg.Meta)
 	if err != nil {
@@ -316,15 +318,31 @@ func (p *Pool) suspected(name string) {
 	})
 }
 
-// Heard tells the pool that a member gave a sign of life on another way, which ends a suspicion.
+// Heard tells the pool that a member gave a sign of life on another way. That ends a suspicion; a member that was
+// dead is contacted soon.
 func (p *Pool) Heard(name string) {
 	p.update(name, func(m *Member) bool {
-		if m.State != fsm.GossipSuspect {
-			return false
+		switch m.State {
+		case fsm.GossipSuspect:
+			m.State = fsm.GossipAlive
+			return true
+		case fsm.GossipDead:
+			p.nudgeTo(m.Address)
 		}
-		m.State = fsm.GossipAlive
-		return true
+		return false
 	})
+}
+
+// nudgeTo asks rejoin to contact an address soon; p.mu is held.
+func (p *Pool) nudgeTo(address string) {
+	if slices.Contains(p.nudged, address) || len(p.nudged) >= maxNudged {
+		return
+	}
+	p.nudged = append(p.nudged, address)
+	select {
+	case p.nudge <- struct{}{}:
+	default:
+	}
 }
 
 // update edits a known member and wakes who waits for changes if edit says so.

@@ -128,6 +128,35 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 	})
 }
 
+// An agent is cut off for a minute: gossip has buried it everywhere, and it all servers. After the cut it is heard,
+// and alive in gossip, at once and not at the next round of rejoining.
+func TestAgentReturnsAfterACut(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, _ := threeWithAgents(t, 2)
+		time.Sleep(5 * time.Second)
+		for _, s := range r.all() {
+			r.net.isolate(agentHost(1), s.host)
+		}
+		r.net.isolate(agentHost(1), agentHost(2))
+		r.silentWithin(testThreshold+2*testBeat+2*time.Second, "n1")
+		time.Sleep(time.Minute)
+		r.net.heal()
+		began := time.Now()
+		leader := r.leader(time.Second)
+		eventually(t, 10*time.Second, "heard again", func() bool { return leader.Live()["n1"].Age < fsm.Duration(2*testBeat.Milliseconds()) })
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("heard after %s", took)
+		}
+		eventually(t, 10*time.Second, "alive again", func() bool { return leader.Live()["n1"].Gossip == fsm.GossipAlive })
+		for range 100 {
+			time.Sleep(50 * time.Millisecond)
+			if l := leader.Live()["n1"]; l.Silent || l.Age > fsm.Duration(3*testBeat.Milliseconds()) {
+				t.Fatalf("%+v after its return", l)
+			}
+		}
+	})
+}
+
 // A server is dead, and then a node: two of three voters are a majority.
 func TestDeadNodeWithOneServerDead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

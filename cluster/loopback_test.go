@@ -23,8 +23,6 @@ type realServer struct {
 	stop    func() error
 }
 
-const testPeerPath = "/v1/peer/"
-
 func startRealServer(t *testing.T, dir, name string, join []string) *realServer {
 	t.Helper()
 	authority, key, err := transport.OpenDir(filepath.Join(dir, "tls"), "test")
@@ -44,11 +42,11 @@ func startRealServer(t *testing.T, dir, name string, join []string) *realServer 
 		t.Fatal(err)
 	}
 	dialer := transport.Dialer{Credentials: creds}
-	client := dialer.HTTPTransport()
+	client := transport.NewPeerClient(dialer)
 	r := &realServer{machine: fsm.NewMachine()}
 	r.Server, err = Open(Config{
 		DataDir: filepath.Join(dir, name), Name: name, Cluster: "test", BootstrapExpect: 3, Machine: r.machine,
-		Stream: listener.Raft(dialer, ""), Asker: HTTPAsker{client, testPeerPath},
+		Stream: listener.Raft(dialer, ""), Asker: client,
 		Gossip: PoolConfig{Key: key, Profile: ProfileFast, Bind: "127.0.0.1", Join: join},
 		Disk:   DiskConfig{BallastBytes: mib}, Fatal: func(err error) { t.Errorf("%s: %v", name, err) }, Logger: hclog.NewNullLogger(),
 	})
@@ -68,7 +66,7 @@ func startRealServer(t *testing.T, dir, name string, join []string) *realServer 
 		wg.Wait()
 		cancelBelow()
 		under.Wait()
-		client.CloseIdleConnections()
+		client.Close()
 		return failure
 	})
 	t.Cleanup(func() { _ = r.stop() })
@@ -85,7 +83,7 @@ func (r *realServer) answer(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(req.Body, 1<<20))
 	if err == nil {
 		var answer []byte
-		if answer, err = r.AnswerPeer(req.Context(), req.URL.Path[len(testPeerPath):], body); err == nil {
+		if answer, err = r.AnswerPeer(req.Context(), req.URL.Path[len(transport.PathPeer):], body); err == nil {
 			_, _ = w.Write(answer)
 			return
 		}

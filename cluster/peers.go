@@ -9,7 +9,7 @@ import (
 
 // Asker puts a question to another server, outside the log and over mTLS with role server on both sides. Question
 // and answer are CBOR between two Servers; who carries them need not understand them. A call ends with ctx, which
-// always has a deadline.
+// always has a deadline. transport.PeerClient is the real one.
 type Asker interface {
 	AskPeer(ctx context.Context, address, question string, body []byte) (answer []byte, err error)
 }

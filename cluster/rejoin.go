@@ -12,15 +12,17 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 const (
 	rejoinEvery  = 30 * time.Second // once this member knows others
 	joinEvery    = time.Second      // while it knows nobody
-	rejoinOthers = 3                // known but missing members tried each time, beside every wanted one
-	joinTimeout  = 5 * time.Second  // for one member
-	resolveLimit = 5 * time.Second  // for one name or one program that prints addresses
-	forgetAfter  = 24 * time.Hour   // a dead member is dropped from the pool's memory
+	maxNudged    = 64
+	rejoinOthers = 3               // known but missing members tried each time, beside every wanted one
+	joinTimeout  = 5 * time.Second // for one member
+	resolveLimit = 5 * time.Second // for one name or one program that prints addresses
+	forgetAfter  = 24 * time.Hour  // a dead member is dropped from the pool's memory
 )
 
 // rejoin contacts the members that should be there and are not. memberlist forgets a dead member after 30 s and
@@ -29,12 +31,22 @@ func (p *Pool) rejoin(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		var addresses []string
+		alone := false
 		select {
 		case <-ctx.Done():
 			return
+		case <-p.nudge:
+			pause(ctx, joinEvery)
+			addresses = p.takeNudged()
 		case <-timer.C:
+			addresses, alone = p.missing(ctx)
+			if alone && len(p.cfg.Join) > 0 {
+				timer.Reset(joinEvery)
+			} else {
+				timer.Reset(rejoinEvery)
+			}
 		}
-		addresses, alone := p.missing(ctx)
 		for _, address := range addresses { // one by one, so that a stop waits for one dial at most
 			if err := p.Join(address); err != nil && ctx.Err() == nil {
 				p.log.Debug("can't join", "address", address, "error", err)
@@ -43,15 +55,18 @@ func (p *Pool) rejoin(ctx context.Context) {
 				return
 			}
 		}
-		if alone && len(p.cfg.Join) > 0 {
-			timer.Reset(joinEvery)
-		} else {
-			timer.Reset(rejoinEvery)
-		}
 	}
 }
 
-// missing lists the addresses to contact now: each wanted member, some others that were known, and the configured
+func (p *Pool) takeNudged() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.nudged
+	p.nudged = nil
+	return out
+}
+
+// missing lists the addresses to contact now: each wanted member and server, some others that were known, and the configured
 // ones while a wanted one or everybody is missing. alone says that this member knows nobody alive.
 func (p *Pool) missing(ctx context.Context) (addresses []string, alone bool) {
 	var dead []string
@@ -65,7 +80,7 @@ func (p *Pool) missing(ctx context.Context) (addresses []string, alone bool) {
 		case name == p.cfg.Name:
 		case m.State != fsm.GossipDead:
 			alone = false
-		case slices.Contains(p.wanted, name):
+		case slices.Contains(p.wanted, name), m.Meta.Role == transport.RoleServer && time.Since(m.since) < forgetAfter:
 			addresses = append(addresses, m.Address)
 		case time.Since(m.since) > forgetAfter:
 			delete(p.members, name)
