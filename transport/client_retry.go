@@ -19,13 +19,14 @@ import (
 func (c *Client) deliver(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
 	giveUp := time.Now().Add(c.retryFor)
+	sent := false
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := c.round(ctx, r, take)
+		err := c.round(ctx, r, take, &sent)
 		if err == nil || ctx.Err() != nil {
 			return ended(ctx, err)
 		}
 		if r.Once || !worthRetry(err) || c.retryFor < 0 || time.Now().Add(pause).After(giveUp) {
-			return err
+			return r.verdict(err, sent)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -48,6 +49,20 @@ func ended(ctx context.Context, err error) error {
 	return fsm.Refuse(fsm.CodeTimeout, "no answer in time: %s", reason(err)).WithHint("try again; see: outspan server members")
 }
 
+// verdict is the error of a call that is given up. A write that some server may have taken is not simply undone because
+// nobody can be reached any more.
+func (r *Request) verdict(err error, sent bool) error {
+	var e *fsm.Error
+	if !sent || r.Method == http.MethodGet || !errors.As(err, &e) || e.Code != CodeUnreachable && e.Code != fsm.CodeNoLeader {
+		return err
+	}
+	unknown := fsm.Refuse(fsm.CodeUnknownOutcome, "a server took the request and did not answer; it may have been carried out. Then: %s", e.Message)
+	if id := r.Query.Get("request_id"); id != "" {
+		return unknown.WithHint("send it again with the same request id (--request-id %s): it is carried out at most once", id)
+	}
+	return unknown.WithHint("look at the state before you send it again")
+}
+
 // worthRetry reports whether a moment may help: the servers are busy with themselves.
 func worthRetry(err error) bool {
 	var e *fsm.Error
@@ -62,7 +77,7 @@ func worthRetry(err error) bool {
 }
 
 // round asks each server at most once, the last good one first.
-func (c *Client) round(ctx context.Context, r *Request, take func(*http.Response) error) error {
+func (c *Client) round(ctx context.Context, r *Request, take func(*http.Response) error, sent *bool) error {
 	var failed failures
 	first := int(c.good.Load())
 	for i := range c.servers {
@@ -75,9 +90,12 @@ func (c *Client) round(ctx context.Context, r *Request, take func(*http.Response
 		if ctx.Err() != nil {
 			return err
 		}
+		if mayHaveHappened(err) {
+			*sent = true
+		}
 		failed.add(c.servers[n].shown, err)
-		if !failed.goOn(r, err) {
-			return err
+		if !goOn(r, err, *sent) {
+			break
 		}
 	}
 	return failed.error()
@@ -160,8 +178,9 @@ func (n *notAnswered) Unwrap() error { return n.err }
 
 // classify tells what was surely not sent from what may have been carried out.
 func classify(address string, err error) error {
-	if known := Explain(address, err); known != err {
-		return known
+	err = Explain(address, err)
+	if _, known := errors.AsType[*fsm.Error](err); known {
+		return err
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
@@ -174,36 +193,39 @@ func lostAnswer(r Request, err error) error {
 	return &notAnswered{sent: r.Method != http.MethodGet, err: err}
 }
 
-// failures collects what went wrong with each server.
-type failures struct {
-	texts []string
-	best  error // the most telling one
-	sent  bool
-}
-
-func (f *failures) add(address string, err error) {
-	var n *notAnswered
-	if errors.As(err, &n) {
-		f.sent = f.sent || n.sent
-	} else {
-		f.best = err
-	}
-	f.texts = append(f.texts, address+": "+shortReason(err))
+// mayHaveHappened reports whether a server may have carried out the request that ended so.
+func mayHaveHappened(err error) bool {
+	n, lost := errors.AsType[*notAnswered](err)
+	return lost && n.sent || errors.Is(err, &fsm.Error{Code: fsm.CodeUnknownOutcome})
 }
 
 // goOn reports whether another server may do better with the same request.
-func (f *failures) goOn(r *Request, err error) bool {
-	var e *fsm.Error
-	if !errors.As(err, &e) {
-		return !r.Once || !f.sent
+func goOn(r *Request, err error, sent bool) bool {
+	if r.Once && sent {
+		return false
+	}
+	e, answered := errors.AsType[*fsm.Error](err)
+	if !answered {
+		return true
 	}
 	switch e.Code {
-	case fsm.CodeNoLeader, CodeNotCaughtUp, fsm.CodeStaleTerm, CodeShutdownTimeout, CodeNotTLS, CodeCertificateRefused:
+	case fsm.CodeNoLeader, CodeNotCaughtUp, fsm.CodeStaleTerm, CodeShutdownTimeout, CodeNotTLS, CodeCertificateRefused, fsm.CodeUnknownOutcome, fsm.CodeBusy:
 		return true
-	case fsm.CodeUnknownOutcome, fsm.CodeBusy:
-		return !r.Once
 	}
 	return false
+}
+
+// failures collects what went wrong with each server.
+type failures struct {
+	texts []string
+	best  error // the last one that a server gave
+}
+
+func (f *failures) add(address string, err error) {
+	if _, lost := errors.AsType[*notAnswered](err); !lost {
+		f.best = err
+	}
+	f.texts = append(f.texts, address+": "+shortReason(err))
 }
 
 func (f *failures) error() error {

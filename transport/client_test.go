@@ -1,0 +1,228 @@
+package transport_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// apiServer answers https on loopback until the test ends, as a server of the cluster.
+func apiServer(t testing.TB, ca *transport.Authority, h http.HandlerFunc) (address string) {
+	t.Helper()
+	raw := must(transport.ListenTCP(t.Context(), "127.0.0.1:0"))(t)
+	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: credentials(t, ca, transport.RoleServer, "s1")}))(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = l.Run(ctx) })
+	wg.Go(func() {
+		_ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: time.Second}).Run(ctx, l.API())
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return "https://" + l.Addr().String()
+}
+
+func refuseWith(w http.ResponseWriter, code fsm.Code) {
+	p := transport.NewProblem(fsm.Refuse(code, "refused on purpose").WithHint("do nothing"))
+	p.Index = 42
+	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+func newClient(t testing.TB, ca *transport.Authority, retry time.Duration, addresses ...string) *transport.Client {
+	t.Helper()
+	c := must(transport.NewClient(transport.ClientConfig{
+		Addresses: addresses, Credentials: credentials(t, ca, transport.RoleCLI, "alice"), RetryFor: retry,
+	}))(t)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// closedPort is an address on which nobody listens.
+func closedPort(t testing.TB) string {
+	t.Helper()
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer l.Close()
+	return "https://" + l.Addr().String()
+}
+
+// A server that is away is passed over, and the one that answered is asked first from then on.
+func TestClientFailsOver(t *testing.T) {
+	ca := authority(t, "test")
+	var calls atomic.Int32
+	busy := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, fsm.CodeNoLeader) })
+	good := apiServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(transport.HeaderIndex, "7")
+		io.WriteString(w, `{"path":"`+r.URL.Path+`"}`)
+	})
+	c := newClient(t, ca, -1, closedPort(t), busy, good)
+	for range 3 {
+		raw, index, err := c.Do(t.Context(), http.MethodGet, "/v1/nodes/n1", nil, nil)
+		if err != nil || index != 7 || string(raw) != `{"path":"/v1/nodes/n1"}` {
+			t.Fatalf("got %s at %d: %v", raw, index, err)
+		}
+	}
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the server that did not help was asked %d times, want once", n)
+	}
+}
+
+func TestClientUnreachable(t *testing.T) {
+	ca := authority(t, "test")
+	one, two := closedPort(t), closedPort(t)
+	begin := time.Now()
+	_, _, err := newClient(t, ca, 0, one, two).Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
+	wantCode(t, err, transport.CodeUnreachable, one, two, "connection refused", "OUTSPAN_ADDR")
+	if transport.ExitOfError(err) != transport.ExitTransient || time.Since(begin) > 5*time.Second {
+		t.Errorf("exit class %d after %s", transport.ExitOfError(err), time.Since(begin))
+	}
+	_, err = transport.NewClient(transport.ClientConfig{Addresses: []string{"http://127.0.0.1:1"}})
+	wantCode(t, err, fsm.CodeInvalid, "https://")
+	_, err = transport.NewClient(transport.ClientConfig{Addresses: []string{"https://127.0.0.1:1"}})
+	wantCode(t, err, transport.CodeCertificateInvalid, "OUTSPAN_CACERT")
+	_, err = transport.NewClient(transport.ClientConfig{})
+	wantCode(t, err, fsm.CodeInvalid, "OUTSPAN_ADDR")
+}
+
+// A certificate of another CA is explained, even when other servers are merely away.
+func TestClientWrongCertificate(t *testing.T) {
+	address := apiServer(t, authority(t, "test"), func(http.ResponseWriter, *http.Request) {})
+	_, _, err := newClient(t, authority(t, "test"), -1, closedPort(t), address).Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
+	wantCode(t, err, transport.CodeCertificateRefused, "another CA")
+	if transport.ExitOfError(err) != transport.ExitForbidden {
+		t.Errorf("exit class %d", transport.ExitOfError(err))
+	}
+}
+
+// While the servers have no leader a call is repeated; a write keeps its request id, so it is carried out once.
+func TestClientRetries(t *testing.T) {
+	ca := authority(t, "test")
+	var mu sync.Mutex
+	var ids []string
+	address := apiServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		ids = append(ids, r.URL.Query().Get("request_id"))
+		body, _ := io.ReadAll(r.Body)
+		switch len(ids) {
+		case 1:
+			refuseWith(w, fsm.CodeNoLeader)
+		case 2:
+			refuseWith(w, fsm.CodeUnknownOutcome)
+		default:
+			w.Write(body)
+		}
+	})
+	c := newClient(t, ca, 0, address)
+	raw, _, err := c.Do(t.Context(), http.MethodPost, "/v1/jobs/web/scale", nil, map[string]int{"count": 3})
+	if err != nil || string(raw) != `{"count":3}` {
+		t.Fatalf("got %s: %v", raw, err)
+	}
+	if len(ids) != 3 || ids[0] == "" || ids[0] != ids[1] || ids[1] != ids[2] {
+		t.Errorf("request ids of the attempts: %v", ids)
+	}
+}
+
+// A refusal is final, and comes with all that the server said.
+func TestClientRefusal(t *testing.T) {
+	ca := authority(t, "test")
+	var calls atomic.Int32
+	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { calls.Add(1); refuseWith(w, fsm.CodeBudgetRate) })
+	_, _, err := newClient(t, ca, 0, address, address).Do(t.Context(), http.MethodPost, "/v1/instances/x/evict", nil, nil)
+	wantCode(t, err, fsm.CodeBudgetRate, "do nothing")
+	var p *transport.Problem
+	if !errors.As(err, &p) || p.Index != 42 || p.Status != http.StatusConflict || !p.Retryable || calls.Load() != 1 {
+		t.Errorf("got %+v after %d calls", p, calls.Load())
+	}
+}
+
+// A server that takes the request and then hangs is left for another one.
+func TestClientLeavesAHangingServer(t *testing.T) {
+	ca := authority(t, "test")
+	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	good := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") })
+	c := newClient(t, ca, -1, hung, good)
+	if _, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes", Limit: 200 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := newClient(t, ca, -1, hung).Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 200 * time.Millisecond})
+	wantCode(t, err, fsm.CodeUnknownOutcome, "no answer within", "before you send it again")
+}
+
+// The caller's own end of a call is told from a server's silence.
+func TestClientContext(t *testing.T) {
+	ca := authority(t, "test")
+	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	c := newClient(t, ca, 0, hung)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := c.Send(ctx, transport.Request{Path: "/v1/nodes"})
+	wantCode(t, err, fsm.CodeTimeout)
+	ctx, stop := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, stop)
+	if _, err := c.Send(ctx, transport.Request{Path: "/v1/nodes"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+// What isn't outspan's is said to be so.
+func TestClientForeignServer(t *testing.T) {
+	ca := authority(t, "test")
+	address := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hello", http.StatusTeapot) })
+	_, _, err := newClient(t, ca, -1, address).Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
+	wantCode(t, err, fsm.CodeInternal, "418", "outspan server")
+}
+
+// Every code leads to one status and one exit code.
+func TestCodes(t *testing.T) {
+	tests := []struct {
+		code   fsm.Code
+		status int
+		exit   transport.ExitClass
+	}{
+		{fsm.CodeInvalid, 400, 2}, {fsm.CodeForbidden, 403, 3}, {fsm.CodeNotFound, 404, 4}, {fsm.CodeConflict, 409, 5},
+		{fsm.CodeNodeNotEligible, 409, 5}, {fsm.CodeBudgetMinReady, 409, 6}, {fsm.CodeNoLeader, 503, 6}, {fsm.CodeUnknownOutcome, 503, 6},
+		{fsm.CodeInternal, 500, 7}, {transport.CodeEventCollected, 410, 4}, {transport.CodeTooLarge, 413, 2}, {"never_heard_of", 409, 5},
+	}
+	for _, tt := range tests {
+		if s, e := transport.StatusOf(tt.code), transport.ExitOf(tt.code); s != tt.status || e != tt.exit {
+			t.Errorf("%s: status %d, exit %d; want %d, %d", tt.code, s, e, tt.status, tt.exit)
+		}
+	}
+	if e := transport.ExitOfError(errors.New("x")); e != transport.ExitOther {
+		t.Errorf("an error without a code exits with %d", e)
+	}
+	p := transport.NewProblem(errors.New("the password is hunter2"))
+	if p.Code != fsm.CodeInternal || strings.Contains(p.Message+p.Hint, "hunter2") {
+		t.Errorf("an inner error is shown: %+v", p)
+	}
+}
+
+func TestCBORIsStrict(t *testing.T) {
+	var r transport.ReportRequest
+	good := must(transport.EncodeCBOR(transport.ReportRequest{Node: "n", Epoch: 3}))(t)
+	if err := transport.DecodeCBOR(good, &r); err != nil || r.Epoch != 3 {
+		t.Fatalf("%+v: %v", r, err)
+	}
+	for name, bad := range map[string][]byte{
+		"unknown field": {0xa1, 0x18, 0x63, 0x01}, "same key twice": {0xa2, 0x02, 0x01, 0x02, 0x02}, "indefinite length": {0xbf, 0x02, 0x01, 0xff},
+		"bytes behind": append(append([]byte{}, good...), 0x00), "cut off": good[:len(good)-1], "nothing": {},
+	} {
+		if err := transport.DecodeCBOR(bad, &r); err == nil {
+			t.Errorf("%s was taken", name)
+		} else {
+			wantCode(t, err, fsm.CodeInvalid)
+		}
+	}
+}
