@@ -204,7 +204,7 @@ func hash(parts ...string) uint64 {
 		for i := range len(part) {
 			h = (h ^ uint64(part[i])) * 1099511628211
 		}
-		h = (h ^ 0) * 1099511628211
+		h = (h ^ 0xff) * 1099511628211 // "a", "bc" is not "ab", "c"
 	}
 	return h
 }

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -25,7 +26,7 @@ func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Fo
 			continue
 		}
 		if d, running := draft.State().RunningDrain(n); running {
-			_ = draft.Try(&fsm.DrainCancel{ID: d.ID, Uncordon: true})
+			_ = draft.Try(&fsm.DrainCancel{ID: d.ID})
 		}
 	}
 	if refusal := draft.Try(&fsm.DrainStart{ID: forecastID, Nodes: nodes, Options: options}); refusal != nil {
@@ -92,17 +93,17 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 	}
 	b, blocked := f.p.blockerOf(&d, planned)
 	switch {
+	case out.Action == fsm.ActionStopFirst && f.allowsNothing(inst.Group) && n.Health != fsm.HealthOffline:
+		out.Blocker, out.Never = &fsm.Blocker{
+			Code: fsm.CodeBudgetMinReady, Instance: inst.ID, Message: fmt.Sprintf("the budget of %s allows no instance to be down, and it is stopped before it is replaced", inst.Group),
+			Unblock: "relax the budget, or drain with --force-at-deadline",
+		}, !f.drain.Options.ForceAtDeadline
+		out.Action = fsm.ActionWait
 	case blocked && b.Code != fsm.CodeReplacementPending && b.Code != fsm.CodeStopping:
 		out.Blocker, out.Never = &b, lasting(b.Code)
 		if out.Action != fsm.ActionLeave {
 			out.Action = fsm.ActionWait
 		}
-	case out.Action == fsm.ActionStopFirst && f.allowsNothing(inst.Group):
-		g, _ := f.before.Groups.Get(inst.Group)
-		out.Blocker, out.Never = &fsm.Blocker{
-			Code: fsm.CodeBudgetMinReady, Instance: inst.ID, Message: "the budget of " + string(g.ID) + " allows no instance to be down, and it is stopped before it is replaced",
-			Unblock: "relax the budget, or drain with --force-at-deadline",
-		}, true
 	}
 	out.Target = f.target(inst)
 	if out.Target == "" && out.Blocker == nil && out.Action != fsm.ActionLeave {

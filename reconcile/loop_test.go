@@ -49,10 +49,10 @@ func (r *rig) state() fsm.State                    { return r.machine.State() }
 func (r *rig) config() reconcile.Config {
 	return reconcile.Config{States: r, Evidence: r, Log: r, Term: 1, Reports: r.report}
 }
-func (r *rig) group(id fsm.GroupID) *fsm.Group        { s := r.state(); g, _ := s.Groups.Get(id); return g }
-func (r *rig) start(ctx context.Context) (end func()) { return startLoop(r, ctx) }
+func (r *rig) group(id fsm.GroupID) *fsm.Group { s := r.state(); g, _ := s.Groups.Get(id); return g }
 
-func startLoop(r *rig, ctx context.Context) func() {
+// start runs a loop until end is called, as a lost leadership would.
+func (r *rig) start(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan error, 1)
 	go func() { done <- reconcile.New(r.config()).Run(ctx) }()

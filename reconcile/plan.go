@@ -34,7 +34,6 @@ type planner struct {
 	draft    *fsm.Draft
 	paused   bool
 	accepted [][]fsm.Command
-	notes    [][]fsm.Command // what was observed and bookkeeping: also proposed while actuation is paused
 	wake     fsm.Time
 	refused  []Refusal
 }

@@ -42,12 +42,14 @@ func (p *pass) planGroup(id fsm.GroupID) fsm.PlannedGroup {
 	g := p.groups[0]
 	out := fsm.PlannedGroup{Group: id}
 	var ended []*fsm.Instance
+	kept := map[int]bool{}
 	for _, slot := range g.slots {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			switch {
 			case inst == nil:
 			case inst.Version == row.Version && out.Kept < row.Count && inst.Wanted():
 				out.Kept++
+				kept[slot.n] = true
 			default:
 				ended = append(ended, inst)
 			}
@@ -59,7 +61,13 @@ func (p *pass) planGroup(id fsm.GroupID) fsm.PlannedGroup {
 		out.Created, out.Unschedulable = len(p.systemMissing(g))+p.systemOutdated(g), 0
 		return out
 	}
-	p.planPlaces(g, &out, ended)
+	var open []int // slots to fill
+	for n := 0; len(open) < out.Created; n++ {
+		if !kept[n] {
+			open = append(open, n)
+		}
+	}
+	p.planPlaces(g, &out, ended, open)
 	return out
 }
 
@@ -74,9 +82,9 @@ func (p *pass) systemOutdated(g *groupView) int {
 	return n
 }
 
-// planPlaces finds room for the instances that would be made.
-func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Instance) {
-	if out.Created == 0 {
+// planPlaces finds room for the instances that would be made in the open slots.
+func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Instance, open []int) {
+	if len(open) == 0 {
 		return
 	}
 	rolls := slices.ContainsFunc(ended, func(inst *fsm.Instance) bool { return inst.Version != g.row.Version })
@@ -95,8 +103,8 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 		}
 	}
 	g.fields = nil
-	for n := range out.Created {
-		if _, why := p.peekHome(g, n); why != nil {
+	for _, slot := range open {
+		if _, why := p.peekHome(g, slot); why != nil {
 			out.Unschedulable++
 			why.into(out)
 		}

@@ -139,7 +139,7 @@ func (w *world) decideChecked(t rapid.TB) {
 				if stop, ok := c.(*fsm.InstanceStop); ok {
 					inst, _ := before.Instances.Get(stop.ID)
 					if stop.Bypass || stop.Cause == fsm.CauseNodeDisabled || stop.Cause == fsm.CauseJobStopped || inst == nil {
-						free[fsm.GroupID(groupOf(before, stop.ID))] = true
+						free[groupOf(before, stop.ID)] = true
 					}
 				}
 			}

@@ -46,6 +46,8 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 		g.Resources.CPU = int64(number(value))
 	case "cmd":
 		g.Exec.Args = []string{value}
+	case "service":
+		g.Services = append(g.Services, fsm.ServiceSpec{Name: a, Port: b})
 	case "port":
 		p := fsm.PortSpec{Name: a}
 		if b != "" {
@@ -156,6 +158,16 @@ func (w *world) cmdShow(args []string) string {
 		}
 	case "hold":
 		fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("hold %t: %s", w.state.Hold.Active, w.state.Hold.Reason), ": "))
+	case "services":
+		for name, svc := range w.state.Services.All() {
+			fmt.Fprintf(&out, "%s generation %d:", name, svc.Generation)
+			for inst := range w.state.InstancesOf(svc.Group) {
+				if n, _ := w.state.Nodes.Get(inst.Node); inst.Ready() && n.Health != fsm.HealthOffline {
+					fmt.Fprintf(&out, " %s", w.names[inst.ID])
+				}
+			}
+			out.WriteString("\n")
+		}
 	case "spread": // instances per node of what is wanted
 		count := map[fsm.NodeID]int{}
 		for _, inst := range w.state.Instances.All() {
