@@ -94,7 +94,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	parent := cfg.Exec.CgroupParent
 	switch parent {
 	case "":
-		parent = "outspan/" + cfg.Name
+		parent = "outspan/" + string(h.node) // of this agent alone, also when a machine has two of one name
 	case "none":
 		parent = ""
 	}
@@ -166,7 +166,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	reporting.Go(func() { a.keepRegistered(report) })
 	working.Go(func() { a.shop.lease.run(work) })
 	working.Go(func() { a.keepAssigned(work) })
-	working.Go(func() { a.forward.run(work, a.cfg.Servers.Services) })
+	working.Go(func() { a.keepServing(work) })
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)
@@ -183,6 +183,18 @@ func (a *Agent) Run(ctx context.Context) error {
 	stopReport(cause)
 	reporting.Wait()
 	return nil
+}
+
+// keepServing forwards services, once the servers know the node.
+func (a *Agent) keepServing(ctx context.Context) {
+	for ctx.Err() == nil {
+		epoch, registered := a.session.epoch()
+		if epoch != 0 {
+			a.forward.run(ctx, a.cfg.Servers.Services)
+			return
+		}
+		sleep(ctx, maxWait, registered)
+	}
 }
 
 // drain asks for the node to be emptied and waits until it is, or the time is over.

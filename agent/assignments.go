@@ -38,7 +38,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 			continue // registered meanwhile: that answer was to another question
 		case err != nil:
 			if ctx.Err() == nil {
-				a.log.Warn("assignments could not be read", "error", err)
+				a.log.Log(retry.level(), "assignments could not be read", "error", err)
 				a.setProblem("assignments", err.Error())
 				sleep(ctx, retry.next(rand.Float64()), registered)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // Shutdown says what happens to the work when the agent is told to end.
@@ -49,6 +50,8 @@ type Config struct {
 	Servers Servers
 	// Runtime runs the processes; nil = the exec driver in DataDir, made by New with Exec.
 	Runtime Runtime
+	// OnRegister is told each registration's answer, so that gossip joins the servers named in it. It must not block.
+	OnRegister func(transport.RegisterReply)
 	// Drain asks the servers to drain this node, for ShutdownDrain. It returns when they have accepted.
 	Drain func(context.Context) error
 	// Log: default a logger that discards.
@@ -79,7 +82,8 @@ type ExecConfig struct {
 	AllowRoot bool
 	// DefaultUser runs what names no user, when the agent is root; default nobody.
 	DefaultUser string
-	// CgroupParent is where cgroups of instances go; default outspan. "none" turns cgroups off.
+	// CgroupParent is the path below each cgroup mount for the instances of this agent alone; default outspan/NODE-ID.
+	// "none" turns cgroups off: memory is then not capped.
 	CgroupParent string
 	// Binary is the program that has the shim subcommands; default the running one.
 	Binary string

@@ -56,7 +56,7 @@ func (f *forwarder) run(ctx context.Context, poll func(context.Context, transpor
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			f.log.Warn("services could not be read", "error", err)
+			f.log.Log(retry.level(), "services could not be read", "error", err)
 			sleep(ctx, retry.next(rand.Float64()), nil)
 		case answer.Index < f.index && older < 3:
 			// A server that lags; or, if it goes on, a cluster that was restored from a snapshot.

@@ -62,9 +62,13 @@ func newInstance(shop *workshop, e entry, task Task) *instance {
 	return i
 }
 
-// set replaces what the servers want. It does not block.
+// set replaces what the servers want. A spec that is known is not forgotten: what runs is stopped by it. It does not
+// block.
 func (i *instance) set(a transport.Assignment) {
 	i.mu.Lock()
+	if a.Spec == nil {
+		a.Spec = i.want.Spec
+	}
 	i.want = a
 	i.mu.Unlock()
 	select {

@@ -128,6 +128,9 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	wg.Wait()
+	if ctx.Err() != nil {
+		panic(http.ErrAbortHandler) // so that the reader does not take it for the end
+	}
 }
 
 // nextRun waits until the program is started again and goes on in its log; nil when it won't be, or ctx ended.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -36,10 +37,18 @@ func (s *session) epoch() (uint64, <-chan struct{}) {
 	return s.reply.Epoch, s.changed
 }
 
-func (s *session) set(r transport.RegisterReply) {
+// set begins an epoch. Wishes to register that came before are fulfilled by it, unless the labels moved meanwhile.
+func (s *session) set(r transport.RegisterReply, sent map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reply = r
+	select {
+	case <-s.due:
+	default:
+	}
+	if !maps.Equal(sent, s.labels) {
+		s.renew()
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -47,9 +56,8 @@ func (s *session) set(r transport.RegisterReply) {
 // lost says that the servers don't take this epoch any more. One that is over already is no news.
 func (s *session) lost(epoch uint64) {
 	s.mu.Lock()
-	present := s.reply.Epoch
-	s.mu.Unlock()
-	if epoch == present {
+	defer s.mu.Unlock()
+	if epoch == s.reply.Epoch {
 		s.renew()
 	}
 }
@@ -87,16 +95,17 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 func (a *Agent) register(ctx context.Context) bool {
 	retry := backoff{first: 100 * time.Millisecond, most: 10 * time.Second}
 	for {
-		reply, err := a.registerOnce(ctx)
+		request := a.registration()
+		reply, err := a.registerOnce(ctx, request)
 		if err == nil {
-			a.registered(reply)
+			a.registered(reply, request.Shape.Labels)
 			return true
 		}
 		if ctx.Err() != nil {
 			return false
 		}
 		a.setProblem("registration", err.Error())
-		a.log.Warn("registration failed", "error", err)
+		a.log.Log(retry.level(), "registration failed", "error", err)
 		pause := retry.next(rand.Float64())
 		var refused *fsm.Error
 		if errors.As(err, &refused) && (refused.Code == fsm.CodeNameTaken || refused.Code == fsm.CodeConflict || refused.Code == fsm.CodeForbidden) {
@@ -108,10 +117,10 @@ func (a *Agent) register(ctx context.Context) bool {
 	}
 }
 
-func (a *Agent) registerOnce(ctx context.Context) (transport.RegisterReply, error) {
+func (a *Agent) registerOnce(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
-	reply, err := a.cfg.Servers.Register(ctx, a.registration())
+	reply, err := a.cfg.Servers.Register(ctx, request)
 	if err == nil && reply.Epoch == 0 {
 		err = fsm.Refuse(fsm.CodeInternal, "the servers answered a registration without an epoch")
 	}
@@ -137,7 +146,7 @@ func (a *Agent) registration() transport.RegisterRequest {
 }
 
 // registered begins the new epoch: heartbeats first, since the node's age counts from here.
-func (a *Agent) registered(reply transport.RegisterReply) {
+func (a *Agent) registered(reply transport.RegisterReply, labels map[string]string) {
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")
 	interval := asDuration(reply.Heartbeat)
@@ -145,5 +154,8 @@ func (a *Agent) registered(reply transport.RegisterReply) {
 		a.beats.Register(reply.Key, reply.Epoch, interval)
 		a.shop.lease.set(a.beats, interval)
 	}
-	a.session.set(reply)
+	a.session.set(reply, labels)
+	if a.cfg.OnRegister != nil {
+		a.cfg.OnRegister(reply)
+	}
 }

@@ -155,7 +155,7 @@ func (r *reporter) run(ctx context.Context) {
 			return
 		}
 		for ctx.Err() == nil {
-			more, err := r.flush(ctx)
+			more, err := r.flush(ctx, retry.level())
 			if err == nil && !more {
 				retry.reset()
 				break
@@ -168,7 +168,7 @@ func (r *reporter) run(ctx context.Context) {
 }
 
 // flush sends one report, if there is one to send, and books its acknowledgement. more says that there is another.
-func (r *reporter) flush(ctx context.Context) (more bool, err error) {
+func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err error) {
 	req, ok := r.next()
 	if !ok {
 		return false, nil
@@ -193,7 +193,7 @@ func (r *reporter) flush(ctx context.Context) (more bool, err error) {
 		stale(req.Epoch)
 		return false, nil
 	}
-	r.log.Warn("report was not taken", "instances", len(req.Instances), "full", req.Full, "error", err)
+	r.log.Log(level, "report was not taken", "instances", len(req.Instances), "full", req.Full, "error", err)
 	return true, err
 }
 

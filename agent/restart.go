@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -245,8 +246,8 @@ func message(err error) string {
 			text += "; " + refused.Hint
 		}
 	}
-	if len(text) > 300 {
-		text = text[:300] + "..."
+	if len(text) > 220 { // servers cut reasons at 256 bytes
+		text = strings.ToValidUTF8(text[:220], "") + "..."
 	}
 	return text
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -82,3 +84,11 @@ func (b *backoff) next(random float64) time.Duration {
 }
 
 func (b *backoff) reset() { b.now = 0 }
+
+// level is that of a log line about a failure: the first of a row is news, the rest are not.
+func (b *backoff) level() hclog.Level {
+	if b.now == 0 {
+		return hclog.Warn
+	}
+	return hclog.Debug
+}
