@@ -1,0 +1,249 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+)
+
+// Config says where a Collector reads.
+type Config struct {
+	// Version of the program.
+	Version string
+	// Store is the state of this server.
+	Store api.Store
+	// Live is the evidence about nodes, and Now cluster time, for what is explained and how long a detection took.
+	Live func() map[fsm.NodeID]fsm.Liveness
+	Now  func() fsm.Time
+	// Explainer says what waits; default: unschedulable and drain_blocked stay at 0.
+	Explainer api.Explainer
+	// Raft is this server's part in the log; default: zeros.
+	Raft func() Raft
+}
+
+// Raft is this server's part in the log.
+type Raft struct {
+	Leader  bool
+	Term    uint64
+	Applied uint64 // index of the last entry in the state
+	Lag     uint64 // committed entries that are not yet in the state
+}
+
+// Collector implements prometheus.Collector. Run must go on beside it for the counters to count. Safe for many goroutines.
+type Collector struct {
+	cfg    Config
+	counts *counts
+	gauges gauges
+}
+
+// New makes a collector; register it once.
+func New(cfg Config) *Collector {
+	return &Collector{cfg: cfg, counts: newCounts(), gauges: newGauges()}
+}
+
+// gauges describe what is read at each scrape.
+type gauges struct {
+	nodes, capacity, allocated, instances *prometheus.Desc
+	desired, ready, allowed               *prometheus.Desc
+	drains, blocked, unschedulable        *prometheus.Desc
+	paused, hold, build                   *prometheus.Desc
+	leader, term, applied, lag            *prometheus.Desc
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("outspan_"+name, help, labels, nil)
+}
+
+func newGauges() gauges {
+	return gauges{
+		nodes:         desc("nodes", "Nodes by what the operator wants and what the detector found.", "intent", "health"),
+		capacity:      desc("node_capacity_bytes", "Memory of a node that instances can use.", "node"),
+		allocated:     desc("node_allocated_bytes", "Memory of a node that instances hold, overhead included.", "node"),
+		instances:     desc("instances", "Instances that did not end, by observed state.", "job", "group", "state"),
+		desired:       desc("group_desired", "Instances that a group should have.", "job", "group"),
+		ready:         desc("group_ready", "Ready instances of a group.", "job", "group"),
+		allowed:       desc("budget_allowed", "Voluntary stops that a budget allows now.", "budget"),
+		drains:        desc("drains", "Kept drains by phase.", "phase"),
+		blocked:       desc("drain_blocked", "Instances that running drains can't stop now, by code.", "code"),
+		unschedulable: desc("unschedulable", "Groups that lack instances because no node can take them, by code.", "code"),
+		paused:        desc("actuation_paused", "1 while decisions are computed and not carried out."),
+		hold:          desc("mass_offline_hold", "1 while so many nodes are silent that nothing is evicted for it."),
+		build:         desc("build_info", "1; the version is the label.", "version"),
+		leader:        desc("raft_is_leader", "1 on the server that leads."),
+		term:          desc("raft_term", "Current term."),
+		applied:       desc("raft_applied_index", "Index of the last entry in the state."),
+		lag:           desc("raft_fsm_lag", "Committed entries that are not yet in the state."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	g := c.gauges
+	for _, d := range [...]*prometheus.Desc{
+		g.nodes, g.capacity, g.allocated, g.instances, g.desired, g.ready, g.allowed, g.drains, g.blocked, g.unschedulable,
+		g.paused, g.hold, g.build, g.leader, g.term, g.applied, g.lag,
+	} {
+		out <- d
+	}
+	c.counts.describe(out)
+}
+
+// Collect implements prometheus.Collector. It reads one published state and blocks nobody.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	state, _ := c.cfg.Store.Watch()
+	s := &scrape{out: out, s: &state, g: c.gauges}
+	s.nodes()
+	s.groups()
+	s.drains()
+	s.waiting(c.cfg)
+	s.flags(c.cfg)
+	c.counts.collect(out, &state)
+}
+
+// scrape is one answer to Prometheus.
+type scrape struct {
+	out chan<- prometheus.Metric
+	s   *fsm.State
+	g   gauges
+}
+
+func (s *scrape) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (s *scrape) nodes() {
+	counts := map[[2]string]int{}
+	for _, n := range s.s.Nodes.All() {
+		counts[[2]string{string(n.Intent), string(n.Health)}]++
+		s.gauge(s.g.capacity, float64(n.Allocatable().MemoryBytes), n.Name)
+		s.gauge(s.g.allocated, float64(n.Placed.MemoryBytes), n.Name)
+	}
+	for _, intent := range [...]fsm.Intent{fsm.IntentActive, fsm.IntentCordoned, fsm.IntentDraining, fsm.IntentDisabled} {
+		for _, health := range [...]fsm.Health{fsm.HealthOnline, fsm.HealthDegraded, fsm.HealthOffline} {
+			s.gauge(s.g.nodes, float64(counts[[2]string{string(intent), string(health)}]), string(intent), string(health))
+		}
+	}
+}
+
+func (s *scrape) groups() {
+	for id, g := range s.s.Groups.All() {
+		if g.Removed && g.Alive == 0 {
+			continue
+		}
+		name, group := id.Split()
+		job := string(name)
+		counts := map[fsm.Observed]int{}
+		for i := range s.s.InstancesOf(id) {
+			if !i.Terminal() {
+				counts[i.Status.Observed]++
+			}
+		}
+		for _, state := range [...]fsm.Observed{
+			fsm.ObservedPending, fsm.ObservedBooting, fsm.ObservedReady, fsm.ObservedUnready, fsm.ObservedDraining, fsm.ObservedFailed, fsm.ObservedLost,
+		} {
+			s.gauge(s.g.instances, float64(counts[state]), job, group, string(state))
+		}
+		s.gauge(s.g.desired, float64(s.s.Want(g)), job, group)
+		s.gauge(s.g.ready, float64(g.Ready), job, group)
+		allowed := max(0, g.Ready-g.Budget.MinReady)
+		if g.Budget.RateMax > 0 && s.s.NextStop(g) > s.s.Now {
+			allowed = 0
+		}
+		s.gauge(s.g.allowed, float64(allowed), string(id))
+	}
+}
+
+func (s *scrape) drains() {
+	counts := map[fsm.DrainPhase]int{}
+	for _, d := range s.s.Drains.All() {
+		counts[d.Phase()]++
+	}
+	for _, phase := range [...]fsm.DrainPhase{fsm.PhaseDraining, fsm.PhaseDrained, fsm.PhaseFailed, fsm.PhaseCanceled} {
+		s.gauge(s.g.drains, float64(counts[phase]), string(phase))
+	}
+}
+
+// waiting shows why things wait. It costs a decision, so it is asked for only when something does.
+func (s *scrape) waiting(cfg Config) {
+	unschedulable, blocked := map[fsm.Code]int{}, map[fsm.Code]int{}
+	for _, code := range unschedulableCodes() {
+		unschedulable[code] = 0
+	}
+	for _, code := range blockerCodes() {
+		blocked[code] = 0
+	}
+	if cfg.Explainer != nil && cfg.Live != nil && cfg.Now != nil {
+		q := api.Question{State: *s.s, Live: cfg.Live(), Now: cfg.Now()}
+		if s.incomplete() {
+			for _, why := range cfg.Explainer.Waiting(q).Groups {
+				unschedulable[why.Code]++
+			}
+		}
+		for id, d := range s.s.Drains.All() {
+			if d.Phase() != fsm.PhaseDraining {
+				continue
+			}
+			for _, status := range cfg.Explainer.DrainStatus(q, id) {
+				for _, b := range status.Blockers {
+					blocked[b.Code]++
+				}
+			}
+		}
+	}
+	for code, n := range unschedulable {
+		s.gauge(s.g.unschedulable, float64(n), string(code))
+	}
+	for code, n := range blocked {
+		s.gauge(s.g.blocked, float64(n), string(code))
+	}
+}
+
+// incomplete reports whether a group has fewer instances than it wants.
+func (s *scrape) incomplete() bool {
+	for _, g := range s.s.Groups.All() {
+		if g.Running < g.Count || g.Ready < g.Count {
+			return true
+		}
+	}
+	return false
+}
+
+func unschedulableCodes() []fsm.Code {
+	return []fsm.Code{
+		fsm.CodeNoMemory, fsm.CodeNoPorts, fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity,
+		fsm.CodeRetryLimit, fsm.CodeVolumeOffline,
+	}
+}
+
+func blockerCodes() []fsm.Code {
+	codes := []fsm.Code{
+		fsm.CodeVolumeLocal, fsm.CodeRoleNever, fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeReplacementPending, fsm.CodeNodeOffline,
+		fsm.CodeAckRequired, fsm.CodePaused, fsm.CodeHold, fsm.CodeStopping,
+	}
+	for _, code := range unschedulableCodes() {
+		codes = append(codes, fsm.Unschedulable(code))
+	}
+	return codes
+}
+
+func (s *scrape) flags(cfg Config) {
+	s.gauge(s.g.paused, number(s.s.Settings.Paused))
+	s.gauge(s.g.hold, number(s.s.Hold.Active))
+	s.gauge(s.g.build, 1, cfg.Version)
+	raft := Raft{Applied: s.s.Index}
+	if cfg.Raft != nil {
+		raft = cfg.Raft()
+	}
+	s.gauge(s.g.leader, number(raft.Leader))
+	s.gauge(s.g.term, float64(raft.Term))
+	s.gauge(s.g.applied, float64(raft.Applied))
+	s.gauge(s.g.lag, float64(raft.Lag))
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,197 @@
+package metrics_test
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/metrics"
+)
+
+// explainer says that everything waits for memory.
+type explainer struct{}
+
+func (explainer) Why(api.Question, string) (fsm.WhyResult, error) { return fsm.WhyResult{}, nil }
+
+func (explainer) Waiting(api.Question) api.Waiting {
+	return api.Waiting{Groups: map[fsm.GroupID]fsm.Blocker{"web/http": {Code: fsm.CodeNoMemory}}}
+}
+
+func (explainer) DrainStatus(api.Question, fsm.DrainID) []fsm.DrainStatus {
+	return []fsm.DrainStatus{{Blockers: []fsm.Blocker{{Code: fsm.Unschedulable(fsm.CodeNoMemory)}}}}
+}
+
+// rig is a state with a collector beside it.
+type rig struct {
+	t        testing.TB
+	machine  *fsm.Machine
+	registry *prometheus.Registry
+}
+
+func newRig(t testing.TB) *rig {
+	r := &rig{t: t, machine: fsm.NewMachine(), registry: prometheus.NewRegistry()}
+	r.apply(&fsm.ClusterInit{ID: "c1", Name: "test", Settings: fsm.DefaultSettings()})
+	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b1"}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: 1, Full: true})
+	c := metrics.New(metrics.Config{
+		Version: "1.2.3", Store: r.machine, Explainer: explainer{}, Now: func() fsm.Time { return r.machine.State().Now },
+		Live: func() map[fsm.NodeID]fsm.Liveness { return map[fsm.NodeID]fsm.Liveness{"01N2": {Age: 2500}} },
+		Raft: func() metrics.Raft { return metrics.Raft{Leader: true, Term: 3, Applied: 9, Lag: 1} },
+	})
+	r.registry.MustRegister(c)
+	c.ObserveApply(time.Millisecond)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = c.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return r
+}
+
+func (r *rig) apply(group ...fsm.Command) {
+	r.t.Helper()
+	s := r.machine.State()
+	data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.CurrentFormat, At: s.Now + 10, Wall: time.Now().UnixMilli() + 1, Actor: "cli:a", Groups: [][]fsm.Command{group}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	results, err := r.machine.Apply(s.Index+1, 1, data)
+	if err != nil || results[0].Refusal != nil {
+		r.t.Fatalf("%T: %v %v", group[0], err, results)
+	}
+}
+
+// series are all samples as "name{label=value}" and their values; a histogram shows its count.
+func (r *rig) series() map[string]float64 {
+	r.t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "outspan_") || f.GetHelp() == "" {
+			r.t.Errorf("metric %s without prefix or help", f.GetName())
+		}
+		for _, m := range f.GetMetric() {
+			all[f.GetName()+labels(m)] = value(f.GetType(), m)
+		}
+	}
+	return all
+}
+
+func labels(m *dto.Metric) string {
+	var parts []string
+	for _, l := range m.GetLabel() {
+		parts = append(parts, l.GetName()+"="+l.GetValue())
+	}
+	sort.Strings(parts)
+	return fmt.Sprint(parts)
+}
+
+func value(kind dto.MetricType, m *dto.Metric) float64 {
+	switch kind {
+	case dto.MetricType_COUNTER:
+		return m.GetCounter().GetValue()
+	case dto.MetricType_HISTOGRAM:
+		return float64(m.GetHistogram().GetSampleCount())
+	}
+	return m.GetGauge().GetValue()
+}
+
+func (r *rig) want(want map[string]float64) {
+	r.t.Helper()
+	var got map[string]float64
+	deadline := time.Now().Add(10 * time.Second)
+	for { // counters follow the events
+		got = r.series()
+		same := true
+		for k, v := range want {
+			have, ok := got[k]
+			same = same && ok && have == v
+		}
+		if same {
+			return
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	for k, v := range want {
+		if have, ok := got[k]; !ok || have != v {
+			r.t.Errorf("%s is %v (there: %v), want %v", k, have, ok, v)
+		}
+	}
+}
+
+// Everything is there from the start, at 0.
+func TestSeriesFromTheStart(t *testing.T) {
+	r := newRig(t)
+	r.want(map[string]float64{
+		"outspan_nodes[health=online intent=active]": 1, "outspan_nodes[health=offline intent=draining]": 0,
+		"outspan_node_capacity_bytes[node=n1]": 1 << 30, "outspan_node_allocated_bytes[node=n1]": 0,
+		"outspan_drains[phase=draining]": 0, "outspan_drains[phase=failed]": 0,
+		"outspan_drain_blocked[code=volume_local]": 0, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 0,
+		"outspan_unschedulable[code=no_capacity_memory]":        0,
+		"outspan_evictions_total[cause=node_draining node=n1]":  0,
+		"outspan_reschedules_total[cause=node_offline node=n1]": 0,
+		"outspan_preemptions_total[]":                           0,
+		"outspan_drain_duration_seconds[]":                      0,
+		"outspan_offline_detection_seconds[]":                   0,
+		"outspan_apply_seconds[]":                               1,
+		"outspan_actuation_paused[]":                            0,
+		"outspan_mass_offline_hold[]":                           0,
+		"outspan_build_info[version=1.2.3]":                     1,
+		"outspan_raft_is_leader[]":                              1,
+		"outspan_raft_term[]":                                   3,
+		"outspan_raft_applied_index[]":                          9,
+		"outspan_raft_fsm_lag[]":                                1,
+	})
+}
+
+// What happens is counted, and what goes takes its series along.
+func TestCounts(t *testing.T) {
+	r := newRig(t)
+	r.apply(&fsm.NodeRegister{ID: "01N2", Name: "n2", Agent: fsm.AgentInfo{BootID: "b2"}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: 1, Full: true})
+	r.apply(&fsm.JobSubmit{Spec: fsm.JobSpec{Name: "web", Groups: []fsm.GroupSpec{{Name: "http", Count: 2, Exec: fsm.ExecSpec{Command: "/x"}}}}})
+	r.apply(&fsm.InstancePlace{ID: "a", Group: "web/http", Version: 1, Node: "01N1", Cause: fsm.CauseScaleUp})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "a", Generation: 1, Observed: fsm.ObservedReady}}})
+	r.want(map[string]float64{
+		"outspan_instances[group=http job=web state=ready]": 1, "outspan_instances[group=http job=web state=failed]": 0,
+		"outspan_group_desired[group=http job=web]": 2, "outspan_group_ready[group=http job=web]": 1, "outspan_budget_allowed[budget=web/http]": 0,
+		"outspan_unschedulable[code=no_capacity_memory]":       1,
+		"outspan_evictions_total[cause=node_draining node=n1]": 0,
+	})
+	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour, AcceptDowntime: []string{"*"}, Force: true}})
+	r.want(map[string]float64{"outspan_drains[phase=draining]": 1, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 1})
+	r.apply(&fsm.InstanceStop{ID: "a", Cause: fsm.CauseNodeDraining, By: "d1", Bypass: true})
+	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a", Cause: fsm.CauseNodeDraining})
+	r.apply(&fsm.DrainCancel{ID: "d1"})
+	n, _ := r.machine.State().Nodes.Get("01N2")
+	r.apply(&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthOffline, BootID: "b2", Version: n.Version})
+	r.want(map[string]float64{
+		"outspan_evictions_total[cause=node_draining node=n1]": 1, "outspan_reschedules_total[cause=node_draining node=n1]": 1,
+		"outspan_drains[phase=canceled]": 1, "outspan_drain_duration_seconds[]": 1, "outspan_nodes[health=offline intent=active]": 1,
+		"outspan_offline_detection_seconds[]": 1,
+	})
+	if _, ok := r.series()["outspan_node_capacity_bytes[node=n2]"]; !ok {
+		t.Error("an offline node has no capacity")
+	}
+	r.apply(&fsm.NodeConfirmDead{ID: "01N2"})
+	r.apply(&fsm.NodeForget{ID: "01N2"})
+	for name := range r.series() {
+		if strings.Contains(name, "node=n2") {
+			t.Errorf("%s outlived its node", name)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package metrics
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// nodeCause is what evictions and reschedules are counted by.
+type nodeCause struct {
+	node  fsm.NodeID
+	cause fsm.Cause
+}
+
+// counts is what happened since the process began.
+type counts struct {
+	mu          sync.Mutex
+	evictions   map[nodeCause]float64
+	reschedules map[nodeCause]float64
+
+	evicted, rescheduled, preempted *prometheus.Desc
+	drain, detection, apply         prometheus.Histogram
+}
+
+func newCounts() *counts {
+	seconds := func(name, help string, first float64, n int) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "outspan_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 4, n)})
+	}
+	return &counts{
+		evictions: map[nodeCause]float64{}, reschedules: map[nodeCause]float64{},
+		evicted:     desc("evictions_total", "Instances that were told to leave a node for a cause from outside their job.", "node", "cause"),
+		rescheduled: desc("reschedules_total", "Replacements of instances of a node that were placed, by the cause of the loss.", "node", "cause"),
+		preempted:   desc("preemptions_total", "Instances that were evicted for the room of a higher class."),
+		drain:       seconds("drain_duration_seconds", "From a node's turn in a drain to its end.", 1, 9),
+		detection:   seconds("offline_detection_seconds", "Silence of a node when it was marked offline, as the leader heard it.", 0.5, 7),
+		apply:       seconds("apply_seconds", "Time to apply one entry to the state.", 0.00001, 10),
+	}
+}
+
+// evictionCauses are the causes from outside a job.
+func evictionCauses() []fsm.Cause {
+	return []fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseUser}
+}
+
+// rescheduleCauses are those for which an instance gets a replacement, mostly on another node.
+func rescheduleCauses() []fsm.Cause {
+	return []fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseUser, fsm.CauseCrashLoop, fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed}
+}
+
+func (c *counts) describe(out chan<- *prometheus.Desc) {
+	out <- c.evicted
+	out <- c.rescheduled
+	out <- c.preempted
+	for _, h := range [...]prometheus.Histogram{c.drain, c.detection, c.apply} {
+		h.Describe(out)
+	}
+}
+
+// collect shows every node that there is, at 0 before anything happened; the counts of a forgotten node go with it.
+func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
+	c.mu.Lock()
+	for _, counted := range [...]map[nodeCause]float64{c.evictions, c.reschedules} {
+		maps.DeleteFunc(counted, func(k nodeCause, _ float64) bool { return !s.Nodes.Has(k.node) })
+	}
+	evictions, reschedules := maps.Clone(c.evictions), maps.Clone(c.reschedules)
+	c.mu.Unlock()
+	for id, n := range s.Nodes.All() {
+		for _, cause := range evictionCauses() {
+			out <- prometheus.MustNewConstMetric(c.evicted, prometheus.CounterValue, evictions[nodeCause{id, cause}], n.Name, string(cause))
+		}
+		for _, cause := range rescheduleCauses() {
+			out <- prometheus.MustNewConstMetric(c.rescheduled, prometheus.CounterValue, reschedules[nodeCause{id, cause}], n.Name, string(cause))
+		}
+	}
+	out <- prometheus.MustNewConstMetric(c.preempted, prometheus.CounterValue, 0)
+	for _, h := range [...]prometheus.Histogram{c.drain, c.detection, c.apply} {
+		h.Collect(out)
+	}
+}
+
+// ObserveApply notes how long one entry took to apply.
+func (c *Collector) ObserveApply(d time.Duration) { c.counts.apply.Observe(d.Seconds()) }
+
+// Run counts events until ctx ends. What is older than the process is left out, also when the log is replayed.
+func (c *Collector) Run(ctx context.Context) error {
+	begin := time.Now().UnixMilli()
+	state, _ := c.cfg.Store.Watch()
+	after := fsm.NewEventKey(state.Index+1, 0) - 1
+	for {
+		woken, cancel := c.cfg.Store.WatchTopic("events")
+		state, _ := c.cfg.Store.Watch()
+		if newest, _, ok := state.Events.Max(); ok && newest < after {
+			after = newest // a restored state
+		}
+		for key, e := range state.Events.From(after + 1) {
+			if after = key; e.Wall >= begin {
+				c.note(&state, e)
+			}
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+			cancel()
+			return nil
+		}
+		cancel()
+	}
+}
+
+// note counts one event.
+func (c *Collector) note(s *fsm.State, e *fsm.Event) {
+	switch e.Type {
+	case fsm.EventDesired:
+		if e.Before == string(fsm.DesiredRunning) && e.After != e.Before && slices.Contains(evictionCauses(), e.Cause) {
+			c.counts.add(c.counts.evictions, fsm.NodeID(e.Data["node"]), e.Cause)
+		}
+	case fsm.EventAllocated:
+		old, ok := s.Instances.Get(fsm.InstanceID(e.Data["replaces"]))
+		if ok && slices.Contains(rescheduleCauses(), e.Cause) {
+			c.counts.add(c.counts.reschedules, old.Node, e.Cause)
+		}
+	case fsm.EventDrainPhase:
+		c.noteDrain(s, e)
+	case fsm.EventNodeState:
+		c.noteOffline(e)
+	}
+}
+
+func (c *counts) add(to map[nodeCause]float64, node fsm.NodeID, cause fsm.Cause) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to[nodeCause{node, cause}]++
+}
+
+func (c *Collector) noteDrain(s *fsm.State, e *fsm.Event) {
+	d, ok := s.Drains.Get(fsm.DrainID(strings.TrimPrefix(e.Subject, "drain/")))
+	if !ok || e.Before == e.After {
+		return
+	}
+	if n, ok := d.Node(fsm.NodeID(e.Data["node"])); ok && n.StartedWall > 0 && n.EndedWall >= n.StartedWall {
+		c.counts.drain.Observe(float64(n.EndedWall-n.StartedWall) / 1000)
+	}
+}
+
+// noteOffline is counted by the leader only: the others' evidence is not what the mark rests on.
+func (c *Collector) noteOffline(e *fsm.Event) {
+	if e.After != string(fsm.NodeOffline) || c.cfg.Live == nil || c.cfg.Raft == nil || !c.cfg.Raft().Leader {
+		return
+	}
+	if live, ok := c.cfg.Live()[fsm.NodeID(strings.TrimPrefix(e.Subject, "node/"))]; ok && live.Age != fsm.Forever {
+		c.counts.detection.Observe(float64(live.Age) / 1000)
+	}
+}
