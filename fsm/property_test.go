@@ -84,9 +84,35 @@ func (h *history) step(seed uint64, tally *sync.Map) {
 			t.Fatalf("%v: refused without saying why: %+v", e.names(), r.Refusal)
 		}
 	}
+	h.budgetHolds(before, e, results)
 	h.noTrace(before, after, index, e, results)
 	h.replicate(index, e, results, w.rarely(15))
 	h.first = after
+}
+
+// budgetHolds looks at the stops that came alone: an accepted one that was not declared to bypass the budget left enough that are ready (S3), and none was
+// of an instance that must stay (S6).
+func (h *history) budgetHolds(before State, e Entry, results []Result) {
+	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
+		return
+	}
+	c, ok := e.Groups[0][0].(*InstanceStop)
+	if !ok || c.Bypass || c.Cause == CauseJobStopped {
+		return
+	}
+	i, _ := before.Instances.Get(c.ID)
+	g, ok := before.Groups.Get(i.Group)
+	if !ok || !i.Ready() {
+		return
+	}
+	if c.Cause != CauseNodeDisabled && g.Ready-1 < g.Budget.MinReady {
+		h.t.Fatalf("a stop for %s left %d ready of group %s, which must keep %d", c.Cause, g.Ready-1, g.ID, g.Budget.MinReady)
+	}
+	outside := c.Cause == CauseNodeDraining || c.Cause == CauseNodeDisabled
+	d, _ := before.Drains.Get(DrainID(c.By))
+	if outside && before.Movable(i) != nil && (d == nil || !d.Options.Force) {
+		h.t.Fatalf("a stop for %s of an instance that must stay: %v", c.Cause, before.Movable(i))
+	}
 }
 
 // noTrace applies the entry without its refused groups: all of the rest must be accepted and give the same state.
