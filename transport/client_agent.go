@@ -43,7 +43,8 @@ func askCBOR[A any](ctx context.Context, c *Client, path string, question any, w
 	if err != nil {
 		return answer, err
 	}
-	return answer, DecodeCBOR(got.Body, &answer)
+	err = DecodeCBOR(got.Body, &answer)
+	return answer, err
 }
 
 // PathPeer is where servers put questions to each other; the question's name follows.

@@ -176,7 +176,7 @@ func TestOutcomes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := decode(t, raw); got["replayed"] != true || r.entries() != before {
+	if got := decode(t, raw); !isTrue(got["replayed"]) || r.entries() != before {
 		t.Errorf("the repeated request: %s, %d new entries", raw, r.entries()-before)
 	}
 
@@ -216,7 +216,7 @@ func TestDryRun(t *testing.T) {
 	c := r.cli()
 	before := r.entries()
 	got := decode(t, must2(c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("dry_run=true"), nil))(t))
-	if node := got["node"].(map[string]any); got["dry_run"] != true || node["state"] != "cordoned" {
+	if node := got["node"].(map[string]any); !isTrue(got["dry_run"]) || node["state"] != "cordoned" {
 		t.Errorf("dry run: %v", got)
 	}
 	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", values("dry_run=true"), nil)

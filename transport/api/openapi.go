@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -75,7 +76,7 @@ func plain(rt route, doc document, h http.Handler) operation {
 			schema = r.Schema(reflect.TypeOf(doc.schema), true, "")
 		}
 		op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{doc.answer: {Schema: schema}}}
-		op.Parameters = append(doc.params, pathParams(rt.path)...)
+		op.Parameters = slices.Concat(doc.params, pathParams(rt.path))
 		if doc.body != "" {
 			op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 				doc.body: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},

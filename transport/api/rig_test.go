@@ -386,3 +386,9 @@ func values(query string) url.Values {
 	}
 	return v
 }
+
+// isTrue reports whether a field of decoded JSON says true.
+func isTrue(v any) bool {
+	b, ok := v.(bool)
+	return ok && b
+}
