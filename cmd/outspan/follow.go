@@ -90,10 +90,25 @@ func (p *progress) drainBar(d api.Drain) {
 	var parts []string
 	for _, n := range d.Nodes {
 		if n.Phase == fsm.PhaseDraining && n.Turn {
-			parts = append(parts, fmt.Sprintf("%s %d moved, %d left%s", n.Node, n.Moved, len(n.Remaining), timeLeft(p.a.now(), n.Deadline)))
+			parts = append(parts, n.Node + " " + countOf(n) + timeLeft(p.a.now(), n.Deadline))
 		}
 	}
 	p.now("draining: %s", strings.Join(parts, "; "))
+}
+
+// countOf is how far a node is. What was told to stop counts as moved; it is still there for its grace.
+func countOf(n api.DrainNode) string {
+	stopping := 0
+	for _, r := range n.Remaining {
+		if r.State == string(fsm.ObservedDraining) || r.Blocker == fsm.CodeStopping {
+			stopping++
+		}
+	}
+	text := fmt.Sprintf("%d moved, %d left", n.Moved, len(n.Remaining)-stopping)
+	if stopping > 0 {
+		text += fmt.Sprintf(", %d stopping", stopping)
+	}
+	return text
 }
 
 func timeLeft(now time.Time, deadline *time.Time) string {
@@ -136,7 +151,7 @@ func drainNodeNews(before, after api.DrainNode) []string {
 		add("draining, %d instances, %s", len(after.Remaining)+after.Moved, deadline)
 	}
 	if after.Moved > before.Moved {
-		add("%d moved, %d left", after.Moved, len(after.Remaining))
+		add("%s", countOf(after))
 	}
 	known := map[string]bool{}
 	for _, b := range before.Blockers {

@@ -74,6 +74,9 @@ func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) err
 	if f.deadline.set {
 		f.body.Deadline = f.deadline.d
 	}
+	if f.write.requestID == "" { // so that asking again with the same id gives the same answer
+		f.write.requestID = string(f.body.ID)
+	}
 	got, err := post[api.DrainReply](ctx, a, "/v1/drains", f.write.query(), f.body)
 	if err != nil {
 		return err

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 
 // TestScripts runs testdata/*.txt, which read like sessions at a terminal. Beside the usual commands they know:
 //
-//	cluster             one server and one agent, which `outspan` then talks to; they end with the script
+//	cluster [N]         one server and N agents (default 1), dev, n2 ..., which `outspan` then talks to; they end with the script
 //	rc CODE CMD...      the command ends with this exit code
 //	until REGEXP CMD... the command is repeated until it succeeds and what it prints matches
 //	keys FILE PATH K... the JSON at PATH (items[0].groups, or . for all of it) is an object that has these keys
@@ -57,61 +56,6 @@ func runAs() string {
 
 // limit bounds every wait of a script.
 const limit = 60 * time.Second
-
-// startCluster runs `outspan dev` and waits until its node takes instances.
-func startCluster(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) > 0 {
-		ts.Fatalf("usage: cluster")
-	}
-	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK: the path of a unix socket is short
-	ts.Check(err)
-	cmd := exec.Command(ts.Getenv("OUTSPAN"), "dev", "--dir", dir)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.Env = append(os.Environ(), "NO_COLOR=1")
-	ts.Check(cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	ts.Setenv("OUTSPAN_ADDR", "unix://"+filepath.Join(dir, "api.sock"))
-	ts.Setenv("CLUSTER", dir)
-	ts.Defer(func() { stopCluster(ts, cmd, ended, dir, &out) })
-	await(ts, "a node that takes instances", func() error {
-		select {
-		case err := <-ended:
-			ended <- err
-			ts.Fatalf("outspan dev ended: %v\n%s", err, out.String())
-		default:
-		}
-		got, _, code := execute(ts, "outspan", "node", "ls", "--format", "{{.eligible}}")
-		if code != 0 || strings.TrimSpace(got) != "true" {
-			return fmt.Errorf("exit code %d, eligible %q", code, got)
-		}
-		return nil
-	})
-}
-
-// stopCluster ends the cluster and everything that runs in it: agents leave their work running.
-func stopCluster(ts *testscript.TestScript, cmd *exec.Cmd, ended chan error, dir string, out *bytes.Buffer) {
-	jobs, _, _ := execute(ts, "outspan", "job", "ls", "-o", "name")
-	for job := range strings.FieldsSeq(jobs) {
-		execute(ts, "outspan", "job", "stop", job, "--purge", "--wait", "--timeout", "20s")
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		ts.Logf("stop the cluster: %v", err)
-	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			ts.Logf("outspan dev: %v\n%s", err, out.String())
-		}
-	case <-time.After(limit):
-		_ = cmd.Process.Kill() // it is our own child, and it hangs
-		ts.Logf("outspan dev did not end on SIGTERM\n%s", out.String())
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		ts.Logf("remove the cluster's directory: %v", err)
-	}
-}
 
 // execute runs a command in the environment of the script.
 func execute(ts *testscript.TestScript, name string, args ...string) (stdout, stderr string, code int) {
