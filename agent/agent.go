@@ -145,7 +145,11 @@ const (
 // frees the data directory. Code: state_failed, internal (what was left by an earlier agent can't be read).
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.home.close()
-	defer a.cfg.Runtime.Close()
+	defer func() {
+		if err := a.cfg.Runtime.Close(); err != nil {
+			a.log.Warn("runtime did not close cleanly", "error", err)
+		}
+	}()
 	// Each step of the end has its own context, in reverse order of the start.
 	report, stopReport := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopReport(nil)

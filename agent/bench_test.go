@@ -50,7 +50,7 @@ type bench struct {
 // newBench starts an agent. change may alter its configuration.
 func newBench(t *testing.T, change ...func(*Config)) *bench {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agent-test-")
+	dir, err := os.MkdirTemp("", "agent-test-") //nolint:usetesting // other users must be able to pass through; they can't below TempDir
 	must(t, err)
 	must(t, os.Chmod(dir, 0o711)) // so that instances of other users reach theirs
 	b := &bench{servers: newServers(t), t: t, dir: dir, end: func() {}}
@@ -112,7 +112,7 @@ func (b *bench) awaitEligible() {
 	eventually(b.t, "the node to be eligible", func() bool {
 		st := b.m.State()
 		n, ok := st.Nodes.Get(b.node())
-		return ok && st.Eligible(n) == nil
+		return ok && n.Agent.Incarnation == b.agent.Identity().Incarnation && st.Eligible(n) == nil
 	})
 }
 
@@ -158,8 +158,8 @@ func (b *bench) processes() []int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		cmd, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		env, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		cmd, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+		env, _ := os.ReadFile("/proc/" + e.Name() + "/environ")
 		if strings.Contains(string(cmd), b.dir) || strings.Contains(string(env), b.dir) {
 			pids = append(pids, pid)
 		}
@@ -181,7 +181,7 @@ func pidOf(t testing.TB, file string) int {
 
 // alive reports whether a process runs; a zombie doesn't.
 func alive(pid int) bool {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return err == nil && !strings.HasPrefix(after, "Z")
 }

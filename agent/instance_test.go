@@ -154,8 +154,8 @@ func TestEnvironment(t *testing.T) {
 		"LISTEN": ":21777", "arg": "n1-0-21777-r1-${slot}-${HOME}",
 		"OUTSPAN_INSTANCE_ID": string(id), "OUTSPAN_JOB": "web", "OUTSPAN_GROUP": "g", "OUTSPAN_SLOT": "0", "OUTSPAN_MEMBER_ID": "web-g-0",
 		"OUTSPAN_NODE": "n1", "OUTSPAN_NODE_ID": string(b.node()), "OUTSPAN_IP": "127.0.0.1", "OUTSPAN_PORT_HTTP": "21777",
-		"OUTSPAN_VOLUME_MY_DATA": filepath.Join(b.cfg.DataDir, "volumes/web/g/0/my-data"),
-		"OUTSPAN_DIR":            filepath.Join(b.cfg.DataDir, "driver/work", string(id)),
+		"OUTSPAN_VOLUME_MY_DATA": b.cfg.DataDir + "/volumes/web/g/0/my-data",
+		"OUTSPAN_DIR":            b.cfg.DataDir + "/driver/work/" + string(id),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -207,7 +207,7 @@ func TestShimLost(t *testing.T) {
 	b.await(id, fsm.ObservedReady)
 	pid := pidOf(t, pidFile)
 	for _, p := range b.processes() {
-		if cmd, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p), "cmdline")); strings.Contains(string(cmd), "\x00shim\x00") {
+		if cmd, _ := os.ReadFile("/proc/" + strconv.Itoa(p) + "/cmdline"); strings.Contains(string(cmd), "\x00shim\x00") {
 			must(t, syscall.Kill(p, syscall.SIGKILL))
 		}
 	}

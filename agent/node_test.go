@@ -150,7 +150,7 @@ func TestVolumeKeepsItsData(t *testing.T) {
 	b.await(second, fsm.ObservedReady)
 	var text []byte
 	eventually(t, "both to have written", func() bool {
-		text, _ = os.ReadFile(filepath.Join(b.cfg.DataDir, "volumes/db/g/0/data/log"))
+		text, _ = os.ReadFile(b.cfg.DataDir + "/volumes/db/g/0/data/log")
 		return strings.Count(string(text), "\n") == 2
 	})
 	if got := strings.Fields(string(text)); !slices.Equal(got, []string{string(first), string(second)}) {

@@ -42,8 +42,8 @@ func (s *served) listen(ctx, conns context.Context) {
 
 // accept forwards until ctx ends or the listener fails.
 func (s *served) accept(ctx, conns context.Context, l *net.TCPListener) {
-	defer l.Close()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
+	defer func() { _ = l.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	for {
 		select { // a slot first: what has none waits in the kernel
 		case s.slots <- struct{}{}:
@@ -71,7 +71,7 @@ func (s *served) accept(ctx, conns context.Context, l *net.TCPListener) {
 
 // relay connects one client to a backend and copies until both have finished.
 func (s *served) relay(ctx context.Context, client *net.TCPConn) {
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	s.opened(1)
 	defer s.opened(-1)
 	dialer := net.Dialer{KeepAliveConfig: keepAlive()}
@@ -85,7 +85,7 @@ func (s *served) relay(ctx context.Context, client *net.TCPConn) {
 	}
 	defer s.done(b)
 	backend := conn.(*net.TCPConn)
-	defer backend.Close()
+	defer func() { _ = backend.Close() }()
 	defer context.AfterFunc(ctx, func() { reset(client, backend) })()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -114,6 +114,6 @@ func copyHalf(to, from *net.TCPConn) error {
 func reset(conns ...*net.TCPConn) {
 	for _, c := range conns {
 		_ = c.SetLinger(0)
-		c.Close()
+		_ = c.Close()
 	}
 }

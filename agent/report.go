@@ -70,13 +70,6 @@ func (r *reporter) status(id fsm.InstanceID) (fsm.InstanceStatus, bool) {
 	return s, ok
 }
 
-// statuses returns the newest status of every instance, in order of id.
-func (r *reporter) statuses() []fsm.InstanceStatus {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.collect(func(fsm.InstanceStatus) bool { return true })
-}
-
 // suspend holds reports back: the epoch is over, or the inventory isn't complete yet.
 func (r *reporter) suspend() {
 	r.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -67,7 +68,7 @@ func (i *instance) countFailure(limit fsm.RestartSpec) int {
 			recent = append(recent, at)
 		}
 	}
-	i.entry.Failures = append(recent, now)
+	i.entry.Failures = slices.Concat(recent, []int64{now})
 	return len(i.entry.Failures)
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
+// The client that agents are given.
+var _ Servers = (*transport.Client)(nil)
+
 // servers is a control plane of one: the real state behind the agent's protocol, without network, consensus or leader.
 // What a leader would decide, the test does.
 type servers struct {

@@ -21,7 +21,7 @@ const sharesPerCore = 1000
 // detectCapacity finds what this machine, or the container that the agent is in, can give. root is "/" but in tests.
 // What can't be found is 0, and then nothing is placed here until it is configured.
 func detectCapacity(root string) fsm.Resources {
-	memory := memTotal(filepath.Join(root, "proc/meminfo"))
+	memory := memTotal(filepath.Join(root, "proc", "meminfo"))
 	for _, limit := range cgroupLimits(root) {
 		memory = min(memory, limit)
 	}
@@ -44,11 +44,12 @@ func memTotal(path string) int64 {
 
 // cgroupLimits returns the memory limits of the agent's own cgroup and of all above it, of whichever version.
 func cgroupLimits(root string) []int64 {
-	b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
+	b, err := os.ReadFile(filepath.Join(root, "proc", "self", "cgroup"))
 	if err != nil {
 		return nil
 	}
 	var limits []int64
+	mounts := filepath.Join(root, "sys", "fs", "cgroup")
 	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
 		f := strings.SplitN(s.Text(), ":", 3) // id:controllers:path
 		if len(f) != 3 {
@@ -56,9 +57,9 @@ func cgroupLimits(root string) []int64 {
 		}
 		switch {
 		case f[1] == "":
-			limits = append(limits, limitsAbove(filepath.Join(root, "sys/fs/cgroup"), f[2], "memory.max")...)
+			limits = append(limits, limitsAbove(mounts, f[2], "memory.max")...)
 		case strings.Contains(","+f[1]+",", ",memory,"):
-			limits = append(limits, limitsAbove(filepath.Join(root, "sys/fs/cgroup/memory"), f[2], "memory.limit_in_bytes")...)
+			limits = append(limits, limitsAbove(filepath.Join(mounts, "memory"), f[2], "memory.limit_in_bytes")...)
 		}
 	}
 	return limits
