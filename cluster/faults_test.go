@@ -226,7 +226,7 @@ func TestSlowLeadDoesNotBlockRaft(t *testing.T) {
 		for range 5 { // more changes than any buffer
 			r.isolate(leader.host)
 			time.Sleep(3 * time.Second)
-			r.net.heal()
+			r.net.Heal()
 			time.Sleep(3 * time.Second)
 		}
 		eventually(t, 2*time.Minute, "everybody knows a leader", func() bool {
@@ -264,7 +264,7 @@ func TestLeadBeginsWithEverythingApplied(t *testing.T) {
 			acknowledged.Add(1)
 			r.isolate(leader.host)
 			r.leader(30 * time.Second)
-			r.net.heal()
+			r.net.Heal()
 		}
 		close(missing)
 		for m := range missing {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -19,10 +20,10 @@ import (
 var testGossipKey = bytes.Repeat([]byte{7}, 32)
 
 // startPool opens a pool on host and runs it until the test ends or stop is called.
-func startPool(t *testing.T, n *memNet, name, host string, edit func(*PoolConfig)) (p *Pool, stop func()) {
+func startPool(t *testing.T, n *memnet.Net, name, host string, edit func(*PoolConfig)) (p *Pool, stop func()) {
 	t.Helper()
 	cfg := PoolConfig{
-		Name: name, Cluster: "test", Key: testGossipKey, Profile: ProfileFast, Transport: n.gossip(host + ":7642"),
+		Name: name, Cluster: "test", Key: testGossipKey, Profile: ProfileFast, Transport: n.Packets(host + ":7642"),
 		Meta: Meta{Role: transport.RoleAgent, BootID: "boot", Incarnation: "1", API: host + ":7640"}, Join: []string{"10.0.0.1:7642"},
 	}
 	if edit != nil {
@@ -66,7 +67,7 @@ func allAlive(p *Pool, n int) func() bool {
 
 func TestPoolFindsAndLosesMembers(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newMemNet()
+		n := memnet.New()
 		p1, _ := startPool(t, n, "n1", "10.0.0.1", nil)
 		p2, _ := startPool(t, n, "n2", "10.0.0.2", nil)
 		_, stop3 := startPool(t, n, "n3", "10.0.0.3", nil)
@@ -93,13 +94,13 @@ func TestPoolFindsAndLosesMembers(t *testing.T) {
 // A short silence makes a member suspect, and it is alive again without ever having been dead.
 func TestPoolSuspicionEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newMemNet()
+		n := memnet.New()
 		p1, _ := startPool(t, n, "n1", "10.0.0.1", nil)
 		startPool(t, n, "n2", "10.0.0.2", nil)
 		eventually(t, 5*time.Second, "two alive", allAlive(p1, 2))
-		n.isolate("10.0.0.2", "10.0.0.1")
+		n.Isolate("10.0.0.2", "10.0.0.1")
 		eventually(t, 5*time.Second, "n2 suspect", func() bool { return strings.Contains(states(p1), "n2=suspect") })
-		n.heal()
+		n.Heal()
 		eventually(t, 5*time.Second, "n2 alive again", allAlive(p1, 2))
 	})
 }
@@ -107,7 +108,7 @@ func TestPoolSuspicionEnds(t *testing.T) {
 // memberlist forgets the dead after 30 s and never rejoins by itself.
 func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newMemNet()
+		n := memnet.New()
 		noJoin := func(c *PoolConfig) { c.Join = nil } // only what they remember may help
 		p1, _ := startPool(t, n, "n1", "10.0.0.1", noJoin)
 		p2, _ := startPool(t, n, "n2", "10.0.0.2", noJoin)
@@ -115,12 +116,12 @@ func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, 5*time.Second, "joined", allAlive(p2, 2))
-		n.isolate("10.0.0.2", "10.0.0.1")
+		n.Isolate("10.0.0.2", "10.0.0.1")
 		time.Sleep(10 * time.Minute)
 		if got := states(p1); !strings.Contains(got, "n2=dead") {
 			t.Fatalf("after ten minutes apart: %s", got)
 		}
-		n.heal()
+		n.Heal()
 		eventually(t, time.Minute, "n1 sees n2 again", allAlive(p1, 2))
 		eventually(t, time.Minute, "n2 sees n1 again", allAlive(p2, 2))
 	})
@@ -130,7 +131,7 @@ func TestPoolRejoinsAfterLongPartition(t *testing.T) {
 // back at another address after its death gets its name back.
 func TestPoolSeesFastRestartAndNewAddress(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newMemNet()
+		n := memnet.New()
 		p1, _ := startPool(t, n, "n1", "10.0.0.1", nil)
 		_, stop2 := startPool(t, n, "n2", "10.0.0.2", nil)
 		eventually(t, 5*time.Second, "joined", allAlive(p1, 2))
@@ -153,7 +154,7 @@ func TestPoolSeesFastRestartAndNewAddress(t *testing.T) {
 
 func TestPoolKeepsStrangersOut(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newMemNet()
+		n := memnet.New()
 		p1, _ := startPool(t, n, "n1", "10.0.0.1", nil)
 		startPool(t, n, "key", "10.0.0.2", func(c *PoolConfig) { c.Key = bytes.Repeat([]byte{8}, 32) })
 		startPool(t, n, "label", "10.0.0.3", func(c *PoolConfig) { c.Cluster = "other" })
@@ -166,7 +167,7 @@ func TestPoolKeepsStrangersOut(t *testing.T) {
 
 func TestPoolMessagesAndMeta(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		n := newMemNet()
+		n := memnet.New()
 		p1, _ := startPool(t, n, "n1", "10.0.0.1", nil)
 		p2, _ := startPool(t, n, "n2", "10.0.0.2", nil)
 		eventually(t, 5*time.Second, "joined", allAlive(p1, 2))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -193,14 +194,14 @@ func TestHeartsGiveUpAnEpoch(t *testing.T) {
 
 // heartbeatRig is three servers that only listen, and one agent, over gossip in memory.
 type heartbeatRig struct {
-	net    *memNet
+	net    *memnet.Net
 	hearts map[string]*Hearts
 	agent  *Beater
 }
 
 func newHeartbeatRig(t *testing.T, key []byte) *heartbeatRig {
 	t.Helper()
-	r := &heartbeatRig{net: newMemNet(), hearts: map[string]*Hearts{}}
+	r := &heartbeatRig{net: memnet.New(), hearts: map[string]*Hearts{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	t.Cleanup(func() { cancel(); wg.Wait() })
@@ -266,12 +267,12 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 			t.Errorf("facts generation %d, want 4", got)
 		}
 		// With one server gone the lease holds; with two it runs out at the last answered heartbeat.
-		r.net.isolate("10.0.0.11", "10.0.0.1")
+		r.net.Isolate("10.0.0.11", "10.0.0.1")
 		time.Sleep(5 * time.Second)
 		if time.Until(r.agent.LeaseUntil(2*time.Second)) < time.Second {
 			t.Error("the lease needs only two of three servers")
 		}
-		r.net.isolate("10.0.0.11", "10.0.0.2")
+		r.net.Isolate("10.0.0.11", "10.0.0.2")
 		time.Sleep(5 * time.Second)
 		if left := time.Until(r.agent.LeaseUntil(2 * time.Second)); left > 0 {
 			t.Errorf("cut off from two of three servers for 5 s, the lease has %s left", left)

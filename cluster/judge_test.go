@@ -110,7 +110,7 @@ func TestLeaderCutOffFromAgents(t *testing.T) {
 		r, _ := threeWithAgents(t, 4)
 		leader := r.leader(time.Second)
 		for i := 1; i <= 4; i++ {
-			r.net.isolate(leader.host, agentHost(i))
+			r.net.Isolate(leader.host, agentHost(i))
 		}
 		for range 600 {
 			time.Sleep(100 * time.Millisecond)
@@ -135,12 +135,12 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 		r, _ := threeWithAgents(t, 2)
 		time.Sleep(5 * time.Second)
 		for _, s := range r.all() {
-			r.net.isolate(agentHost(1), s.host)
+			r.net.Isolate(agentHost(1), s.host)
 		}
-		r.net.isolate(agentHost(1), agentHost(2))
+		r.net.Isolate(agentHost(1), agentHost(2))
 		r.silentWithin(testThreshold+2*testBeat+2*time.Second, "n1")
 		time.Sleep(time.Minute)
-		r.net.heal()
+		r.net.Heal()
 		began := time.Now()
 		leader := r.leader(time.Second)
 		eventually(t, 10*time.Second, "heard again", func() bool { return leader.Live()["n1"].Age < fsm.Duration(2*testBeat.Milliseconds()) })
@@ -265,7 +265,7 @@ func TestClusterTimeAcrossAnIdleFailover(t *testing.T) {
 			s.stop()
 		}
 		time.Sleep(time.Hour)
-		r.net.heal()
+		r.net.Heal()
 		for i := 1; i <= 3; i++ {
 			r.start(i, nil)
 		}

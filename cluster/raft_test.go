@@ -8,6 +8,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/cluster/memnet"
 )
 
 // Each of these was measured; moving one brings a trap back.
@@ -43,9 +45,9 @@ func TestRaftSettings(t *testing.T) {
 
 // raft must neither pipeline (one failed append would wedge the replication) nor lose pre-votes.
 func TestPeerTransport(t *testing.T) {
-	n := newMemNet()
+	n := memnet.New()
 	full := RoomNone
-	trans := newPeerTransport(&helloLayer{Stream: memStream{n.listen("10.0.0.1:1"), "10.0.0.1"}, self: "s1", cluster: func() string { return "" }},
+	trans := newPeerTransport(&helloLayer{Stream: memStream{n.Listen("10.0.0.1:1"), n, "10.0.0.1"}, self: "s1", cluster: func() string { return "" }},
 		nil, func() Room { return full }, hclog.NewNullLogger())
 	defer trans.Close()
 	if _, err := trans.AppendEntriesPipeline("s2", "x"); !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {

@@ -14,13 +14,14 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/outspan/outspan/cluster/memnet"
 	"github.com/outspan/outspan/fsm"
 )
 
 // rig is a cluster of servers in one process, over a network in memory. It runs inside a bubble.
 type rig struct {
 	t   *testing.T
-	net *memNet
+	net *memnet.Net
 	log hclog.Logger
 
 	mu      sync.Mutex
@@ -46,12 +47,22 @@ type rigServer struct {
 
 // memStream is raft's stream over the network in memory.
 type memStream struct {
-	*memListener
+	*memnet.Listener
+	net  *memnet.Net
 	host string
 }
 
+func (r *rig) stream(host string) memStream {
+	return memStream{r.net.Listen(host + ":7640"), r.net, host}
+}
+
+// Close breaks what was accepted too, as the TLS port's does.
+func (s memStream) Close() error { return s.CloseAll() }
+
 func (s memStream) DialRaft(address string, timeout time.Duration) (net.Conn, error) {
-	return s.net.dial(s.host, address, timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return s.net.Dial(ctx, s.host, address)
 }
 
 // memAsker carries questions between the servers of a rig.
@@ -62,9 +73,9 @@ type memAsker struct {
 
 func (a memAsker) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
 	a.rig.mu.Lock()
-	to := a.rig.servers[hostOf(address)]
+	to := a.rig.servers[memnet.Host(address)]
 	a.rig.mu.Unlock()
-	if to == nil || to.Server == nil || !a.rig.net.reach(a.host, hostOf(address)) {
+	if to == nil || to.Server == nil || !a.rig.net.Reach(a.host, memnet.Host(address)) {
 		<-ctx.Done() // a lost packet is not an error that comes back
 		return nil, ctx.Err()
 	}
@@ -77,7 +88,7 @@ func newRig(t *testing.T) *rig {
 	if os.Getenv("CLUSTER_LOG") != "" {
 		log = hclog.New(&hclog.LoggerOptions{Level: hclog.LevelFromString(os.Getenv("CLUSTER_LOG"))})
 	}
-	return &rig{t: t, net: newMemNet(), log: log, servers: map[string]*rigServer{}}
+	return &rig{t: t, net: memnet.New(), log: log, servers: map[string]*rigServer{}}
 }
 
 func host(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
@@ -106,8 +117,8 @@ func (r *rig) open(i int, edit func(*Config)) *rigServer {
 	}
 	cfg := Config{
 		DataDir: s.dir, Name: fmt.Sprintf("s%d", i), Cluster: "test", BootstrapExpect: 3, Machine: s.machine,
-		Stream: memStream{r.net.listen(s.host + ":7640"), s.host}, Asker: memAsker{r, s.host},
-		Gossip: PoolConfig{Key: testGossipKey, Profile: ProfileFast, Transport: r.net.gossip(s.host + ":7642"), Join: []string{host(1) + ":7642", host(2) + ":7642"}},
+		Stream: r.stream(s.host), Asker: memAsker{r, s.host},
+		Gossip: PoolConfig{Key: testGossipKey, Profile: ProfileFast, Transport: r.net.Packets(s.host + ":7642"), Join: []string{host(1) + ":7642", host(2) + ":7642"}},
 		Lead:   s.lead, Fatal: func(err error) { s.fatal = err },
 		Disk:   DiskConfig{BallastBytes: mib},
 		Logger: r.log.Named(fmt.Sprintf("s%d", i)),
@@ -147,7 +158,7 @@ func (s *rigServer) crash() {
 
 func (r *rig) isolate(host string) {
 	for other := range r.servers {
-		r.net.isolate(host, other)
+		r.net.Isolate(host, other)
 	}
 }
 
@@ -211,7 +222,7 @@ func (r *rig) leader(limit time.Duration) *rigServer {
 			}
 			reached := 0
 			for _, other := range r.running() {
-				if r.net.reach(s.host, other.host) {
+				if r.net.Reach(s.host, other.host) {
 					reached++
 				}
 			}

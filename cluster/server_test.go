@@ -42,7 +42,7 @@ func TestFailover(t *testing.T) {
 			t.Errorf("the cluster changed its id to %s", second.ClusterID())
 		}
 
-		r.net.heal()
+		r.net.Heal()
 		back := r.start(hostNumber(first.host), nil)
 		if back.ID() != first.ID() {
 			t.Errorf("came back as %s, was %s", back.ID(), first.ID())
@@ -105,7 +105,7 @@ func TestIsolationLoop(t *testing.T) {
 			if next := r.leader(30 * time.Second); next == leader {
 				t.Fatalf("round %d: the isolated server leads", i)
 			}
-			r.net.heal()
+			r.net.Heal()
 		}
 		r.mustRegister("last")
 		r.agree(30 * time.Second)

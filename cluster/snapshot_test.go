@@ -120,7 +120,7 @@ func TestServersCatchUpBySnapshot(t *testing.T) {
 			r.mustRegister(fmt.Sprintf("n%02d", i))
 		}
 		eventually(t, time.Minute, "an automatic snapshot", func() bool { return r.leader(time.Second).Status().Snapshot > 0 })
-		r.net.heal()
+		r.net.Heal()
 		back := r.start(hostNumber(away.host), small)
 		fourth := r.start(4, small)
 		for _, s := range []*rigServer{back, fourth} {
@@ -181,7 +181,7 @@ func TestRecover(t *testing.T) {
 		if len(servers) != 1 || servers[0].ID != survivor.ID() {
 			t.Errorf("recovered %v", servers)
 		}
-		r.net.heal()
+		r.net.Heal()
 		r.mu.Lock()
 		r.servers = map[string]*rigServer{survivor.host: survivor}
 		r.mu.Unlock()

@@ -1,0 +1,29 @@
+package cluster
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inBubble runs a test in fake time. memberlist leaves goroutines that wait for a last timeout when it is shut down;
+// a bubble's clock stands still once the test has returned, so they get their minute before.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) })
+		test(t)
+	})
+}
+
+// eventually waits, in fake time or real, until ok says so.
+func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s", what, limit)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

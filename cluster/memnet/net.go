@@ -1,0 +1,283 @@
+package memnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// Net is the network. Make it with New. Safe for many goroutines.
+type Net struct {
+	mu        sync.Mutex
+	listeners map[string]*Listener
+	packets   map[string]*Packets
+	links     map[link]fault // those that don't work
+	conns     map[*conn]struct{}
+	change    chan struct{} // closed and replaced when links are mended or a listener opens
+	delay     time.Duration
+	loss      float64 // share of packets that get lost
+	random    *rand.Rand
+}
+
+// link is one direction between two hosts.
+type link struct{ from, to string }
+
+// fault is what is wrong with a link.
+type fault int
+
+const (
+	// faultCut: nothing passes, and both ends know: streams break, dials are refused at once.
+	faultCut fault = iota + 1
+	// faultDrop: nothing passes, and nobody is told, as behind a firewall that drops. What was written to a stream arrives once the
+	// link is mended, as TCP would send it again.
+	faultDrop
+)
+
+// New returns a network without delay, loss or faults.
+func New() *Net {
+	return &Net{
+		listeners: map[string]*Listener{}, packets: map[string]*Packets{}, links: map[link]fault{}, conns: map[*conn]struct{}{},
+		change: make(chan struct{}),
+	}
+}
+
+// SetDelay is how long everything that is sent from now on is under way; default nothing.
+func (n *Net) SetDelay(d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.delay = d
+}
+
+// Lose loses a share (0 to 1) of the packets from now on, chosen by a generator with this seed. Streams lose nothing.
+func (n *Net) Lose(share float64, seed uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.loss, n.random = share, rand.New(rand.NewPCG(seed, seed))
+}
+
+// Host is the host of host:port.
+func Host(addr string) string {
+	host, _, _ := net.SplitHostPort(addr)
+	return host
+}
+
+// Cut stops what from sends to to, and breaks the streams between them.
+func (n *Net) Cut(from, to string) {
+	n.mu.Lock()
+	n.links[link{from, to}] = faultCut
+	broken := n.between(from, to)
+	n.mu.Unlock()
+	for _, c := range broken {
+		c.reset()
+	}
+}
+
+// Isolate cuts host off from the others, in both directions.
+func (n *Net) Isolate(host string, others ...string) {
+	for _, other := range others {
+		if other != host {
+			n.Cut(host, other)
+			n.Cut(other, host)
+		}
+	}
+}
+
+// Drop loses what from sends to to without telling either: packets for good, what is written to streams until Mend or Heal. Dials wait.
+func (n *Net) Drop(from, to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.links[link{from, to}] = faultDrop
+	n.hold()
+}
+
+// Mend ends every fault between two hosts, in both directions.
+func (n *Net) Mend(a, b string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.links, link{a, b})
+	delete(n.links, link{b, a})
+	n.hold()
+	n.changed()
+}
+
+// Heal ends every fault.
+func (n *Net) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.links)
+	n.hold()
+	n.changed()
+}
+
+// Kill breaks every stream of a host at once, as a kernel does for a process that dies.
+func (n *Net) Kill(host string) {
+	n.mu.Lock()
+	var broken []*conn
+	for c := range n.conns {
+		if c.from == host || c.to == host {
+			broken = append(broken, c)
+		}
+	}
+	n.mu.Unlock()
+	for _, c := range broken {
+		c.reset()
+	}
+}
+
+// Reach reports whether from can send to to and hear the answer.
+func (n *Net) Reach(from, to string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.links[link{from, to}] == 0 && n.links[link{to, from}] == 0
+}
+
+// between lists the streams of two hosts; n.mu is held.
+func (n *Net) between(a, b string) []*conn {
+	var out []*conn
+	for c := range n.conns {
+		if c.from == a && c.to == b || c.from == b && c.to == a {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// hold makes every stream heed the links; n.mu is held.
+func (n *Net) hold() {
+	for c := range n.conns {
+		c.out.setHeld(n.links[link{c.from, c.to}] == faultDrop)
+	}
+}
+
+func (n *Net) changed() {
+	close(n.change)
+	n.change = make(chan struct{})
+}
+
+// Dial connects from a host to an address. It blocks until the connection is taken, ctx ends, or it is refused.
+func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
+	fail := func(err error) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: "mem", Addr: Addr(to), Err: err}
+	}
+	for {
+		n.mu.Lock()
+		there, back := n.links[link{from, Host(to)}], n.links[link{Host(to), from}]
+		l, change, delay := n.listeners[to], n.change, n.delay
+		n.mu.Unlock()
+		switch {
+		case there == faultCut || back == faultCut:
+			return fail(errUnreachable)
+		case there == faultDrop || back == faultDrop:
+			select {
+			case <-change:
+				continue
+			case <-ctx.Done():
+				return fail(ctx.Err())
+			}
+		case l == nil:
+			return fail(errRefused)
+		}
+		if delay > 0 { // there and back
+			timer := time.NewTimer(2 * delay)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return fail(ctx.Err())
+			}
+		}
+		near, far := n.connect(from, to)
+		select {
+		case l.queue <- far:
+			return near, nil
+		case <-l.done:
+			near.reset()
+			return fail(errRefused)
+		case <-ctx.Done():
+			near.reset()
+			return fail(ctx.Err())
+		}
+	}
+}
+
+var (
+	errUnreachable = errors.New("host unreachable")
+	errRefused     = errors.New("connection refused")
+)
+
+// Listener takes the connections of one address.
+type Listener struct {
+	net   *Net
+	addr  string
+	queue chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+// Listen opens host:port. What listened there before gets nothing more.
+func (n *Net) Listen(addr string) *Listener {
+	l := &Listener{net: n, addr: addr, queue: make(chan net.Conn), done: make(chan struct{})}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.listeners[addr] = l
+	return l
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.queue:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Addr implements net.Listener.
+func (l *Listener) Addr() net.Addr { return Addr(l.addr) }
+
+// Close implements net.Listener. Connections that were taken stay.
+func (l *Listener) Close() error {
+	l.once.Do(func() {
+		close(l.done)
+		l.net.mu.Lock()
+		defer l.net.mu.Unlock()
+		if l.net.listeners[l.addr] == l {
+			delete(l.net.listeners, l.addr)
+		}
+	})
+	return nil
+}
+
+// CloseAll is Close, and breaks the connections that were taken.
+func (l *Listener) CloseAll() error {
+	l.Close()
+	l.net.mu.Lock()
+	var taken []*conn
+	for c := range l.net.conns {
+		if string(c.local) == l.addr {
+			taken = append(taken, c)
+		}
+	}
+	l.net.mu.Unlock()
+	for _, c := range taken {
+		c.reset()
+	}
+	return nil
+}
+
+// Addr is the address of one end: host:port.
+type Addr string
+
+// Network implements net.Addr.
+func (Addr) Network() string { return "mem" }
+
+// String implements net.Addr.
+func (a Addr) String() string { return string(a) }
+
+// localAddr is that of an end which dialled.
+func localAddr(host string) Addr { return Addr(fmt.Sprintf("%s:1", host)) }

@@ -1,0 +1,186 @@
+package memnet_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/cluster/memnet"
+)
+
+// pair connects a with b:1.
+func pair(t *testing.T, n *memnet.Net) (near, far net.Conn) {
+	t.Helper()
+	l := n.Listen("b:1")
+	taken := make(chan net.Conn, 1)
+	go func() {
+		c, _ := l.Accept()
+		taken <- c
+	}()
+	near, err := n.Dial(t.Context(), "a", "b:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	far = <-taken
+	t.Cleanup(func() {
+		l.Close()
+		near.Close()
+		far.Close()
+	})
+	return near, far
+}
+
+func say(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hear wants exactly this text, and that it came after so long.
+func hear(t *testing.T, c net.Conn, text string, after time.Duration) {
+	t.Helper()
+	began := time.Now()
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Errorf("read %q, %v; want %q", got, err, text)
+	}
+	if took := time.Since(began); took != after {
+		t.Errorf("%q came after %s, want %s", text, took, after)
+	}
+}
+
+func TestStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		near, far := pair(t, n)
+		say(t, near, "one")
+		say(t, near, "two")
+		hear(t, far, "onetwo", 0)
+		n.SetDelay(time.Millisecond)
+		say(t, far, "back")
+		hear(t, near, "back", time.Millisecond)
+
+		near.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("read past its deadline: %v", err)
+		}
+		near.SetReadDeadline(time.Time{})
+		say(t, far, "last")
+		far.Close()
+		hear(t, near, "last", time.Millisecond)
+		if _, err := near.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("read after the end: %v", err)
+		}
+	})
+}
+
+// Whoever writes to a peer that doesn't read waits, as over TCP.
+func TestStreamFillsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := pair(t, memnet.New())
+		near.SetWriteDeadline(time.Now().Add(time.Minute))
+		sent := 0
+		var err error
+		for err == nil {
+			var k int
+			k, err = near.Write(make([]byte, 64<<10))
+			sent += k
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || sent == 0 || sent > 4<<20 {
+			t.Errorf("%d bytes went out, then %v", sent, err)
+		}
+		if got, err := io.CopyN(io.Discard, far, int64(sent)); err != nil {
+			t.Errorf("%d of %d bytes arrived: %v", got, sent, err)
+		}
+	})
+}
+
+// A link that drops holds what was written until it is mended; a dial waits as long.
+func TestDrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		near, far := pair(t, n)
+		n.Drop("a", "b")
+		say(t, far, "this way works")
+		hear(t, near, "this way works", 0)
+		say(t, near, "held")
+		time.AfterFunc(time.Minute, func() { n.Mend("b", "a") })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := n.Dial(ctx, "a", "b:1"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("dial over a link that drops: %v", err)
+		}
+		hear(t, far, "held", 59*time.Second)
+		if !n.Reach("a", "b") {
+			t.Error("the link is mended and doesn't work")
+		}
+	})
+}
+
+// A cut link, and a process that dies, break streams at once.
+func TestCutAndKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		near, far := pair(t, n)
+		n.Cut("a", "b")
+		for _, c := range []net.Conn{near, far} {
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("read from a cut stream: %v", err)
+			}
+		}
+		if _, err := n.Dial(t.Context(), "b", "a:1"); err == nil {
+			t.Error("a cut link was dialled")
+		}
+		n.Heal()
+		near, far = pair(t, n)
+		say(t, near, "lost")
+		n.Kill("b")
+		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("read after the process died: %v", err)
+		}
+		if _, err := near.Write([]byte("x")); err == nil {
+			t.Error("a write to a dead process went well")
+		}
+	})
+}
+
+func TestPackets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memnet.New()
+		a, b := n.Packets("10.0.0.1:1"), n.Packets("10.0.0.2:1")
+		defer a.Shutdown()
+		defer b.Shutdown()
+		count := func(sent int) (got int) {
+			for range sent {
+				if _, err := a.WriteTo([]byte("x"), "10.0.0.2:1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+			for len(b.PacketCh()) > 0 {
+				<-b.PacketCh()
+				got++
+			}
+			return got
+		}
+		if got := count(100); got != 100 {
+			t.Errorf("%d of 100 arrived", got)
+		}
+		n.Drop("10.0.0.1", "10.0.0.2")
+		if got := count(100); got != 0 {
+			t.Errorf("%d of 100 arrived over a link that drops", got)
+		}
+		n.Heal()
+		n.Lose(0.5, 1)
+		if got := count(200); got < 50 || got > 150 {
+			t.Errorf("%d of 200 arrived, half should be lost", got)
+		}
+	})
+}

@@ -1,0 +1,119 @@
+package memnet
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// maxQueued is how many packets wait for a member that does not take them; what comes then is lost.
+const maxQueued = 256
+
+// Packets is a memberlist.Transport. A packet to a host that is cut off, gone or slow is lost.
+type Packets struct {
+	net      *Net
+	addr     string
+	packetCh chan *memberlist.Packet
+	streamCh chan net.Conn
+	listener *Listener
+	stopped  chan struct{}
+}
+
+// Packets opens host:port for gossip: packets and streams.
+func (n *Net) Packets(addr string) *Packets {
+	t := &Packets{
+		net: n, addr: addr, packetCh: make(chan *memberlist.Packet, maxQueued), streamCh: make(chan net.Conn),
+		listener: n.Listen(addr), stopped: make(chan struct{}),
+	}
+	n.mu.Lock()
+	n.packets[addr] = t
+	n.mu.Unlock()
+	go t.accept()
+	return t
+}
+
+func (t *Packets) accept() {
+	defer close(t.stopped)
+	for {
+		c, err := t.listener.Accept()
+		if err != nil {
+			return
+		}
+		select {
+		case t.streamCh <- c:
+		case <-t.listener.done:
+			c.Close()
+			return
+		}
+	}
+}
+
+// FinalAdvertiseAddr implements memberlist.Transport.
+func (t *Packets) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	host, port, err := net.SplitHostPort(t.addr)
+	if err != nil {
+		return nil, 0, err
+	}
+	n, err := strconv.Atoi(port)
+	return net.ParseIP(host), n, err
+}
+
+// WriteTo implements memberlist.Transport.
+func (t *Packets) WriteTo(b []byte, addr string) (time.Time, error) {
+	now := time.Now()
+	p := &memberlist.Packet{Buf: append([]byte(nil), b...), From: Addr(t.addr), Timestamp: now}
+	n := t.net
+	n.mu.Lock()
+	lost := n.links[link{Host(t.addr), Host(addr)}] != 0 || n.loss > 0 && n.random.Float64() < n.loss
+	delay := n.delay
+	n.mu.Unlock()
+	switch {
+	case lost:
+	case delay == 0:
+		n.deliver(p, addr)
+	default:
+		time.AfterFunc(delay, func() { n.deliver(p, addr) })
+	}
+	return now, nil
+}
+
+func (n *Net) deliver(p *memberlist.Packet, addr string) {
+	n.mu.Lock()
+	to := n.packets[addr]
+	n.mu.Unlock()
+	if to == nil {
+		return
+	}
+	select {
+	case to.packetCh <- p:
+	default:
+	}
+}
+
+// PacketCh implements memberlist.Transport.
+func (t *Packets) PacketCh() <-chan *memberlist.Packet { return t.packetCh }
+
+// StreamCh implements memberlist.Transport.
+func (t *Packets) StreamCh() <-chan net.Conn { return t.streamCh }
+
+// DialTimeout implements memberlist.Transport.
+func (t *Packets) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return t.net.Dial(ctx, Host(t.addr), addr)
+}
+
+// Shutdown implements memberlist.Transport. Called again it does nothing.
+func (t *Packets) Shutdown() error {
+	t.net.mu.Lock()
+	if t.net.packets[t.addr] == t {
+		delete(t.net.packets, t.addr)
+	}
+	t.net.mu.Unlock()
+	t.listener.Close()
+	<-t.stopped
+	return nil
+}

@@ -1,0 +1,287 @@
+package memnet
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxUnread is how much a stream takes that nobody reads: as much as the buffers of two kernels.
+const maxUnread = 1 << 20
+
+// stream is one direction of a connection.
+type stream struct {
+	mu      sync.Mutex
+	chunks  []chunk
+	size    int
+	ended   bool          // the writer closed it
+	broken  bool          // neither end gets anything more
+	held    bool          // nothing arrives now
+	changed chan struct{} // closed and replaced at every change
+}
+
+// chunk is what one Write sent.
+type chunk struct {
+	data []byte
+	at   time.Time // when it arrives
+}
+
+func newStream() *stream { return &stream{changed: make(chan struct{})} }
+
+// edit changes the stream and wakes who waits for that.
+func (s *stream) edit(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *stream) setHeld(held bool) { s.edit(func() { s.held = held }) }
+
+// again says when it is worth looking at a stream again: when wait is closed, at the latest at the time until, if there is one.
+type again struct {
+	wait  <-chan struct{}
+	until time.Time
+}
+
+// take reads what has arrived.
+func (s *stream) take(b []byte) (n int, next again, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.broken:
+		return 0, next, syscall.ECONNRESET
+	case s.held:
+	case len(s.chunks) > 0:
+		if first := s.chunks[0]; time.Now().Before(first.at) {
+			return 0, again{s.changed, first.at}, nil
+		}
+		for len(b) > 0 && len(s.chunks) > 0 && !time.Now().Before(s.chunks[0].at) {
+			got := copy(b, s.chunks[0].data)
+			n, b = n+got, b[got:]
+			if s.chunks[0].data = s.chunks[0].data[got:]; len(s.chunks[0].data) == 0 {
+				s.chunks = s.chunks[1:]
+			}
+		}
+		s.size -= n
+		close(s.changed)
+		s.changed = make(chan struct{})
+		return n, next, nil
+	case s.ended:
+		return 0, next, io.EOF
+	}
+	return 0, again{wait: s.changed}, nil
+}
+
+// put takes all of b, or says when to try again.
+func (s *stream) put(b []byte, at time.Time) (next again, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended:
+		return next, net.ErrClosed
+	case s.broken:
+		return next, syscall.EPIPE
+	case s.size >= maxUnread:
+		return again{wait: s.changed}, nil
+	}
+	s.chunks = append(s.chunks, chunk{append([]byte(nil), b...), at})
+	s.size += len(b)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return next, nil
+}
+
+// conn is one end of a connection.
+type conn struct {
+	net           *Net
+	from, to      string // hosts: this end's and the other's
+	local, remote Addr
+	in, out       *stream
+	other         *conn
+	closed        chan struct{}
+	once          sync.Once
+	read, write   deadline
+}
+
+// connect makes both ends of a connection from a host to an address.
+func (n *Net) connect(from, to string) (near, far *conn) {
+	there, back := newStream(), newStream()
+	near = &conn{net: n, from: from, to: Host(to), local: localAddr(from), remote: Addr(to), in: back, out: there, closed: make(chan struct{})}
+	far = &conn{net: n, from: Host(to), to: from, local: Addr(to), remote: localAddr(from), in: there, out: back, closed: make(chan struct{})}
+	near.other, far.other = far, near
+	near.read.init()
+	near.write.init()
+	far.read.init()
+	far.write.init()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.conns[near], n.conns[far] = struct{}{}, struct{}{}
+	n.hold() // a link may have gone meanwhile
+	return near, far
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	for {
+		select {
+		case <-c.closed:
+			return 0, net.ErrClosed
+		default:
+		}
+		late, moved := c.read.wait()
+		if isClosed(late) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		n, next, err := c.in.take(b)
+		if n > 0 || err != nil || len(b) == 0 {
+			return n, err
+		}
+		c.pause(next, late, moved)
+	}
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	c.net.mu.Lock()
+	delay := c.net.delay
+	c.net.mu.Unlock()
+	for {
+		select {
+		case <-c.closed:
+			return 0, net.ErrClosed
+		default:
+		}
+		late, moved := c.write.wait()
+		if isClosed(late) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		next, err := c.out.put(b, time.Now().Add(delay))
+		switch {
+		case err != nil:
+			return 0, err
+		case next.wait == nil:
+			return len(b), nil
+		}
+		c.pause(next, late, moved)
+	}
+}
+
+// pause blocks until it is worth trying again, the deadline has passed or was moved, or this end is closed.
+func (c *conn) pause(next again, late, moved <-chan struct{}) {
+	var due <-chan time.Time
+	if !next.until.IsZero() {
+		timer := time.NewTimer(time.Until(next.until))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-next.wait:
+	case <-late:
+	case <-moved:
+	case <-c.closed:
+	case <-due:
+	}
+}
+
+// Close implements net.Conn. What was written before still arrives.
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+		c.out.edit(func() { c.out.ended = true })
+		c.leave()
+	})
+	return nil
+}
+
+// leave forgets the connection once both ends are closed.
+func (c *conn) leave() {
+	if isClosed(c.other.closed) {
+		c.net.mu.Lock()
+		defer c.net.mu.Unlock()
+		delete(c.net.conns, c)
+		delete(c.net.conns, c.other)
+	}
+}
+
+// reset breaks both directions for both ends.
+func (c *conn) reset() {
+	c.in.edit(func() { c.in.broken = true })
+	c.out.edit(func() { c.out.broken = true })
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	delete(c.net.conns, c)
+	delete(c.net.conns, c.other)
+}
+
+// LocalAddr implements net.Conn.
+func (c *conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr { return c.remote }
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.read.set(t)
+	c.write.set(t)
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.read.set(t)
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.write.set(t)
+	return nil
+}
+
+// deadline is a time that can be moved while somebody waits for it.
+type deadline struct {
+	mu    sync.Mutex
+	timer *time.Timer
+	late  chan struct{} // closed once it has passed
+	moved chan struct{} // closed and replaced when it is moved
+}
+
+func (d *deadline) init() { d.late, d.moved = make(chan struct{}), make(chan struct{}) }
+
+func (d *deadline) wait() (late, moved <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.late, d.moved
+}
+
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+	close(d.moved)
+	d.moved, d.late = make(chan struct{}), make(chan struct{})
+	switch late, in := d.late, time.Until(t); {
+	case t.IsZero():
+	case in <= 0:
+		close(late)
+	default:
+		d.timer = time.AfterFunc(in, func() { close(late) })
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
