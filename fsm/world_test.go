@@ -155,14 +155,14 @@ func (w world) nodeRegister() Command {
 	id := NodeID(fmt.Sprintf("n%d", w.int(1, 5)))
 	c := &NodeRegister{ID: id, Name: string(id) + ".local", Agent: AgentInfo{BootID: pick(w, "boot1", "boot2"), Address: "127.0.0.1", Key: []byte("k")}}
 	c.Shape = NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 4, 8, 16) << 28}, Reserved: Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8007}
-	switch {
-	case w.rarely(12):
+	switch w.int(1, 40) {
+	case 1, 2, 3:
 		c.Name = pick(w, "n1.local", "bad name", "")
-	case w.rarely(20):
+	case 4, 5:
 		c.Shape.Capacity.MemoryBytes = pick[int64](w, 0, -5)
-	case w.rarely(20):
+	case 6, 7:
 		c.ID = pick[NodeID](w, "", "a/b", "n1/")
-	case w.bool():
+	case 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
 		c.Shape.Labels = map[string]string{"rack": pick(w, "r1", "r2")}
 	}
 	return c
@@ -269,16 +269,16 @@ func (w world) place() Command {
 	if len(there) > 0 && !w.rarely(6) {
 		c.Replaces = pick(w, there...)
 	}
-	switch {
-	case w.rarely(25):
+	switch w.int(1, 40) { // most are right
+	case 1, 2:
 		c.ID = w.instance().ID
-	case w.rarely(25):
+	case 3, 4:
 		c.Version = uint64(w.int(0, 3))
-	case w.rarely(40):
+	case 5:
 		c.Cause = "whim"
-	case w.rarely(40):
+	case 6:
 		c.Replaces = w.instance().ID
-	case w.rarely(40):
+	case 7:
 		c.ID = "a/b"
 	}
 	return c
@@ -307,12 +307,12 @@ func (w world) drainStart() Command {
 	}
 	c.Options.MaxParallelNodes = w.int(0, 2)
 	c.Options.Force, c.Options.IgnoreSystem = w.rarely(4), w.rarely(3)
-	switch {
-	case w.rarely(15):
+	switch w.int(1, 15) {
+	case 1:
 		c.ID = key(w, w.s.Drains)
-	case w.rarely(15):
+	case 2:
 		c.Options.Deadline = pick[Duration](w, 0, -1)
-	case w.rarely(15):
+	case 3:
 		c.Nodes = nil
 	}
 	return c
@@ -368,10 +368,10 @@ func (w world) submit() Command {
 		index := old.Index + uint64(w.int(0, 1))
 		c.IfIndex = &index
 	}
-	switch {
-	case w.rarely(20):
+	switch w.int(1, 20) {
+	case 1:
 		c.Spec.Class = "royal"
-	case w.rarely(20):
+	case 2:
 		c.Spec.Name = pick[JobName](w, "", "a/b")
 	}
 	return c
