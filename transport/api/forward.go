@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 
@@ -30,7 +32,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	resp, err := s.cfg.PeerTransport.RoundTrip(req)
 	if err != nil {
 		s.log.Warn("can't forward to the leader", "leader", leader.Name, "address", leader.APIAddress, "error", err)
-		writeError(w, forwardFailed(rt, leader))
+		writeError(w, forwardFailed(rt, leader, err))
 		return
 	}
 	defer resp.Body.Close()
@@ -60,8 +62,10 @@ func forwarded(ctx context.Context, address string, who caller, r *http.Request)
 }
 
 // forwardFailed tells apart what surely did not happen from what may have.
-func forwardFailed(rt route, leader transport.ServerInfo) error {
-	if rt.write {
+func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
+	dial, ok := errors.AsType[*net.OpError](err)
+	_, refused := errors.AsType[*fsm.Error](err) // by its certificate, before the request
+	if rt.write && !refused && !(ok && dial.Op == "dial") {
 		return unknownOutcome()
 	}
 	return fsm.Refuse(fsm.CodeNoLeader, "the leader %s does not answer", leader.Name).

@@ -51,6 +51,7 @@ const (
 	maxWait     = 60 * time.Second
 	writeLimit  = 30 * time.Second
 	requestTime = maxWait + writeLimit
+	bodyTime    = 30 * time.Second // until the body is there
 )
 
 // route is one operation without its code.
@@ -95,7 +96,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, requestTime)
 			defer cancel()
-			raw, err := bufferBody(r)
+			raw, err := bufferBody(w, r)
 			if err == nil && (rt.write || rt.json) {
 				err = ownPage(r)
 			}
@@ -148,14 +149,19 @@ func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Ha
 
 // bufferBody takes the whole body in, so that it can be refused before anything is done and sent on unchanged. Codes:
 // too_large, invalid.
-func bufferBody(r *http.Request) ([]byte, error) {
+func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
 	if r.ContentLength > transport.DefaultMaxBody {
 		return nil, bodyTooLarge()
 	}
+	slow := http.NewResponseController(w)
+	if err := slow.SetReadDeadline(time.Now().Add(bodyTime)); err != nil {
+		return nil, fsm.Refuse(fsm.CodeInternal, "the time for a body can't be bounded: %v", err)
+	}
 	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, transport.DefaultMaxBody))
+	_ = slow.SetReadDeadline(time.Time{}) // it worked just now; if not, the connection ends a little early
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):

@@ -85,6 +85,10 @@ func (s *Server) restoreSnapshot(w http.ResponseWriter, r *http.Request) {
 		writeError(w, notOffered("snapshots"))
 		return
 	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(snapshotLimit)); err != nil {
+		writeError(w, fsm.Refuse(fsm.CodeInternal, "the time for a snapshot can't be bounded: %v", err))
+		return
+	}
 	in := http.MaxBytesReader(w, r.Body, maxSnapshot)
 	if err := s.cfg.Servers.Snapshots.Restore(ctx, in); err != nil {
 		var tooLarge *http.MaxBytesError

@@ -19,7 +19,7 @@ const maxWatches = 4096
 type watches struct {
 	store Store
 	mu    sync.Mutex
-	open  map[fsm.Topic]watch
+	open  map[fsm.Topic]*watch
 }
 
 // watch says: the topic has not been touched after index until woken is closed.
@@ -27,14 +27,15 @@ type watch struct {
 	index  uint64
 	woken  <-chan struct{}
 	cancel func()
+	users  int // who wait for it now; guarded by watches.mu
 }
 
 func newWatches(store Store) *watches {
-	return &watches{store: store, open: map[fsm.Topic]watch{}}
+	return &watches{store: store, open: map[fsm.Topic]*watch{}}
 }
 
-// of returns the watch of a topic, a new one if the last has ended.
-func (w *watches) of(topic fsm.Topic) watch {
+// of returns the watch of a topic, a new one if the last has ended. The caller leaves it when it has waited.
+func (w *watches) of(topic fsm.Topic) *watch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if old, ok := w.open[topic]; ok {
@@ -42,23 +43,33 @@ func (w *watches) of(topic fsm.Topic) watch {
 		case <-old.woken:
 			old.cancel()
 		default:
+			old.users++
 			return old
 		}
 	}
 	if len(w.open) >= maxWatches {
-		w.drop()
+		w.forget()
 	}
 	woken, cancel := w.store.WatchTopic(topic) // before the index is read: no change falls between
 	state, _ := w.store.Watch()
-	fresh := watch{index: state.Index, woken: woken, cancel: cancel}
+	fresh := &watch{index: state.Index, woken: woken, cancel: cancel, users: 1}
 	w.open[topic] = fresh
 	return fresh
 }
 
-func (w *watches) drop() {
+func (w *watches) leave(one *watch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one.users--
+}
+
+// forget drops what nobody waits for; who waits is bounded by the requests under way.
+func (w *watches) forget() {
 	for topic, old := range w.open {
-		old.cancel()
-		delete(w.open, topic)
+		if old.users == 0 {
+			old.cancel()
+			delete(w.open, topic)
+		}
 	}
 }
 
@@ -73,6 +84,7 @@ func (w *watches) until(ctx context.Context, index uint64, limit time.Duration, 
 	cases := []reflect.SelectCase{receive(ctx.Done()), receive(transport.Stopping(ctx))}
 	for _, topic := range topics {
 		one := w.of(topic)
+		defer w.leave(one)
 		if one.index > index {
 			return
 		}

@@ -1,0 +1,71 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// The reply of a drain says what has started, and says the same when it is asked for again.
+func TestDrainReplay(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.cli()
+	body := map[string]any{"nodes": []string{"n1", "01N2", "gone"}, "message": "kernel"}
+	ask := func() map[string]any {
+		return decode(t, must2(c.Do(t.Context(), http.MethodPost, "/v1/drains", values("request_id=d"), body))(t))
+	}
+	first := ask()
+	if diff := cmp.Diff([]any{"n1", "n2"}, first["started"]); diff != "" {
+		t.Errorf("started (-want +got):\n%s", diff)
+	}
+	if rejected := first["rejected"].([]any); len(rejected) != 1 || rejected[0].(map[string]any)["code"] != "not_found" {
+		t.Errorf("rejected: %v", rejected)
+	}
+	if n := len(first["forecast"].([]any)); n != 2 {
+		t.Errorf("forecast of %d instances, want 2", n)
+	}
+	for _, id := range []fsm.NodeID{"01N1", "01N2"} { // the reply is true when it is there
+		if n, _ := r.machine.State().Nodes.Get(id); n.Intent != fsm.IntentDraining {
+			t.Errorf("node %s is %s", id, n.Intent)
+		}
+	}
+	again := ask()
+	delete(again, "replayed")
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("asked again (-first +again):\n%s", diff)
+	}
+	body["message"] = "another"
+	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/drains", values("request_id=d"), body)
+	wantCode(t, err, fsm.CodeRequestConflict)
+	_, _, err = c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/drain", nil, nil)
+	wantCode(t, err, fsm.CodeAlreadyDraining)
+}
+
+// A selector takes the nodes with all of its labels.
+func TestDrainSelector(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	got := post(t, r.cli(), "/v1/drains", map[string]any{"selector": map[string]string{"rack": "r-n2"}, "id": "by-rack"})
+	if diff := cmp.Diff([]any{"n2"}, got["started"]); diff != "" || got["drain"] != "by-rack" {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A leader that can't be reached has surely not written anything; one that broke off may have.
+func TestForwardToADeadLeader(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	r.mu.Lock()
+	dead := &server{r: r, name: "s3", address: "127.0.0.1:1"}
+	r.servers["s3"], r.lead = dead, "s3"
+	r.mu.Unlock()
+	_, err := r.cli("s2").Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
+	wantCode(t, err, fsm.CodeNoLeader)
+	_, err = r.cli("s2").Send(t.Context(), transport.Request{Path: "/v1/nodes"})
+	wantCode(t, err, fsm.CodeNoLeader)
+}
