@@ -15,7 +15,8 @@ type Net struct {
 	mu        sync.Mutex
 	listeners map[string]*Listener
 	packets   map[string]*Packets
-	links     map[link]fault // those that don't work
+	links     map[link]fault   // those that don't work
+	hosts     map[string]fault // those that are gone
 	conns     map[*conn]struct{}
 	change    chan struct{} // closed and replaced when links are mended or a listener opens
 	delay     time.Duration
@@ -40,7 +41,7 @@ const (
 // New returns a network without delay, loss or faults.
 func New() *Net {
 	return &Net{
-		listeners: map[string]*Listener{}, packets: map[string]*Packets{}, links: map[link]fault{}, conns: map[*conn]struct{}{},
+		listeners: map[string]*Listener{}, packets: map[string]*Packets{}, links: map[link]fault{}, hosts: map[string]fault{}, conns: map[*conn]struct{}{},
 		change: make(chan struct{}),
 	}
 }
@@ -104,7 +105,7 @@ func (n *Net) Mend(a, b string) {
 	n.changed()
 }
 
-// Heal ends every fault.
+// Heal ends every fault of links; who was taken off the network stays so.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,26 +114,64 @@ func (n *Net) Heal() {
 	n.changed()
 }
 
-// Kill breaks every stream of a host at once, as a kernel does for a process that dies.
+// Kill takes a host off the network at once, as when its process dies: its streams break, dials are refused, packets are lost, until Revive.
 func (n *Net) Kill(host string) {
 	n.mu.Lock()
-	var broken []*conn
-	for c := range n.conns {
-		if c.from == host || c.to == host {
-			broken = append(broken, c)
-		}
-	}
+	n.hosts[host] = faultCut
+	broken := n.of(host)
 	n.mu.Unlock()
 	for _, c := range broken {
 		c.reset()
 	}
 }
 
+// Vanish takes a host off the network without a word, as when its machine loses power, until Revive.
+func (n *Net) Vanish(host string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hosts[host] = faultDrop
+	n.hold()
+}
+
+// Revive ends Kill and Vanish. What streams the host had then are broken: it knows nothing of them.
+func (n *Net) Revive(host string) {
+	n.mu.Lock()
+	delete(n.hosts, host)
+	broken := n.of(host)
+	n.hold()
+	n.changed()
+	n.mu.Unlock()
+	for _, c := range broken {
+		c.reset()
+	}
+}
+
+// of lists the streams of a host; n.mu is held.
+func (n *Net) of(host string) []*conn {
+	var out []*conn
+	for c := range n.conns {
+		if c.from == host || c.to == host {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// fault is what keeps from from sending to to; n.mu is held.
+func (n *Net) fault(from, to string) fault {
+	for _, f := range [...]fault{n.hosts[from], n.hosts[to], n.links[link{from, to}]} {
+		if f != 0 {
+			return f
+		}
+	}
+	return 0
+}
+
 // Reach reports whether from can send to to and hear the answer.
 func (n *Net) Reach(from, to string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.links[link{from, to}] == 0 && n.links[link{to, from}] == 0
+	return n.fault(from, to) == 0 && n.fault(to, from) == 0
 }
 
 // between lists the streams of two hosts; n.mu is held.
@@ -149,7 +188,7 @@ func (n *Net) between(a, b string) []*conn {
 // hold makes every stream heed the links; n.mu is held.
 func (n *Net) hold() {
 	for c := range n.conns {
-		c.out.setHeld(n.links[link{c.from, c.to}] == faultDrop)
+		c.out.setHeld(n.fault(c.from, c.to) == faultDrop)
 	}
 }
 
@@ -165,7 +204,7 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	}
 	for {
 		n.mu.Lock()
-		there, back := n.links[link{from, Host(to)}], n.links[link{Host(to), from}]
+		there, back := n.fault(from, Host(to)), n.fault(Host(to), from)
 		l, change, delay := n.listeners[to], n.change, n.delay
 		n.mu.Unlock()
 		switch {

@@ -148,6 +148,21 @@ func TestCutAndKill(t *testing.T) {
 		if _, err := near.Write([]byte("x")); err == nil {
 			t.Error("a write to a dead process went well")
 		}
+		if _, err := n.Dial(t.Context(), "a", "b:1"); err == nil {
+			t.Error("a dead process took a connection")
+		}
+		n.Revive("b")
+		near, far = pair(t, n)
+		n.Vanish("b")
+		say(t, near, "held")
+		far.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a machine without power heard something: %v", err)
+		}
+		n.Revive("b")
+		if _, err := near.Write([]byte("x")); err == nil {
+			t.Error("a stream to before the reboot works")
+		}
 	})
 }
 

@@ -67,7 +67,7 @@ func (t *Packets) WriteTo(b []byte, addr string) (time.Time, error) {
 	p := &memberlist.Packet{Buf: append([]byte(nil), b...), From: Addr(t.addr), Timestamp: now}
 	n := t.net
 	n.mu.Lock()
-	lost := n.links[link{Host(t.addr), Host(addr)}] != 0 || n.loss > 0 && n.random.Float64() < n.loss
+	lost := n.fault(Host(t.addr), Host(addr)) != 0 || n.loss > 0 && n.random.Float64() < n.loss
 	delay := n.delay
 	n.mu.Unlock()
 	switch {
