@@ -3,7 +3,6 @@ package fsm
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 )
 
 // world draws commands that make some sense for a state: most name things that exist, some are wrong in one way. Each step of a history has its own
@@ -114,8 +113,8 @@ func (w world) command() Command {
 		draw   func() Command
 	}{
 		{4, w.nodeRegister}, {3, w.nodeHealth}, {16, w.nodeReport}, {6, w.nodeIntent}, {1, w.nodeLabel}, {2, w.nodeAck},
-		{1, func() Command { return &NodeConfirmDead{w.node().ID} }},
-		{1, func() Command { return &NodeForget{w.node().ID} }},
+		{1, func() Command { return &NodeConfirmDead{w.offline()} }},
+		{1, func() Command { return &NodeForget{w.offline()} }},
 		{24, w.place}, {7, w.stop},
 		{3, func() Command { return &InstanceKill{w.instance().ID, w.bool()} }},
 		{2, func() Command { return &InstanceMark{w.instance().ID, w.bool(), w.cause(), "alice"} }},
@@ -229,6 +228,16 @@ func (w world) eligible() NodeID {
 		return w.node().ID
 	}
 	return pick(w, ids...)
+}
+
+// offline draws a node that is offline, if there is one.
+func (w world) offline() NodeID {
+	for id, n := range w.s.Nodes.All() {
+		if n.Health == HealthOffline && w.bool() {
+			return id
+		}
+	}
+	return w.node().ID
 }
 
 // wanting draws a group that wants instances, if there is one.
@@ -402,16 +411,4 @@ func (w world) group(job JobName, name string) GroupSpec {
 		g.Update.Canary = w.int(0, 1)
 	}
 	return g
-}
-
-// names lists the kinds of an entry's groups, for messages.
-func (e Entry) names() []string {
-	var names []string
-	for _, group := range e.Groups {
-		for _, c := range group {
-			names = append(names, KindName(c.Kind()))
-		}
-	}
-	slices.Sort(names)
-	return names
 }
