@@ -15,6 +15,7 @@ type nodeList struct {
 		ID, Name, State string
 		Eligible        bool
 		Instances       int
+		Warnings        []string
 	}
 }
 
@@ -86,7 +87,17 @@ func (d *demo) startCluster(ctx context.Context) error {
 	if err := d.show(ctx, 0, "server", "members"); err != nil {
 		return err
 	}
-	return d.show(ctx, 0, "node", "ls")
+	if err := d.show(ctx, 0, "node", "ls"); err != nil {
+		return err
+	}
+	var nodes nodeList
+	if err := d.get(ctx, &nodes, "node", "ls"); err != nil {
+		return err
+	}
+	for _, warning := range nodes.Items[0].Warnings { // the same on all: they are one machine
+		d.say("%s", warning)
+	}
+	return nil
 }
 
 // whileAllRun returns a context that ends when one of the processes does.
