@@ -90,7 +90,7 @@ func (p *progress) drainBar(d api.Drain) {
 	var parts []string
 	for _, n := range d.Nodes {
 		if n.Phase == fsm.PhaseDraining && n.Turn {
-			parts = append(parts, n.Node + " " + countOf(n) + timeLeft(p.a.now(), n.Deadline))
+			parts = append(parts, n.Node+" "+countOf(n)+timeLeft(p.a.now(), n.Deadline))
 		}
 	}
 	p.now("draining: %s", strings.Join(parts, "; "))

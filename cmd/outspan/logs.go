@@ -7,11 +7,13 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/api"
 )
 
 // logFlags choose what of a log is read.
@@ -59,11 +61,31 @@ func instanceLogs(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.copyLogs(cmd.Context(), "/v1/instances/"+segment(args[0])+"/logs", q)
+			return a.instanceLogs(cmd.Context(), args[0], q)
 		},
 	}
 	f.register(cmd)
 	return cmd
+}
+
+// instanceLogs shows the log of an instance. To follow one that has not begun yet is to wait until it has.
+func (a *app) instanceLogs(ctx context.Context, id string, q url.Values) error {
+	path := "/v1/instances/" + segment(id)
+	for {
+		err := a.copyLogs(ctx, path+"/logs", q)
+		if !isCode(err, fsm.CodeNotFound) || !q.Has("follow") {
+			return err
+		}
+		i, failed := get[api.Instance](ctx, a, path, nil)
+		switch {
+		case failed != nil:
+			return failed
+		case i.value.Observed != fsm.ObservedPending && i.value.Observed != fsm.ObservedBooting:
+			return err
+		case !wait(ctx, 500*time.Millisecond):
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func jobLogs(a *app) *cobra.Command {
@@ -112,7 +134,7 @@ func logsCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.copyLogs(ctx, "/v1/instances/"+segment(id)+"/logs", q)
+				return a.instanceLogs(ctx, id, q)
 			}
 			return fsm.Refuse(fsm.CodeInvalid, "%s %s has no logs", kind, id).WithHint("jobs and instances have")
 		},

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,8 +26,10 @@ import (
 //	cluster [N]         one server and N agents (default 1), dev, n2 ..., which `outspan` then talks to; they end with the script
 //	rc CODE CMD...      the command ends with this exit code
 //	until REGEXP CMD... the command is repeated until it succeeds and what it prints matches
+//	interrupt REGEXP CMD...  the command gets Ctrl-C as soon as what it prints matches, and ends with 130
 //	keys FILE PATH K... the JSON at PATH (items[0].groups, or . for all of it) is an object that has these keys
 //	value FILE PATH V   the JSON at PATH is V
+//	set NAME FILE       the environment variable is the first line of the file, of stdout or of stderr
 //	expand FILE...      $NAME in the file is replaced from the environment
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -41,7 +44,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"cluster": startCluster, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "expand": expandFiles,
+			"cluster": startCluster, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom, "interrupt": interrupt, "expand": expandFiles,
 		},
 	})
 }
@@ -57,22 +60,28 @@ func runAs() string {
 // limit bounds every wait of a script.
 const limit = 60 * time.Second
 
-// execute runs a command in the environment of the script.
-func execute(ts *testscript.TestScript, name string, args ...string) (stdout, stderr string, code int) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
+// command makes a command in the environment of the script.
+func command(ctx context.Context, ts *testscript.TestScript, name string, args ...string) *exec.Cmd {
 	if name == "outspan" {
 		name = ts.Getenv("OUTSPAN")
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.Dir = &out, &errs, ts.MkAbs(".")
+	cmd.Dir = ts.MkAbs(".")
 	for _, key := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TZ", "USER", "OUTSPAN_ADDR", "OUTSPAN_CACERT", "OUTSPAN_CLIENT_CERT", "OUTSPAN_CLIENT_KEY"} {
 		cmd.Env = append(cmd.Env, key+"="+ts.Getenv(key))
 	}
-	err := cmd.Run()
+	return cmd
+}
+
+// execute runs a command to its end.
+func execute(ts *testscript.TestScript, name string, args ...string) (stdout, stderr string, code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := command(ctx, ts, name, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	var exit *exec.ExitError
-	switch {
+	switch err := cmd.Run(); {
 	case errors.As(err, &exit):
 		code = exit.ExitCode()
 	case err != nil:
@@ -130,6 +139,58 @@ func repeatUntil(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		return fmt.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	})
+}
+
+// outputOf collects what a running command prints.
+type outputOf struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *outputOf) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.out.Write(p)
+}
+
+func (o *outputOf) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.out.String()
+}
+
+func interrupt(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: interrupt REGEXP CMD...")
+	}
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var stdout, stderr outputOf
+	cmd := command(ctx, ts, args[1], args[2:]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	ts.Check(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	await(ts, args[0], func() error {
+		select {
+		case err := <-ended:
+			ts.Fatalf("it ended by itself: %v\n%s%s", err, stdout.text(), stderr.text())
+		default:
+		}
+		if want.MatchString(stdout.text()) {
+			return nil
+		}
+		return fmt.Errorf("it printed %q, %q", stdout.text(), stderr.text())
+	})
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+	<-ended // its exit code says how
+	record(ts, stdout.text(), stderr.text())
+	if code := cmd.ProcessState.ExitCode(); code != int(exitInterrupted) {
+		ts.Fatalf("exit code %d, want %d\n%s%s", code, exitInterrupted, stdout.text(), stderr.text())
+	}
 }
 
 // jsonAt reads the JSON of a file, or of stdout or stderr, and goes to a path in it.
@@ -205,6 +266,17 @@ func hasValue(ts *testscript.TestScript, neg bool, args []string) {
 	if (got == args[2]) == neg {
 		ts.Fatalf("%s is %s, want %s (negated: %v)", args[1], got, args[2], neg)
 	}
+}
+
+func setFrom(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: set NAME FILE")
+	}
+	line, _, _ := strings.Cut(ts.ReadFile(args[1]), "\n")
+	if line == "" {
+		ts.Fatalf("%s has no first line", args[1])
+	}
+	ts.Setenv(args[0], line)
 }
 
 func expandFiles(ts *testscript.TestScript, neg bool, args []string) {
