@@ -16,6 +16,7 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/api"
 )
 
 // poll is one blocking read in the background.
@@ -257,6 +258,27 @@ func TestEventsFollow(t *testing.T) {
 	if got := readEvents(t, c, "application/x-ndjson", "follow=false&after="+id, "", -1); len(got) == 0 {
 		t.Error("the greeting's id does not resume")
 	}
+}
+
+// Streams are bounded, and a place is free again once its reader has gone.
+func TestStreamLimit(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.start("s2", api.Limits{Streams: 1, RequestsPerSecond: 100_000})
+	c := r.cli("s2")
+	ctx, leave := context.WithCancel(t.Context())
+	resp := must(c.Open(ctx, transport.Request{Path: "/v1/events"}))(t)
+	_, err := c.Open(t.Context(), transport.Request{Path: "/v1/events"})
+	wantCode(t, err, fsm.CodeBusy)
+	leave()
+	resp.Body.Close()
+	eventually(t, "the place is free again", func() bool {
+		next, err := c.Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("follow=false")})
+		if err == nil {
+			next.Body.Close()
+		}
+		return err == nil
+	})
 }
 
 // An id that is no longer kept is answered with 410 and the oldest, never with a silent gap.
