@@ -85,6 +85,7 @@ func (a *app) noun(n noun) *cobra.Command {
 	if n.bare != nil {
 		cmd = n.bare(a)
 		cmd.Use, cmd.Short = n.name+" [NODE...]", n.short
+		cmd.Long = fmt.Sprintf("outspan %s NODE... is short for: outspan node drain NODE...", n.name)
 		run := cmd.RunE
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

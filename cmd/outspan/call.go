@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -243,6 +244,7 @@ type waitFlags struct {
 // register adds the flags; state is what --wait alone waits for.
 func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	help := "wait until it is " + state
+	also = slices.DeleteFunc(also, func(one string) bool { return one == state })
 	if len(also) > 0 {
 		help = fmt.Sprintf("wait for a state: %s (default), %s", state, joined(also))
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/outspan/outspan/transport/metrics"
 )
 
 // genDocsCommand writes the reference of the command line from its own tree; make docs calls it.
@@ -36,7 +38,7 @@ func writeDocs(root *cobra.Command, dir string) error {
 			return fmt.Errorf("write the reference: %w", err)
 		}
 	}
-	return writeMetricsDocs(filepath.Join(dir, "metrics.md"))
+	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), append(newLoopMetrics().collectors(), metrics.New(metrics.Config{}))...)
 }
 
 // docsIndex is the front page: every command, the global flags, the exit codes.
@@ -77,6 +79,9 @@ func verbsText(cmd *cobra.Command) string {
 func docsPage(cmd *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# outspan %s\n\nMade from the program by `make docs`. Flags of every command, exit codes: [README](README.md).\n\n%s\n", cmd.Name(), sentence(cmd.Short))
+	if len(cmd.Commands()) > 0 && cmd.Long != "" {
+		fmt.Fprintf(&b, "%s\n", cmd.Long)
+	}
 	docsOf(&b, cmd)
 	return b.String()
 }

@@ -188,10 +188,13 @@ func demoCommand(a *app) *cobra.Command {
 		Long: `Starts three servers, four agents and a web service as real processes on loopback, in a temporary directory, and tells a story with them: a drain,
 a machine that dies, a leader that dies in the middle of a drain, a machine that returns. It checks what it tells, prints what it measured, and leaves nothing
 behind. Exit code 1 if anything was not as it should be.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), options) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			options.Script = options.Script || !a.terminal
+			return runDemo(cmd.Context(), options)
+		},
 	}
 	cmd.Flags().BoolVar(&options.Keep, "keep", false, "leave it running at the end, until Ctrl-C, and say how to use it")
-	cmd.Flags().BoolVar(&options.Script, "script", !a.terminal, "plain lines only")
+	cmd.Flags().BoolVar(&options.Script, "script", false, "plain lines only (always so without a terminal)")
 	return cmd
 }
 

@@ -26,7 +26,7 @@ func writeMetricsDocs(path string, collectors ...prometheus.Collector) error {
 		}
 	}
 	slices.Sort(lines)
-	text := "# Metrics\n\nMade from the program by `make docs`. Served at `/metrics` of every server and agent, where `telemetry { prometheus = true }`. Every series is there from the start, at 0.\n\n" +
+	text := "# Metrics\n\nMade from the program by `make docs`. Served at `/metrics` of every server (unless `telemetry { prometheus = false }`). Every series is there from the start, at 0; those of an object go with it.\n\n" +
 		"| metric | labels | meaning |\n|---|---|---|\n" + strings.Join(slices.Compact(lines), "") +
 		"\nBeside them stand those of the Go runtime (`go_*`), the process (`process_*`), raft (`raft_*`) and gossip (`memberlist_*`).\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -37,7 +37,7 @@ func writeMetricsDocs(path string, collectors ...prometheus.Collector) error {
 
 // metricLine reads the one description that Prometheus gives of a metric: its text.
 func metricLine(desc string) string {
-	m := regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*)", constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`).FindStringSubmatch(desc)
+	m := regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:, unit: ".*")?, constLabels: \{.*\}, variableLabels: \{(.*)\}\}$`).FindStringSubmatch(desc)
 	if m == nil {
 		return ""
 	}
