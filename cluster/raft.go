@@ -92,8 +92,9 @@ type machineFSM struct {
 	machine  *fsm.Machine
 	clock    *clock
 	fatal    func(error)
-	installs atomic.Uint64 // snapshots restored since the start of raft
-	config   atomic.Uint64 // index of the newest committed configuration; 0 after a restore: the snapshot knows it
+	applied  func(time.Duration) // may be nil
+	installs atomic.Uint64       // snapshots restored since the start of raft
+	config   atomic.Uint64       // index of the newest committed configuration; 0 after a restore: the snapshot knows it
 }
 
 // StoreConfiguration implements raft.ConfigurationStore: raft itself does not tell the index of a configuration,
@@ -103,7 +104,11 @@ func (m *machineFSM) StoreConfiguration(index uint64, _ raft.Configuration) { m.
 // Apply implements raft.FSM. An entry that can't be applied ends the server: skipping it would make this replica
 // differ from the others. A panic passes through, for the same reason.
 func (m *machineFSM) Apply(l *raft.Log) any {
+	began := time.Now()
 	results, err := m.machine.Apply(l.Index, l.Term, l.Data)
+	if m.applied != nil {
+		m.applied(time.Since(began))
+	}
 	if err != nil {
 		m.fatal(err)
 		runtime.Goexit() // only where fatal returns: a test that stops one of several servers

@@ -41,6 +41,9 @@ type Config struct {
 	// one process, the Server stops by itself and Run returns the error.
 	Fatal func(error)
 
+	// Applied is told how long it took to apply an entry, for metrics. It must not block. Default: nobody.
+	Applied func(time.Duration)
+
 	Raft   RaftConfig
 	Disk   DiskConfig
 	Logger hclog.Logger
@@ -116,7 +119,7 @@ func Open(cfg Config) (_ *Server, err error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, clock: newClock(), notes: make(chan bool, 1), peerCodec: newPeerCodec(), stopped: make(chan struct{})}
 	s.state.failed = make(chan struct{})
-	s.fsm = &machineFSM{machine: cfg.Machine, clock: s.clock, fatal: s.fatal}
+	s.fsm = &machineFSM{machine: cfg.Machine, clock: s.clock, fatal: s.fatal, applied: cfg.Applied}
 	s.barrier.run = s.raftBarrier
 	defer func() {
 		if err != nil {

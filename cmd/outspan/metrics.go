@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	armon "github.com/armon/go-metrics"
 	armonprom "github.com/armon/go-metrics/prometheus"
@@ -49,7 +50,7 @@ type loopMetrics struct {
 	refused *prometheus.CounterVec
 }
 
-func newLoopMetrics(registry prometheus.Registerer) loopMetrics {
+func newLoopMetrics() loopMetrics {
 	m := loopMetrics{
 		decide: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "outspan_decide_seconds", Help: "Time of one decision over the whole state.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
@@ -61,12 +62,20 @@ func newLoopMetrics(registry prometheus.Registerer) loopMetrics {
 			Name: "outspan_evictions_refused_total", Help: "Evictions that a decision wanted and a rule refused, by code.",
 		}, []string{"code"}),
 	}
-	for _, code := range [...]fsm.Code{fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeRoleNever, fsm.CodeVolumeLocal, fsm.CodeReplacementPending, fsm.CodeStale} {
+	for _, code := range stopCodes() {
 		m.apply.WithLabelValues(string(code))
 		m.refused.WithLabelValues(string(code))
 	}
-	registry.MustRegister(m.decide, m.apply, m.refused)
 	return m
+}
+
+// stopCodes are the refusals of a stop.
+func stopCodes() []fsm.Code {
+	return []fsm.Code{fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeRoleNever, fsm.CodeVolumeLocal, fsm.CodeReplacementPending, fsm.CodeStale}
+}
+
+func (m loopMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.decide, m.apply, m.refused}
 }
 
 // note counts one report of the loop.
@@ -78,6 +87,8 @@ func (m loopMetrics) note(r reconcile.Report) {
 		m.apply.WithLabelValues(string(refusal.Code)).Inc()
 	}
 	for _, refusal := range r.Plan.Refused {
-		m.refused.WithLabelValues(string(refusal.Code)).Inc()
+		if slices.Contains(stopCodes(), refusal.Code) {
+			m.refused.WithLabelValues(string(refusal.Code)).Inc()
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
+	"github.com/outspan/outspan/transport/metrics"
 )
 
 // serverPart is the control-plane side of a process: the replicated state, the one TLS port, the unix socket, the API, and the loop that
@@ -28,6 +29,7 @@ type serverPart struct {
 	cluster  *cluster.Server
 	api      *api.Server
 	loop     loopMetrics
+	counts   *metrics.Collector
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
@@ -73,6 +75,10 @@ func (s *serverPart) openCluster() error {
 	if cfg.Settings != nil {
 		settings = *cfg.Settings
 	}
+	s.counts = metrics.New(metrics.Config{
+		Version: version, Store: s.machine, Explainer: explainer{}, Raft: s.raftPart,
+		Live: func() map[fsm.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() fsm.Time { return s.cluster.Now() },
+	})
 	s.cluster, err = cluster.Open(cluster.Config{
 		DataDir: cfg.DataDir, Name: cfg.Name, Version: version, Cluster: cfg.Cluster,
 		BootstrapExpect: cfg.Server.BootstrapExpect, Settings: settings,
@@ -82,10 +88,11 @@ func (s *serverPart) openCluster() error {
 			Key: key, Profile: cluster.Profile(cfg.Gossip.Profile), Bind: cfg.Listen.Address, Port: cfg.Listen.GossipPort,
 			Advertise: cfg.Advertise, Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
 		},
-		Lead:   s.lead,
-		Fatal:  s.p.fatal,
-		Raft:   cluster.RaftConfig{Multiplier: cfg.Server.RaftMultiplier},
-		Logger: s.p.log.Named("cluster"),
+		Lead:    s.lead,
+		Applied: s.counts.ObserveApply,
+		Fatal:   s.p.fatal,
+		Raft:    cluster.RaftConfig{Multiplier: cfg.Server.RaftMultiplier},
+		Logger:  s.p.log.Named("cluster"),
 	})
 	return err
 }
@@ -112,7 +119,8 @@ func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, 
 
 func (s *serverPart) openAPI() (err error) {
 	registry := s.p.registry
-	s.loop = newLoopMetrics(registry)
+	s.loop = newLoopMetrics()
+	registry.MustRegister(append(s.loop.collectors(), s.counts)...)
 	s.api, err = api.New(api.Config{
 		Name: s.p.cfg.Name, Version: version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: explainer{},
@@ -122,6 +130,12 @@ func (s *serverPart) openAPI() (err error) {
 		Limits:  api.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
 	})
 	return err
+}
+
+// raftPart is this server's part in the log, for the metrics.
+func (s *serverPart) raftPart() metrics.Raft {
+	st := s.cluster.Status()
+	return metrics.Raft{Leader: st.Leads, Term: st.Term, Applied: st.StateIndex, Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
 }
 
 // roster shows the servers as the API does.
@@ -168,6 +182,7 @@ func (s *serverPart) run(ctx context.Context) error {
 	web := transport.NewHTTPServer(s.api, transport.HTTPConfig{Logger: s.p.log.Named("http")})
 	listening := start(port, s.listener.Run)
 	agreeing := start(consensus, s.cluster.Run)
+	counting := start(consensus, s.counts.Run)
 	serving := start(serve, func(ctx context.Context) error { return web.Run(ctx, s.listener.API(), net.Listener(s.unix)) })
 
 	var failure error
@@ -179,6 +194,7 @@ func (s *serverPart) run(ctx context.Context) error {
 	serving.Wait()
 	leave()
 	agreeing.Wait()
+	counting.Wait()
 	closePort()
 	listening.Wait()
 	return failure
