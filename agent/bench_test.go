@@ -50,6 +50,7 @@ type bench struct {
 // newBench starts an agent. change may alter its configuration.
 func newBench(t *testing.T, change ...func(*Config)) *bench {
 	t.Helper()
+	t.Parallel()                                // most of the time is spent waiting
 	dir, err := os.MkdirTemp("", "agent-test-") //nolint:usetesting // other users must be able to pass through; they can't below TempDir
 	must(t, err)
 	must(t, os.Chmod(dir, 0o711)) // so that instances of other users reach theirs
@@ -144,6 +145,10 @@ func (b *bench) clean() {
 				_ = os.Remove(sub)
 			}
 			_ = os.Remove(d)
+		}
+		tops, _ := filepath.Glob(m + filepath.Dir(b.cfg.Exec.CgroupParent))
+		for _, top := range tops {
+			_ = os.Remove(top)
 		}
 	}
 }

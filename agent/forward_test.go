@@ -67,6 +67,7 @@ type door struct {
 }
 
 func newDoor(t *testing.T) *door {
+	t.Parallel()
 	d := &door{sets: newSets(), t: t, port: freePort(t, "127.0.0.1")}
 	d.f = newForwarder("here", "127.0.0.1", func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
 	ctx, cancel := context.WithCancel(context.Background())

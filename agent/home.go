@@ -159,7 +159,12 @@ func (h *home) lastSeen() (seen, error) {
 
 func (h *home) saveSeen(s seen) error { return driver.WriteRecord(h.path("seen"), s) }
 
-func (h *home) close() { h.lock.Close() }
+// close unlocks explicitly: a child that is just between fork and exec holds a copy of the descriptor, and with it the
+// lock.
+func (h *home) close() {
+	_ = unix.Flock(int(h.lock.Fd()), unix.LOCK_UN)
+	h.lock.Close()
+}
 
 func diskError(what string, err error) error {
 	return fsm.Refuse(fsm.CodeInternal, "%s: %v", what, err)

@@ -177,6 +177,7 @@ type bubble struct {
 
 func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 	t.Helper()
+	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{servers: newServers(t), t: t, mem: newMemory()}

@@ -149,6 +149,8 @@ func (d *Driver) Close() error {
 	d.wg.Wait()
 	d.host.sweep(d.cgroupsInUse())
 	d.host.removeParents(d.cfg.CgroupParent)
+	// Unlocked explicitly: a child that is just between fork and exec holds a copy of the descriptor.
+	_ = unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
 	return d.lock.Close()
 }
 
