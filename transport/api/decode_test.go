@@ -25,7 +25,7 @@ func TestNearest(t *testing.T) {
 func FuzzDecodeStrict(f *testing.F) {
 	for _, seed := range []string{
 		`{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"},"budget":{"min_ready":"50%"},"stop":{"grace":"3s"}}]}`,
-		`{"name":"web","groups":[{"nmae":1}]}`, `[]`, `{"groups":null}`, `{"a":{"b":[{}]}}`, `{"name":"a"} {"name":"b"}`, `{"groups":[`, "\xff", ``, `null`,
+		`{"name":"web","groups":[{"namee":1}]}`, `[]`, `{"groups":null}`, `{"a":{"b":[{}]}}`, `{"name":"a"} {"name":"b"}`, `{"groups":[`, "\xff", ``, `null`,
 	} {
 		f.Add(seed)
 	}

@@ -57,10 +57,12 @@ func (w *watches) of(topic fsm.Topic) *watch {
 	return fresh
 }
 
-func (w *watches) leave(one *watch) {
+func (w *watches) leave(held []*watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	one.users--
+	for _, one := range held {
+		one.users--
+	}
 }
 
 // forget drops what nobody waits for; who waits is bounded by the requests under way.
@@ -82,9 +84,11 @@ func (w *watches) until(ctx context.Context, index uint64, limit time.Duration, 
 		return
 	}
 	cases := []reflect.SelectCase{receive(ctx.Done()), receive(transport.Stopping(ctx))}
+	var held []*watch
+	defer func() { w.leave(held) }()
 	for _, topic := range topics {
 		one := w.of(topic)
-		defer w.leave(one)
+		held = append(held, one)
 		if one.index > index {
 			return
 		}
