@@ -141,6 +141,11 @@ func (s *State) Spec(group GroupID, version uint64) (*GroupSpec, bool) {
 	return nil, false
 }
 
+// JobVersion returns one entry of a job's history.
+func (s *State) JobVersion(job JobName, version uint64) (*JobVersion, bool) {
+	return s.Versions.Get(versionKey(job, version))
+}
+
 func versionKey(job JobName, version uint64) string { return fmt.Sprintf("%s/%010d", job, version) }
 
 func portKey(node NodeID, port int) string { return fmt.Sprintf("%s/%05d", node, port) }
