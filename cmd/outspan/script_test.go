@@ -67,7 +67,7 @@ func command(ctx context.Context, ts *testscript.TestScript, name string, args .
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, key := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TZ", "USER", "OUTSPAN_ADDR", "OUTSPAN_CACERT", "OUTSPAN_CLIENT_CERT", "OUTSPAN_CLIENT_KEY"} {
+	for _, key := range []string{"PATH", "HOME", "TMPDIR", "NO_COLOR", "TZ", "USER", "WORK", "OUTSPAN_ADDR", "OUTSPAN_CACERT", "OUTSPAN_CLIENT_CERT", "OUTSPAN_CLIENT_KEY"} {
 		cmd.Env = append(cmd.Env, key+"="+ts.Getenv(key))
 	}
 	return cmd
