@@ -105,7 +105,7 @@ var codeTable = map[fsm.Code]codeInfo{
 	fsm.CodeInvalid:        {http.StatusBadRequest, ExitUsage},
 	fsm.CodeNotSupported:   {http.StatusBadRequest, ExitUsage},
 	fsm.CodeUnknownClass:   {http.StatusBadRequest, ExitUsage},
-	fsm.CodeAmbiguous:      {http.StatusBadRequest, ExitUsage},
+	fsm.CodeAmbiguous:      {http.StatusBadRequest, ExitNotFound}, // no one thing was found
 	CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
 	CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
 	CodeNoRoute:            {http.StatusNotFound, ExitUsage},
