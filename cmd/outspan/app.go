@@ -68,7 +68,6 @@ Begin with:  outspan demo      a whole cluster on this machine, for about 90 s
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(flagError)
-	root.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help"})
 	a.conn.register(root.PersistentFlags())
 	a.output.register(root.PersistentFlags())
 	for _, n := range nouns() {

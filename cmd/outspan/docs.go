@@ -29,7 +29,7 @@ func writeDocs(root *cobra.Command, dir string) error {
 	}
 	files := map[string]string{"README.md": docsIndex(root)}
 	for _, cmd := range root.Commands() {
-		if cmd.IsAvailableCommand() {
+		if documented(cmd) {
 			files[cmd.Name()+".md"] = docsPage(cmd)
 		}
 	}
@@ -41,6 +41,9 @@ func writeDocs(root *cobra.Command, dir string) error {
 	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), append(newLoopMetrics().collectors(), metrics.New(metrics.Config{}))...)
 }
 
+// documented leaves out hidden commands, and help.
+func documented(cmd *cobra.Command) bool { return cmd.IsAvailableCommand() && cmd.Name() != "help" }
+
 // docsIndex is the front page: every command, the global flags, the exit codes.
 func docsIndex(root *cobra.Command) string {
 	var b strings.Builder
@@ -48,7 +51,7 @@ func docsIndex(root *cobra.Command) string {
 	b.WriteString("Ids may be cut to a unique prefix; nodes and servers are called by name or id. `-json` is taken for `--json`, and so for every long flag.\n\n")
 	b.WriteString("| command | |\n|---|---|\n")
 	for _, cmd := range root.Commands() {
-		if cmd.IsAvailableCommand() {
+		if documented(cmd) {
 			fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", cmd.Name(), cmd.Name(), verbsText(cmd))
 		}
 	}

@@ -153,9 +153,9 @@ func exitTable() []exitLine {
 	return []exitLine{
 		{exitOK, "done"},
 		{exitOther, "another error"},
-		{exitCode(transport.ExitUsage), "wrong usage, an invalid file, an ambiguous prefix"},
+		{exitCode(transport.ExitUsage), "wrong usage, an invalid file"},
 		{exitCode(transport.ExitForbidden), "not allowed"},
-		{exitCode(transport.ExitNotFound), "not found"},
+		{exitCode(transport.ExitNotFound), "not found, or a prefix that fits more than one"},
 		{exitCode(transport.ExitConflict), "conflict with what is there"},
 		{exitTransient, "transient: try again"},
 		{exitCode(transport.ExitInternal), "internal error"},

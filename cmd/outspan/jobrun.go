@@ -236,7 +236,11 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 			last = text
 		}
 		bar(look)
-		return look.ended(a.now())
+		done, err := look.ended(a.now())
+		if d := look.deployment; done && err == nil && d != nil && !d.Status.Ended() {
+			say("its canaries are ready; go on with: outspan deployment promote %s", d.ID)
+		}
+		return done, err
 	})
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		a.note("\nstopped following; the job goes on")

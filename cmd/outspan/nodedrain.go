@@ -49,7 +49,19 @@ func (f *drainFlags) register(cmd *cobra.Command) {
 	fs.StringVarP(&c.Message, "message", "m", "", "why, for people")
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
 	fs.StringVar(&f.order, "order", "given", "in which order: given, name, fewest or most (instances)")
-	f.until.registerTimeout(cmd)
+	f.until.register(cmd, "drained", "started")
+}
+
+// checkWait makes --wait=started the same as --detach; to wait until it is drained is what happens anyway.
+func (f *drainFlags) checkWait() error {
+	switch f.until.state {
+	case "", "drained":
+	case "started":
+		f.detach = true
+	default:
+		return usage("--wait=%s: a drain has no such state to wait for", f.until.state).WithHint("use drained or started")
+	}
+	return nil
 }
 
 func nodeDrain(a *app) *cobra.Command {
@@ -68,6 +80,9 @@ Exit codes: 0 all drained; 21 (with --dry-run) it could not end by itself; 22 a 
 }
 
 func (a *app) drainNodes(ctx context.Context, nodes []string, f *drainFlags) error {
+	if err := f.checkWait(); err != nil {
+		return err
+	}
 	if err := a.chooseNodes(ctx, nodes, f); err != nil {
 		return err
 	}
