@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -233,35 +232,4 @@ func (f *writeFlags) done(index uint64) string {
 		return "(dry run: nothing was changed)"
 	}
 	return fmt.Sprintf("(index %d)", index)
-}
-
-// waitFlags are --wait[=STATE] and --timeout.
-type waitFlags struct {
-	state   string
-	timeout time.Duration
-}
-
-// register adds the flags; state is what --wait alone waits for.
-func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
-	help := "wait until it is " + state
-	also = slices.DeleteFunc(also, func(one string) bool { return one == state })
-	if len(also) > 0 {
-		help = fmt.Sprintf("wait for a state: %s (default), %s", state, joined(also))
-	}
-	cmd.Flags().StringVar(&f.state, "wait", "", help)
-	cmd.Flags().Lookup("wait").NoOptDefVal = state
-	f.registerTimeout(cmd)
-}
-
-func (f *waitFlags) registerTimeout(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "with waiting: how long (exit code 23 when it is over; the work goes on); 0: no limit")
-}
-
-// limit bounds waiting. what says what goes on afterwards.
-func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, context.CancelFunc) {
-	if f.timeout <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, f.timeout, fsm.Refuse(codeWaitTimedOut, "%s did not get there within %s", what, f.timeout).
-		WithHint("the work goes on; wait longer with --timeout"))
 }

@@ -54,10 +54,11 @@ func deploymentLs(a *app) *cobra.Command {
 }
 
 func deploymentStatus(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "status DEPLOYMENT", Short: "show a deployment", Args: exactly("DEPLOYMENT"), ValidArgsFunction: a.complete("deployments"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showDeployment(cmd.Context(), args[0]) },
-	}
+	return statusVerb{
+		of: "DEPLOYMENT", short: "show a deployment", kind: "deployments",
+		example: "outspan deployment status web-3\noutspan deployment status web-3 --wait --timeout 10m",
+		states:  []string{"succeeded", "failed", "superseded", "rolling", "ended"}, wait: a.waitForDeployment, show: a.showDeployment,
+	}.command(a)
 }
 
 func (a *app) showDeployment(ctx context.Context, ref string) error {

@@ -71,10 +71,11 @@ func drainLs(a *app) *cobra.Command {
 }
 
 func drainStatus(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "status DRAIN", Short: "show a drain: what is left and what blocks it", Args: exactly("DRAIN"), ValidArgsFunction: a.complete("drains"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showDrain(cmd.Context(), args[0]) },
-	}
+	return statusVerb{
+		of: "DRAIN", short: "show a drain: what is left and what blocks it", kind: "drains",
+		example: "outspan drain status 01J9Z\noutspan drain status 01J9Z --wait=ended --timeout 1h",
+		states:  []string{"drained", "failed", "canceled", "ended"}, wait: a.waitForDrain, show: a.showDrain,
+	}.command(a)
 }
 
 func (a *app) showDrain(ctx context.Context, ref string) error {

@@ -91,10 +91,11 @@ func instanceLs(a *app) *cobra.Command {
 }
 
 func instanceStatus(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "status INSTANCE", Short: "show an instance", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showInstance(cmd.Context(), args[0]) },
-	}
+	return statusVerb{
+		of: "INSTANCE", short: "show an instance", kind: "instances",
+		example: "outspan instance status 3k9f\noutspan instance status 3k9f --wait=stopped --timeout 30s",
+		states:  []string{"ready", "pending", "booting", "unready", "draining", "stopped", "failed", "lost"}, wait: a.waitForInstance, show: a.showInstance,
+	}.command(a)
 }
 
 func (a *app) showInstance(ctx context.Context, ref string) error {
@@ -161,24 +162,12 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 	if got.value.Instance != nil {
 		id = instanceID(*got.value.Instance)
 	}
-	if v.until.state != "" && !v.write.dryRun {
+	if !v.write.dryRun {
 		if err := a.waitForInstance(ctx, id, &v.until); err != nil {
 			return err
 		}
 	}
 	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("instance %s %s %s", id, v.done, v.write.done(got.value.Index)) }})
-}
-
-func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) error {
-	ctx, cancel := until.limit(ctx, "instance "+id)
-	defer cancel()
-	err := watch(ctx, a, "/v1/instances/"+segment(id), func(got answer[api.Instance]) (bool, error) {
-		return string(got.value.Observed) == until.state, nil
-	})
-	if until.state == string(fsm.ObservedStopped) && isCode(err, fsm.CodeNotFound) {
-		return nil // stopped so well that its row was collected
-	}
-	return err
 }
 
 func instanceEvict(a *app) *cobra.Command {

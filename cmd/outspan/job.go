@@ -96,10 +96,11 @@ func jobLs(a *app) *cobra.Command {
 }
 
 func jobStatus(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "status JOB", Short: "show a job, its groups and instances", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showJob(cmd.Context(), args[0]) },
-	}
+	return statusVerb{
+		of: "JOB", short: "show a job, its groups and instances", kind: "jobs",
+		example: "outspan job status web\noutspan job status web --wait --timeout 60s",
+		states:  []string{"ready", "running", "pending", "starting", "stopping", "stopped"}, wait: a.waitForJob, show: a.showJob,
+	}.command(a)
 }
 
 func (a *app) showJob(ctx context.Context, ref string) error {
@@ -244,8 +245,8 @@ func jobStop(a *app) *cobra.Command {
 			if got.value.Job != nil {
 				name = jobName(*got.value.Job)
 			}
-			if until.state != "" && !write.dryRun {
-				if err := a.waitForStop(ctx, name, &until); err != nil {
+			if !write.dryRun {
+				if err := a.waitForJob(ctx, name, &until); err != nil {
 					return err
 				}
 			}
@@ -256,17 +257,4 @@ func jobStop(a *app) *cobra.Command {
 	until.register(cmd, "stopped")
 	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the job, once its last instance has stopped")
 	return cmd
-}
-
-// waitForStop waits until nothing of the job runs; a purged one is gone then.
-func (a *app) waitForStop(ctx context.Context, name string, until *waitFlags) error {
-	ctx, cancel := until.limit(ctx, "job "+name)
-	defer cancel()
-	err := watch(ctx, a, "/v1/jobs/"+segment(name), func(got answer[api.JobDetail]) (bool, error) {
-		return got.value.Status == api.JobStopped, nil
-	})
-	if isCode(err, fsm.CodeNotFound) {
-		return nil
-	}
-	return err
 }

@@ -259,8 +259,7 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 		case fsm.DeploymentSuperseded:
 			return true, fsm.Refuse(fsm.CodeConflict, "deployment %s was superseded by a newer version", d.ID)
 		case fsm.DeploymentFailed:
-			return true, fsm.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).
-				WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
+			return true, deploymentFailed(d)
 		}
 		if !d.Promoted && canariesReady(d) {
 			return true, nil
@@ -279,6 +278,10 @@ func (l *jobLook) ended(now time.Time) (bool, error) {
 		return false, nil
 	}
 	return true, notPlaced(string(l.job.Name), groupSum(l.job.Groups, func(g api.JobGroup) int { return g.Pending }), pendingText(l.job.Groups))
+}
+
+func deploymentFailed(d *api.Deployment) error {
+	return fsm.Refuse(codeEndedFailed, "deployment %s failed: %s", d.ID, d.Reason).WithHint("see: outspan job status %s; outspan why %s", d.Job, d.ID)
 }
 
 // settled reports whether a job is what it should be, with nothing missing and nothing too much.

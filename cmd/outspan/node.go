@@ -65,10 +65,11 @@ func nodeLs(a *app) *cobra.Command {
 }
 
 func nodeStatus(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "status NODE", Short: "show a node and what runs there", Args: exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.showNode(cmd.Context(), args[0]) },
-	}
+	return statusVerb{
+		of: "NODE", short: "show a node and what runs there", kind: "nodes",
+		example: "outspan node status n7\noutspan node status n7 --wait=offline --timeout 30s",
+		states:  nodeStates(), wait: a.waitForNode, show: a.showNode,
+	}.command(a)
 }
 
 func (a *app) showNode(ctx context.Context, ref string) error {
@@ -143,7 +144,7 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 		cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the event")
 	}
 	if v.waitFor != "" {
-		until.register(cmd, v.waitFor, "active", "cordoned", "draining", "disabled", "degraded", "offline")
+		until.register(cmd, v.waitFor, nodeStates()...)
 	}
 	return cmd
 }
@@ -161,7 +162,7 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, bo
 		if err := a.showNodeReply(got, ref, done, write); err != nil {
 			return err
 		}
-		if until.state != "" && !write.dryRun {
+		if !write.dryRun {
 			if err := a.waitForNode(ctx, ref, until); err != nil {
 				return err
 			}
@@ -178,14 +179,6 @@ func (a *app) showNodeReply(got answer[api.NodeReply], ref, done string, write *
 	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
 		p.line("node %s %s %s", name, done, write.done(got.value.Index))
 	}})
-}
-
-func (a *app) waitForNode(ctx context.Context, ref string, until *waitFlags) error {
-	ctx, cancel := until.limit(ctx, "node "+ref)
-	defer cancel()
-	return watch(ctx, a, "/v1/nodes/"+segment(ref), func(got answer[api.Node]) (bool, error) {
-		return string(got.value.State) == until.state, nil
-	})
 }
 
 func nodeCordon(a *app) *cobra.Command {

@@ -67,13 +67,18 @@ func serverMembers(a *app) *cobra.Command {
 
 func serverHealth(a *app) *cobra.Command {
 	var leader bool
+	var until waitFlags
 	cmd := &cobra.Command{
 		Use: "health", Short: "ask a server whether it is ready", Args: exactly(),
-		Long: "Asks the server at --address whether it has caught up and knows a leader. Exit code 6 when it is not ready.",
+		Example: "outspan server health\noutspan server health --wait --timeout 60s",
+		Long:    "Asks the server at --address whether it has caught up and knows a leader. Exit code 6 when it is not ready.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := url.Values{}
 			if leader {
 				q.Set("leader", "1")
+			}
+			if err := a.waitForServer(cmd.Context(), q, &until); err != nil {
+				return err
 			}
 			got, err := get[api.Health](cmd.Context(), a, "/readyz", q)
 			if err != nil {
@@ -86,6 +91,7 @@ func serverHealth(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&leader, "leader", false, "only the leader is ready")
+	until.register(cmd, "ready")
 	return cmd
 }
 
