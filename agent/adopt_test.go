@@ -113,41 +113,61 @@ func TestRestartWithoutServers(t *testing.T) {
 	eventually(t, "the restart to be reported", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
 }
 
-// A journal entry that can't be read costs nothing: the driver knows that it runs, the servers what it is.
+// A journal that can't be read costs nothing: the driver knows what runs, the servers what it is. A failed instance is
+// tried again, which is all that was forgotten.
 func TestGarbageJournal(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
 	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
 	b.await(id, fsm.ObservedReady)
+	broken := sh("exit 1")
+	broken.Restart.Attempts = 1
+	bad := b.run("bad", broken, nil)
+	b.await(bad, fsm.ObservedFailed)
 	pid := pidOf(t, pidFile)
 	b.stopAgent()
-	file := filepath.Join(b.cfg.DataDir, "instances", string(id))
-	whole, err := os.ReadFile(file)
-	must(t, err)
-	for name, content := range map[string][]byte{"cut": whole[:len(whole)/2], "empty": {}, "noise": []byte("what is this"), "flipped": flip(whole)} {
-		t.Run(name, func(t *testing.T) {
-			must(t, os.WriteFile(file, content, 0o600))
-			reports := len(b.history(id))
-			b.start()
-			eventually(t, "the entry to be written again", func() bool {
-				b, err := os.ReadFile(file)
-				return err == nil && len(b) > len(whole)/2+1 && string(b) != string(content)
-			})
-			eventually(t, "the instance to be ready", func() bool { i := b.instance(id); return i.Ready() })
-			if pidOf(t, pidFile) != pid || !alive(pid) {
-				t.Error("it was started again")
-			}
-			for _, s := range b.history(id)[reports-1:] {
-				if s != "ready" && s != "pending" {
-					t.Errorf("reported %q", s)
-				}
-			}
-			b.stopAgent()
+	file := filepath.Join(b.cfg.DataDir, "journal")
+	for _, tt := range []struct {
+		name    string
+		content func(whole []byte) []byte
+	}{
+		{"gone", nil},
+		{"torn", func(whole []byte) []byte { return whole[:len(whole)-3] }},
+		{"empty", func([]byte) []byte { return nil }},
+		{"noise", func([]byte) []byte { return []byte("what is this") }},
+		{"flipped", flip},
+	} {
+		t.Log(tt.name)
+		if whole, err := os.ReadFile(file); tt.content == nil || err != nil {
+			must(t, os.Remove(file))
+		} else {
+			must(t, os.WriteFile(file, tt.content(whole), 0o600))
+		}
+		reports, failures := len(b.history(id)), b.instance(bad).Status.Generation
+		b.start()
+		eventually(t, "the instance to be known again", func() bool {
+			e, known := b.agent.home.records.entries()[id]
+			return known && e.Assignment.Spec != nil && e.Status.Observed == fsm.ObservedReady
 		})
+		if pidOf(t, pidFile) != pid || !alive(pid) {
+			t.Error("it was started again")
+		}
+		for _, s := range b.history(id)[reports-1:] {
+			if s != "ready" && s != "pending" {
+				t.Errorf("reported %q", s)
+			}
+		}
+		eventually(t, "the failed one to be known as failed", func() bool {
+			i := b.instance(bad)
+			return i.Status.Observed == fsm.ObservedFailed && (tt.name == "torn" || i.Status.Generation > failures)
+		})
+		b.stopAgent()
 	}
 	b.start()
 	b.stop(id, nil)
 	b.await(id, fsm.ObservedStopped) // its reports count: their generations are newer than all before
+	b.stop(bad, nil)
+	b.await(bad, fsm.ObservedStopped)
 }
 
 func flip(b []byte) []byte {
@@ -237,11 +257,7 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 }
 
 func (b *bench) seenIncarnation() uint64 {
-	s, err := (&home{dir: b.cfg.DataDir}).lastSeen()
-	if err != nil {
-		return 0
-	}
-	return s.Incarnation
+	return b.agent.home.records.lastSeen().Incarnation
 }
 
 // An answer older than one that was acted on changes nothing, also after a restart.

@@ -48,7 +48,7 @@ func New(cfg Config) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	h, err := openHome(cfg.DataDir)
+	h, err := openHome(cfg.DataDir, cfg.Log.Named("journal"))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	reports := newReporter(h.node, cfg.Servers.Report, cfg.Log.Named("report"))
 	reports.stale = a.session.lost
 	a.shop = &workshop{
-		node: a.facts, runtime: cfg.Runtime, journal: &journal{dir: h.path("instances"), log: cfg.Log.Named("journal")},
+		node: a.facts, runtime: cfg.Runtime, records: h.records,
 		reports: reports, volumes: newVolumes(h.path("volumes")), ports: ports, lease: newLease(cfg.Runtime.BootNow),
 		services: a.forward.exposed, prepare: a.prepareNode, log: cfg.Log.Named("instance"),
 	}
@@ -156,10 +156,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	work, stopWork := context.WithCancelCause(report)
 	defer stopWork(nil)
 
-	var err error
-	if a.seen, err = a.home.lastSeen(); err != nil {
-		a.log.Warn("index of the last assignments is damaged; the next answer is taken", "error", err)
-	}
+	a.seen = a.home.records.lastSeen()
 	if err := a.crew.adopt(work); err != nil {
 		stopWork(err)
 		a.crew.wait()

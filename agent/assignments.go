@@ -94,7 +94,7 @@ func (a *Agent) accept(answer transport.Assignments) bool {
 	}
 	if a.seen.before(got) {
 		a.seen = got
-		if err := a.home.saveSeen(got); err != nil {
+		if err := a.home.records.put(keySeen, got); err != nil {
 			a.log.Error("index of the assignments could not be written", "error", err)
 		}
 	}

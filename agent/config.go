@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/transport"
 )
 
 // Shutdown says what happens to the work when the agent is told to end.
@@ -50,8 +49,6 @@ type Config struct {
 	Servers Servers
 	// Runtime runs the processes; nil = the exec driver in DataDir, made by New with Exec.
 	Runtime Runtime
-	// OnRegister is told each registration's answer, so that gossip joins the servers named in it. It must not block.
-	OnRegister func(transport.RegisterReply)
 	// Drain asks the servers to drain this node, for ShutdownDrain. It returns when they have accepted.
 	Drain func(context.Context) error
 	// Log: default a logger that discards.

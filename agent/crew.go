@@ -44,10 +44,7 @@ func newCrew(shop *workshop) *crew {
 // ends.
 func (c *crew) adopt(ctx context.Context) error {
 	c.ctx = ctx
-	entries, err := c.shop.journal.load()
-	if err != nil {
-		return err
-	}
+	entries := c.shop.records.entries()
 	tasks, err := c.shop.runtime.Adopt(ctx)
 	if err != nil {
 		return err
@@ -85,18 +82,19 @@ func (c *crew) sort(tasks []Task, entries map[fsm.InstanceID]entry) (found map[f
 		found[id] = t
 		if !known {
 			c.shop.log.Warn("a program runs that the journal does not tell of; the servers will", "instance", id)
-			entries[id] = strayEntry(id)
+			entries[id] = newEntry(transport.Assignment{ID: id, Desired: fsm.DesiredRunning})
 		}
 	}
 	slices.SortFunc(forgotten, func(a, b Task) int { return endedAt(a).Compare(endedAt(b)) })
 	return found, forgotten
 }
 
-// strayEntry stands for a journal entry that was lost. Its generations begin where no lost one can have been.
-func strayEntry(id fsm.InstanceID) entry {
+// newEntry begins the record of an instance. Generations begin with the clock: should the journal be lost and the record
+// be begun again, they are above all that were reported before.
+func newEntry(a transport.Assignment) entry {
 	return entry{
-		Assignment: transport.Assignment{ID: id, Desired: fsm.DesiredRunning}, Live: true,
-		Status: fsm.InstanceStatus{ID: id, Observed: fsm.ObservedPending, Generation: uint64(time.Now().UnixMilli())},
+		Assignment: a, RestartSeq: a.RestartSeq,
+		Status: fsm.InstanceStatus{ID: a.ID, Observed: fsm.ObservedPending, Generation: uint64(time.Now().UnixMilli())},
 	}
 }
 
@@ -128,8 +126,7 @@ func (c *crew) converge(a transport.Assignments) {
 			c.shop.log.Error("assignment can't be carried out", "instance", as.ID, "error", err)
 			continue
 		}
-		e := entry{Assignment: as, RestartSeq: as.RestartSeq, Status: fsm.InstanceStatus{ID: as.ID, Observed: fsm.ObservedPending}}
-		fresh = append(fresh, newInstance(c.shop, e, nil))
+		fresh = append(fresh, newInstance(c.shop, newEntry(as), nil))
 	}
 	if !a.Unconfirmed {
 		for _, m := range c.list() {
@@ -168,7 +165,7 @@ func (c *crew) dismiss(m *member) {
 		return
 	}
 	m.stop()
-	c.shop.journal.remove(m.id)
+	c.shop.records.remove(m.id)
 	c.shop.reports.forget(m.id)
 	c.mu.Lock()
 	delete(c.members, m.id)

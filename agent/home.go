@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -19,67 +19,57 @@ const CodeAgentRuns fsm.Code = "agent_running"
 
 // home is the agent's data directory, locked for this process.
 //
-//	lock            held (flock) by the agent
-//	node            the node's id
-//	cluster         the id of the cluster that it belongs to
-//	seen            the newest assignments that it acted on
-//	instances/ID    journal: one record for each instance
-//	driver/         what the driver keeps of each instance: its shim, exit status, logs
-//	volumes/        local volumes: job/group/slot/name
+//	lock       held (flock) by the agent
+//	node       the node's id
+//	cluster    the id of the cluster that it belongs to
+//	journal    what is known of each instance, and the newest assignments that were acted on
+//	driver/    what the driver keeps of each instance: its shim, exit status, logs
+//	volumes/   local volumes: job/group/slot/name
 type home struct {
-	dir  string
-	lock *os.File
-	node fsm.NodeID
+	dir     string
+	lock    *os.File
+	records *records
+	node    fsm.NodeID
 }
 
-type nodeRecord struct {
-	ID fsm.NodeID `cbor:"1,keyasint"`
-}
-
-type clusterRecord struct {
-	ID string `cbor:"1,keyasint"`
-}
-
-// seen orders assignments: those of a higher incarnation first, then those of a higher index.
-type seen struct {
-	Incarnation uint64 `cbor:"1,keyasint"`
-	Index       uint64 `cbor:"2,keyasint"`
-}
-
-func (s seen) before(t seen) bool {
-	if s.Incarnation != t.Incarnation {
-		return s.Incarnation < t.Incarnation
-	}
-	return s.Index < t.Index
-}
-
-// openHome makes, closes to others and locks the directory. Codes: agent_running, internal (the disk refused).
-func openHome(dir string) (*home, error) {
-	for _, d := range []string{dir, filepath.Join(dir, "instances")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, diskError("make "+d, err)
-		}
+// openHome makes, closes to others and locks the directory. Codes: agent_running, internal (the disk refused), those of
+// openRecords.
+func openHome(dir string, log hclog.Logger) (*home, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, diskError("make "+dir, err)
 	}
 	if err := closeDir(dir); err != nil {
 		return nil, err
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	h := &home{dir: dir}
+	err := h.takeLock()
+	if err == nil {
+		err = h.identify()
+	}
+	if err == nil {
+		h.records, err = openRecords(h.path("journal"), log)
+	}
 	if err != nil {
-		return nil, diskError("open the lock of "+dir, err)
+		h.close()
+		return nil, err
+	}
+	return h, nil
+}
+
+func (h *home) takeLock() error {
+	lock, err := os.OpenFile(h.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return diskError("open the lock of "+h.dir, err)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fsm.Refuse(CodeAgentRuns, "another agent uses %s", dir).WithHint("stop it, or give this one its own data_dir")
+			return fsm.Refuse(CodeAgentRuns, "another agent uses %s", h.dir).WithHint("stop it, or give this one its own data_dir")
 		}
-		return nil, diskError("lock "+dir, err)
+		return diskError("lock "+h.dir, err)
 	}
-	h := &home{dir: dir, lock: lock}
-	if err := h.identify(); err != nil {
-		lock.Close()
-		return nil, err
-	}
-	return h, nil
+	h.lock = lock
+	return nil
 }
 
 // closeDir takes reading and writing from others. Passing through may stay allowed: see letThrough.
@@ -107,63 +97,85 @@ func (h *home) letThrough() error {
 // identify reads the node's id, or mints it at the first start. A damaged one is not replaced: the cluster would see a
 // stranger, and take the node it knew for dead.
 func (h *home) identify() error {
-	var r nodeRecord
-	path := h.path("node")
-	err := driver.ReadRecord(path, &r)
+	text, err := readLine(h.path("node"))
 	if errors.Is(err, fs.ErrNotExist) {
-		r.ID = fsm.NodeID(strings.ToLower(ulid.Make().String()))
-		if err := driver.WriteRecord(path, r); err != nil {
-			return diskError("write "+path, err)
+		text = strings.ToLower(ulid.Make().String())
+		err = writeLine(h.path("node"), text)
+		if err != nil {
+			return diskError("write "+h.path("node"), err)
 		}
-	} else if err != nil || r.ID == "" {
-		return fsm.Refuse(fsm.CodeInternal, "the node's identity in %s can't be read: %v", path, err).
+	}
+	if err == nil {
+		_, err = ulid.ParseStrict(strings.ToUpper(text))
+	}
+	if err != nil {
+		return fsm.Refuse(fsm.CodeInternal, "the node's identity in %s can't be read: %v", h.path("node"), err).
 			WithHint("restore the file, or remove it to join as a new node and then: outspan node confirm-dead the old one")
 	}
-	h.node = r.ID
+	h.node = fsm.NodeID(text)
 	return nil
-}
-
-func (h *home) path(parts ...string) string {
-	return filepath.Join(append([]string{h.dir}, parts...)...)
 }
 
 // pin refuses to serve any cluster but the first that this node registered with. Code: conflict.
 func (h *home) pin(cluster string) error {
-	var r clusterRecord
-	err := driver.ReadRecord(h.path("cluster"), &r)
+	known, err := readLine(h.path("cluster"))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := driver.WriteRecord(h.path("cluster"), clusterRecord{ID: cluster}); err != nil {
+		if err := writeLine(h.path("cluster"), cluster); err != nil {
 			return diskError("write "+h.path("cluster"), err)
 		}
-		return nil
 	case err != nil:
 		return diskError("read "+h.path("cluster"), err)
-	case r.ID != cluster:
-		return fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s, but cluster %s answered", h.node, r.ID, cluster).
+	case known != cluster:
+		return fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s, but cluster %s answered", h.node, known, cluster).
 			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
 	}
 	return nil
 }
 
-// lastSeen returns the newest assignments that were acted on. A damaged record counts as none: the next answer is
-// taken then, as at a first start.
-func (h *home) lastSeen() (seen, error) {
-	var s seen
-	err := driver.ReadRecord(h.path("seen"), &s)
-	if errors.Is(err, fs.ErrNotExist) {
-		return seen{}, nil
-	}
-	return s, err
-}
-
-func (h *home) saveSeen(s seen) error { return driver.WriteRecord(h.path("seen"), s) }
-
 // close unlocks explicitly: a child that is just between fork and exec holds a copy of the descriptor, and with it the
 // lock.
 func (h *home) close() {
-	_ = unix.Flock(int(h.lock.Fd()), unix.LOCK_UN)
-	h.lock.Close()
+	if h.records != nil {
+		if err := h.records.Close(); err != nil {
+			h.records.log.Error("journal did not close cleanly", "error", err)
+		}
+	}
+	if h.lock != nil {
+		_ = unix.Flock(int(h.lock.Fd()), unix.LOCK_UN)
+		h.lock.Close()
+	}
+}
+
+func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
+
+func readLine(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	return strings.TrimSpace(string(b)), err
+}
+
+// writeLine makes a file of one line that survives a power cut as a whole, or not at all.
+func writeLine(path, line string) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
 }
 
 func diskError(what string, err error) error {

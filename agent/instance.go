@@ -16,7 +16,7 @@ import (
 type workshop struct {
 	node     func() nodeFacts
 	runtime  Runtime
-	journal  *journal
+	records  *records
 	reports  *reporter
 	volumes  *volumes
 	ports    *driver.Ports
@@ -287,7 +287,7 @@ func (i *instance) observe(o fsm.Observed, reason string, code *int) {
 
 func (i *instance) save() {
 	i.entry.Assignment = i.wanted()
-	i.shop.journal.save(i.id, i.entry)
+	i.shop.records.save(i.id, i.entry)
 }
 
 func (i *instance) setLive(live bool) {

@@ -1,14 +1,15 @@
 package agent
 
 import (
+	"errors"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
+	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/journal"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -25,57 +26,99 @@ type entry struct {
 	Restarts   int     `cbor:"6,keyasint,omitempty"`
 }
 
-// journal keeps one file for each instance. Each is replaced as a whole, so a crash at any byte leaves the old or the
-// new entry. Safe for many goroutines as long as each id has one.
-type journal struct {
-	dir string
+// Keys of the journal.
+const (
+	keySeen     = "seen"
+	keyInstance = "instance/" // and the id
+)
+
+// records is the agent's use of its journal. Safe for many goroutines.
+type records struct {
+	*journal.Journal
 	log hclog.Logger
 }
 
-// save makes e survive a power cut. A disk that refuses costs the memory of a change, not the work: it is logged.
-func (j *journal) save(id fsm.InstanceID, e entry) {
-	if err := driver.WriteRecord(filepath.Join(j.dir, string(id)), e); err != nil {
-		j.log.Error("journal entry could not be written", "instance", id, "error", err)
+// openRecords opens the journal at path. One that can't be trusted is put aside and a new one begun: the driver knows what
+// runs, and the servers say what it is. Codes: those of journal.Open but journal_damaged.
+func openRecords(path string, log hclog.Logger) (*records, error) {
+	j, err := journal.Open(path, journal.SyncEach)
+	if errors.Is(err, &fsm.Error{Code: journal.CodeDamaged}) {
+		log.Error("journal is damaged and put aside; what runs is taken over all the same", "error", err, "kept", path+damagedSuffix)
+		if err := os.Rename(path, path+damagedSuffix); err != nil {
+			return nil, diskError("put the damaged journal aside", err)
+		}
+		j, err = journal.Open(path, journal.SyncEach)
 	}
-}
-
-func (j *journal) remove(id fsm.InstanceID) {
-	if err := os.Remove(filepath.Join(j.dir, string(id))); err != nil && !os.IsNotExist(err) {
-		j.log.Warn("journal entry could not be removed", "instance", id, "error", err)
-	}
-}
-
-// load returns every entry that can be trusted. A damaged one is put aside: the servers say anew what the instance is,
-// and the driver knows whether it runs.
-func (j *journal) load() (map[fsm.InstanceID]entry, error) {
-	files, err := os.ReadDir(j.dir)
 	if err != nil {
-		return nil, diskError("read the journal "+j.dir, err)
+		return nil, err
 	}
-	entries := make(map[fsm.InstanceID]entry, len(files))
-	for _, f := range files {
-		id := fsm.InstanceID(f.Name())
-		if f.IsDir() || !driver.ID(id).Valid() || strings.HasPrefix(f.Name(), damagedPrefix) {
+	return &records{Journal: j, log: log}, nil
+}
+
+const damagedSuffix = ".damaged"
+
+// save makes e survive a power cut. A disk that refuses costs the memory of a change, not the work: it is logged.
+func (r *records) save(id fsm.InstanceID, e entry) {
+	if err := r.put(keyInstance+string(id), e); err != nil {
+		r.log.Error("instance could not be noted in the journal", "instance", id, "error", err)
+	}
+}
+
+func (r *records) put(key string, v any) error {
+	b, err := cbor.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return r.Put(key, b)
+}
+
+func (r *records) remove(id fsm.InstanceID) {
+	if err := r.Delete(keyInstance + string(id)); err != nil {
+		r.log.Error("instance could not be removed from the journal", "instance", id, "error", err)
+	}
+}
+
+// entries returns what is known of each instance. One that this release can't read is left out, and taken over like one
+// that was never noted.
+func (r *records) entries() map[fsm.InstanceID]entry {
+	found := map[fsm.InstanceID]entry{}
+	for key, value := range r.All() {
+		name, ok := strings.CutPrefix(key, keyInstance)
+		if !ok {
 			continue
 		}
 		var e entry
-		path := filepath.Join(j.dir, f.Name())
-		err := driver.ReadRecord(path, &e)
-		if err == nil && e.Status.ID != id {
-			err = fsm.Refuse(fsm.CodeInternal, "it is an entry of instance %q", e.Status.ID)
-		}
-		if err != nil {
-			j.log.Error("journal entry is damaged and put aside", "instance", id, "error", err)
-			if err := os.Rename(path, filepath.Join(j.dir, damagedPrefix+f.Name())); err != nil {
-				j.log.Warn("damaged journal entry could not be put aside", "instance", id, "error", err)
-			}
+		id := fsm.InstanceID(name)
+		if err := cbor.Unmarshal(value, &e); err != nil || e.Status.ID != id || !driver.ID(id).Valid() {
+			r.log.Error("what the journal says of an instance can't be read", "instance", id, "error", err)
 			continue
 		}
-		e.Failures = slices.Clip(e.Failures)
-		entries[id] = e
+		found[id] = e
 	}
-	return entries, nil
+	return found
 }
 
-// damagedPrefix marks what could not be read. Instance ids are lower case, so none has it.
-const damagedPrefix = "DAMAGED-"
+// seen orders assignments: those of a higher incarnation first, then those of a higher index.
+type seen struct {
+	Incarnation uint64 `cbor:"1,keyasint"`
+	Index       uint64 `cbor:"2,keyasint"`
+}
+
+func (s seen) before(t seen) bool {
+	if s.Incarnation != t.Incarnation {
+		return s.Incarnation < t.Incarnation
+	}
+	return s.Index < t.Index
+}
+
+// lastSeen returns the newest assignments that were acted on; zero if there are none, or nobody knows: the next answer is
+// taken then, as at a first start.
+func (r *records) lastSeen() (s seen) {
+	if b, ok := r.Get(keySeen); ok {
+		if err := cbor.Unmarshal(b, &s); err != nil {
+			r.log.Error("index of the last assignments can't be read", "error", err)
+			return seen{}
+		}
+	}
+	return s
+}

@@ -155,7 +155,4 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 		a.shop.lease.set(a.beats, interval)
 	}
 	a.session.set(reply, labels)
-	if a.cfg.OnRegister != nil {
-		a.cfg.OnRegister(reply)
-	}
 }

@@ -210,7 +210,9 @@ func (r *reporter) next() (transport.ReportRequest, bool) {
 }
 
 func (r *reporter) pending() []fsm.InstanceStatus {
-	return r.collect(func(s fsm.InstanceStatus) bool { return s.Generation > r.acked[s.ID] })
+	return r.collect(func(s fsm.InstanceStatus) bool {
+		return s.Observed != fsm.ObservedPending && s.Generation > r.acked[s.ID] // pending is the servers' own word
+	})
 }
 
 func (r *reporter) collect(keep func(fsm.InstanceStatus) bool) []fsm.InstanceStatus {

@@ -318,6 +318,7 @@ func (j *Journal) Close() error {
 	if j.lock == nil {
 		return nil
 	}
+	_ = unix.Flock(int(j.lock.Fd()), unix.LOCK_UN) // a child between fork and exec holds a copy of the descriptor
 	err := errors.Join(j.flush(), j.file.Close(), j.lock.Close())
 	j.failed, j.lock = io.ErrClosedPipe, nil
 	return err
