@@ -24,6 +24,7 @@ import (
 // TestScripts runs testdata/*.txt, which read like sessions at a terminal. Beside the usual commands they know:
 //
 //	cluster [N]         one server and N agents (default 1), dev, n2 ..., which `outspan` then talks to; they end with the script
+//	crash NAME          an agent of the cluster is killed, and all that runs below it: a machine that dies
 //	rc CODE CMD...      the command ends with this exit code
 //	until REGEXP CMD... the command is repeated until it succeeds and what it prints matches
 //	interrupt REGEXP CMD...  the command gets Ctrl-C as soon as what it prints matches, and ends with 130
@@ -39,12 +40,13 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv("TZ", "UTC")
+			env.Values[clusterKey{}] = &scriptCluster{}
 			env.Setenv("USER", runAs())
 			env.Setenv("OUTSPAN", filepath.Join(filepath.SplitList(env.Getenv("PATH"))[0], "outspan"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"cluster": startCluster, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom, "interrupt": interrupt, "expand": expandFiles,
+			"cluster": startCluster, "crash": crashAgent, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom, "interrupt": interrupt, "expand": expandFiles,
 		},
 	})
 }

@@ -25,10 +25,14 @@ type scriptCluster struct {
 
 // scriptPart is one process.
 type scriptPart struct {
+	name  string
 	cmd   *exec.Cmd
 	out   bytes.Buffer
 	ended chan error
 }
+
+// clusterKey finds the cluster of a script.
+type clusterKey struct{}
 
 func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 	agents := 1
@@ -42,11 +46,16 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	dir, err := os.MkdirTemp("", "outspan-script-") // not below $WORK: the path of a unix socket is short
 	ts.Check(err)
-	c := &scriptCluster{ts: ts, dir: dir}
+	c := ts.Value(clusterKey{}).(*scriptCluster)
+	if c.ts != nil {
+		ts.Fatalf("a script has one cluster")
+	}
+	c.ts, c.dir = ts, dir
 	ts.Setenv("OUTSPAN_ADDR", "unix://"+filepath.Join(dir, "api.sock"))
 	ts.Setenv("CLUSTER", dir)
+	ts.Setenv("CLUSTER", dir)
 	ts.Defer(c.stop)
-	c.start("dev", "--dir", dir)
+	c.start("dev", "dev", "--dir", dir)
 	await(ts, "a node that takes instances", func() error { return c.eligible(1) })
 	for i := 2; i <= agents; i++ {
 		c.startAgent(fmt.Sprintf("n%d", i))
@@ -54,8 +63,8 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 	await(ts, "every node", func() error { return c.eligible(agents) })
 }
 
-func (c *scriptCluster) start(args ...string) {
-	p := &scriptPart{cmd: exec.Command(c.ts.Getenv("OUTSPAN"), args...), ended: make(chan error, 1)}
+func (c *scriptCluster) start(name string, args ...string) {
+	p := &scriptPart{name: name, cmd: exec.Command(c.ts.Getenv("OUTSPAN"), args...), ended: make(chan error, 1)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.Env = append(os.Environ(), "NO_COLOR=1")
 	c.ts.Check(p.cmd.Start())
@@ -87,7 +96,7 @@ log { level = "warn" }
 `, name, filepath.Join(c.dir, name), strings.TrimSpace(server), "outspan-"+filepath.Base(c.dir), filepath.Join(c.dir, "tls"))
 	file := filepath.Join(c.dir, name+".hcl")
 	c.ts.Check(os.WriteFile(file, []byte(text), 0o600))
-	c.start("agent", "run", "--config", file)
+	c.start(name, "agent", "run", "--config", file)
 }
 
 func (c *scriptCluster) eligible(want int) error {
@@ -132,8 +141,40 @@ func (c *scriptCluster) stop() {
 	c.sweep()
 }
 
+func crashAgent(ts *testscript.TestScript, neg bool, args []string) {
+	c := ts.Value(clusterKey{}).(*scriptCluster)
+	if neg || len(args) != 1 || c.ts == nil {
+		ts.Fatalf("usage: crash NAME, after cluster")
+	}
+	c.crash(args[0])
+}
+
+// crash is a machine that dies: an agent and all it runs are gone at once.
+func (c *scriptCluster) crash(name string) {
+	i := slices.IndexFunc(c.parts, func(p *scriptPart) bool { return p.name == name })
+	if i < 0 {
+		c.ts.Fatalf("there is no %s in this cluster", name)
+	}
+	c.ts.Check(c.parts[i].cmd.Process.Kill())
+	<-c.parts[i].ended
+	c.parts = slices.Delete(c.parts, i, i+1)
+	c.kill(filepath.Join(c.dir, name) + "/")
+}
+
 // sweep ends what a script that failed left behind: shims below the cluster's directory, and what they run.
 func (c *scriptCluster) sweep() {
+	c.kill(c.dir)
+	s := &sandbox{dir: c.dir}
+	if err := s.removeCgroups(); err != nil {
+		c.ts.Logf("remove cgroups: %v", err)
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		c.ts.Logf("remove the cluster's directory: %v", err)
+	}
+}
+
+// kill ends the processes that have a directory of the cluster in their command line, and all below them.
+func (c *scriptCluster) kill(dir string) {
 	entries, err := os.ReadDir("/proc")
 	c.ts.Check(err)
 	children := childrenOf()
@@ -143,18 +184,11 @@ func (c *scriptCluster) sweep() {
 			continue
 		}
 		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err != nil || !bytes.Contains(line, []byte(c.dir)) {
+		if err != nil || !bytes.Contains(line, []byte(dir)) {
 			continue
 		}
 		for _, child := range append(descendants(children, pid), pid) {
 			_ = syscall.Kill(child, syscall.SIGKILL) // it may have gone meanwhile
 		}
-	}
-	s := &sandbox{dir: c.dir}
-	if err := s.removeCgroups(); err != nil {
-		c.ts.Logf("remove cgroups: %v", err)
-	}
-	if err := os.RemoveAll(c.dir); err != nil {
-		c.ts.Logf("remove the cluster's directory: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -93,15 +94,14 @@ func serversText(members []api.Member) string {
 // countsText shows a total and the counts that are not zero.
 func countsText(counts map[string]int) string {
 	var parts []string
-	for name, n := range counts {
-		if n > 0 && name != "total" {
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[name]; n > 0 && name != "total" {
 			parts = append(parts, fmt.Sprintf("%d %s", n, name))
 		}
 	}
 	if len(parts) == 0 {
 		return fmt.Sprint(counts["total"])
 	}
-	slices.Sort(parts)
 	return fmt.Sprintf("%d (%s)", counts["total"], strings.Join(parts, ", "))
 }
 
