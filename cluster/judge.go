@@ -53,31 +53,38 @@ func (j *judge) forget() {
 	clear(j.verdicts)
 }
 
-// round asks about the nodes that this server has not heard for the threshold, and tells when to look again: when
-// the next one may reach it, or soon while one has.
+// round asks about the nodes that this server has not heard for a while, and tells when to look again: when the next one may be late, or
+// soon while one is.
 func (j *judge) round(ctx context.Context) (next time.Duration) {
 	state := j.s.cfg.Machine.State()
 	threshold := durationOf(state.Settings.OfflineAfter)
 	interval := HeartbeatInterval(state.Settings.OfflineAfter)
 	next = interval
-	var silent []nodeEpoch
+	var late []nodeEpoch
 	for id, n := range state.Nodes.All() {
 		if n.Health == fsm.HealthOffline {
 			continue
 		}
-		if left := threshold - j.s.sight.hearts.Age(id).Since; left > 0 {
-			next = min(next, max(left, minLook))
-		} else {
-			silent = append(silent, nodeEpoch{id, n.Agent.Epoch})
-			next = max(interval/2, minLook)
+		age := j.s.sight.hearts.Age(id).Since
+		if doubt := lateAfter(threshold, interval); age < doubt {
+			next = min(next, doubt-age)
+			continue
+		}
+		late = append(late, nodeEpoch{id, n.Agent.Epoch})
+		if next = min(next, interval/2); age < threshold {
+			next = min(next, threshold-age)
 		}
 	}
-	if len(silent) > 0 {
-		j.weigh(ctx, silent, threshold, interval)
+	if len(late) > 0 {
+		j.weigh(ctx, late, threshold, interval)
 	}
 	j.publish()
-	return next
+	return max(next, minLook)
 }
+
+// lateAfter is the age from which the other servers are asked whether they hear a node: after more than one lost heartbeat, and before the
+// node counts as missing (three), because a leader that alone is cut off from its agents must not take them for gone.
+func lateAfter(threshold, interval time.Duration) time.Duration { return min(threshold, 5*interval/2) }
 
 // askLimit bounds the wait for the other servers: the dead one among them must not hold up the verdict.
 const askLimit = time.Second
@@ -205,13 +212,13 @@ func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
 	out := make(map[fsm.NodeID]fsm.Liveness, state.Nodes.Len())
 	for id, n := range state.Nodes.All() {
 		age := j.s.sight.hearts.Age(id)
-		l := fsm.Liveness{Age: fsm.Duration(age.Since.Milliseconds()), Gossip: gossip[id]}
+		l := fsm.Liveness{Age: fsm.Duration(age.Since.Milliseconds()), Gossip: gossip[id], Unheard: !age.Heard}
 		if l.Gossip == "" {
 			l.Gossip = fsm.GossipUnknown
 		}
 		// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
-		if v, ok := j.verdicts[id]; ok && v.epoch == n.Agent.Epoch && age.Since >= threshold && time.Since(v.asked) <= interval {
-			l.Silent, l.SeenBy = v.live.Silent, v.live.SeenBy
+		if v, ok := j.verdicts[id]; ok && v.epoch == n.Agent.Epoch && age.Since >= lateAfter(threshold, interval) && time.Since(v.asked) <= interval {
+			l.Silent, l.SeenBy = v.live.Silent && age.Since >= threshold, v.live.SeenBy
 		}
 		out[id] = l
 	}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	rejoinEvery  = 30 * time.Second // once this member knows others
-	joinEvery    = time.Second      // while it knows nobody
+	rejoinEvery  = 30 * time.Second // while a server is alive
+	joinEvery    = time.Second      // while none is known to be
 	maxNudged    = 64
 	rejoinOthers = 3               // known but missing members tried each time, beside every wanted one
 	joinTimeout  = 5 * time.Second // for one member
@@ -28,25 +28,15 @@ const (
 // rejoin contacts the members that should be there and are not. memberlist forgets a dead member after 30 s and
 // never tries it again, so without this a healed partition of some minutes would stay two pools for ever.
 func (p *Pool) rejoin(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	tick := time.NewTicker(joinEvery)
+	defer tick.Stop()
+	var due time.Time
 	for {
 		var addresses []string
-		alone := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.nudge:
-			pause(ctx, joinEvery)
-			addresses = p.takeNudged()
-		case <-timer.C:
-			addresses, alone = p.missing(ctx)
-			if alone && len(p.cfg.Join) > 0 {
-				timer.Reset(joinEvery)
-			} else {
-				timer.Reset(rejoinEvery)
-			}
+		if now := time.Now(); !now.Before(due) || p.deserted() {
+			addresses, due = p.missing(ctx), now.Add(rejoinEvery)
 		}
+		addresses = append(addresses, p.takeNudged()...)
 		for _, address := range addresses { // one by one, so that a stop waits for one dial at most
 			if err := p.Join(address); err != nil && ctx.Err() == nil {
 				p.log.Debug("can't join", "address", address, "error", err)
@@ -55,7 +45,30 @@ func (p *Pool) rejoin(ctx context.Context) {
 				return
 			}
 		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.nudge:
+			pause(ctx, joinEvery)
+		case <-tick.C:
+		}
 	}
+}
+
+// deserted reports whether this member knows nobody alive, or servers and none of them alive: then it is this one that
+// has to find them, since servers that were all restarted at once know no agent that could be told of.
+func (p *Pool) deserted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	alive, servers, serving := false, false, false
+	for name, m := range p.members {
+		if name == p.cfg.Name {
+			continue
+		}
+		server, up := m.Meta.Role == transport.RoleServer, m.State != fsm.GossipDead
+		alive, servers, serving = alive || up, servers || server, serving || server && up
+	}
+	return !alive || servers && !serving
 }
 
 func (p *Pool) takeNudged() []string {
@@ -67,10 +80,10 @@ func (p *Pool) takeNudged() []string {
 }
 
 // missing lists the addresses to contact now: each wanted member and server, some others that were known, and the configured
-// ones while a wanted one or everybody is missing. alone says that this member knows nobody alive.
-func (p *Pool) missing(ctx context.Context) (addresses []string, alone bool) {
+// ones while a wanted one or everybody is missing.
+func (p *Pool) missing(ctx context.Context) (addresses []string) {
 	var dead []string
-	alone = true
+	alone := true
 	p.mu.Lock()
 	lost := slices.ContainsFunc(p.wanted, func(name string) bool {
 		return name != p.cfg.Name && p.members[name].State != fsm.GossipAlive
@@ -95,7 +108,7 @@ func (p *Pool) missing(ctx context.Context) (addresses []string, alone bool) {
 		addresses = append(addresses, p.configured(ctx)...)
 	}
 	slices.Sort(addresses)
-	return slices.Compact(addresses), alone
+	return slices.Compact(addresses)
 }
 
 // configured resolves the addresses of the configuration. memberlist's own resolver would ask name servers over

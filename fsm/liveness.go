@@ -15,6 +15,8 @@ const (
 type Liveness struct {
 	Age    Duration // since the leader last heard its heartbeat, or since it began to listen
 	Gossip Gossip
+	// Unheard says that the leader has not heard it at all since it began to listen: Age is then no silence of the node's.
+	Unheard bool
 	// Silent says that every condition of the offline rule holds but the mass guard: the leader is fit to judge, a majority of voters agree, nobody
 	// vetoes, and gossip does not see the node (model section 6).
 	Silent bool

@@ -72,7 +72,7 @@ func (p *pass) count() census {
 				domains = append(domains, domain)
 			}
 		}
-		if n.Health == fsm.HealthOffline || known && live.Age > 3*interval && live.SeenBy == "" {
+		if n.Health == fsm.HealthOffline || known && p.late(live) && live.SeenBy == "" {
 			c.out++
 			gone[domain]++
 		}
@@ -84,6 +84,15 @@ func (p *pass) count() census {
 	}
 	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
 	return c
+}
+
+// late reports whether a node's heartbeats are missing. Of one that this leader has not heard at all it says so only when it could
+// judge it: after a restart of all servers every node is unheard for a moment, and none is broken.
+func (p *pass) late(live fsm.Liveness) bool {
+	if live.Unheard {
+		return live.Age >= p.in.State.Settings.OfflineAfter
+	}
+	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
 }
 
 // judged reports whether a node's silence would be news: not if it was taken out of service, emptied, or confirmed dead.
