@@ -322,8 +322,7 @@ func (m *member) lastLines(n int) string {
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+	return lastLines(string(text), n)
 }
 
 // waitFor asks again every 25 ms until done returns nil; the last error says what was missing.

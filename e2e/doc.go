@@ -2,6 +2,7 @@
 // loopback address of its own or, as root, in a network namespace of its own, and use them through the command line and the
 // HTTP API alone, as a user would. What is true of instances is counted from the kernel: its process table, cgroups and files.
 //
-// Set OUTSPAN_E2E_REQUIRED=1 to make a missing prerequisite (root, ip, iptables, cgroups) a failure instead of a skip, and
-// OUTSPAN_E2E_KEEP=1 to keep the directories of clusters whose test failed.
+// Set OUTSPAN_E2E_REQUIRED=1 to make a missing prerequisite (root, ip, iptables) a failure instead of a skip,
+// OUTSPAN_E2E_KEEP=1 to keep the directories of clusters whose test failed, and OUTSPAN_E2E_PROGRAM=FILE to test a program that
+// is built already.
 package e2e

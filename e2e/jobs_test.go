@@ -77,7 +77,7 @@ func (c *cluster) run(t testing.TB, j job) {
 func (c *cluster) reset(t testing.TB) {
 	t.Helper()
 	for _, j := range list[jobView](t, c, "/v1/jobs") {
-		c.must(t, "job", "stop", j.Name, "--purge", "--detach")
+		c.must(t, "job", "stop", j.Name, "--purge")
 	}
 	for _, m := range c.agents {
 		if n := c.node(t, m); n.Intent == "draining" || n.Intent == "cordoned" {

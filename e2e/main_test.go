@@ -62,9 +62,12 @@ func runName() string {
 
 var nameCount atomic.Int64
 
-// program builds the binary once for all tests. Its directory can be entered by any user, since instances of an agent that
-// runs as root run as nobody.
+// program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Its directory can be entered by
+// any user, since instances of an agent that runs as root run as nobody.
 var program = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv("OUTSPAN_E2E_PROGRAM"); path != "" {
+		return filepath.Abs(path)
+	}
 	dir := filepath.Join("/tmp", runName())
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err

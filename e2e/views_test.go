@@ -28,6 +28,7 @@ type nodeView struct {
 	DrainID      string            `json:"drain_id"`
 	AutoEvicting bool              `json:"auto_evicting"`
 	SeenBy       string            `json:"seen_by"`
+	LastSeen     *time.Time        `json:"last_seen"`
 }
 
 type groupView struct {
@@ -242,34 +243,27 @@ func (c *cluster) drain(t testing.TB, id string) drainView {
 	return d
 }
 
-// events are all events that are kept, the oldest first.
+// events are all events that are kept, the oldest first. The leader is asked: it has applied all that was acknowledged.
 func (c *cluster) events(t testing.TB) []eventView {
 	t.Helper()
 	var all []eventView
 	waitFor(t, "the list of events", patience, func() error {
-		failed := errors.New("no server runs")
-		for _, s := range c.servers {
-			if !s.running() {
-				continue
-			}
-			a, err := s.request(http.MethodGet, "/v1/events?after=0&follow=false", nil, http.Header{"Accept": {"application/x-ndjson"}})
-			if err == nil && a.status != http.StatusOK {
-				err = fmt.Errorf("%d %s", a.status, a.body)
-			}
-			if failed = err; err != nil {
-				continue
-			}
-			all = all[:0]
-			for line := range strings.Lines(string(a.body)) {
-				var e eventView
-				if err := json.Unmarshal([]byte(line), &e); err != nil {
-					return fmt.Errorf("%w in %s", err, line)
-				}
-				all = append(all, e)
-			}
-			return nil
+		a, err := c.leader(t).request(http.MethodGet, "/v1/events?after=0&follow=false", nil, http.Header{"Accept": {"application/x-ndjson"}})
+		if err != nil {
+			return err
 		}
-		return failed
+		if a.status != http.StatusOK {
+			return fmt.Errorf("%d %s", a.status, a.body)
+		}
+		all = all[:0]
+		for line := range strings.Lines(string(a.body)) {
+			var e eventView
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				return fmt.Errorf("%w in %s", err, line)
+			}
+			all = append(all, e)
+		}
+		return nil
 	})
 	return all
 }
@@ -308,7 +302,7 @@ func (c *cluster) waitEligible(t testing.TB, agents ...*member) {
 	})
 }
 
-// waitReady waits until a job has all that it wants, ready, and nothing more.
+// waitReady waits until a job has all that it wants, ready, and nothing more. What was lost with its node is nothing.
 func (c *cluster) waitReady(t testing.TB, job string, count int) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("readiness of all %d instances of %s", count, job), patience, func() error {
@@ -316,6 +310,7 @@ func (c *cluster) waitReady(t testing.TB, job string, count int) {
 		if err := c.get("/v1/instances?job="+job, &l); err != nil {
 			return err
 		}
+		l.Items = slices.DeleteFunc(l.Items, func(i instanceView) bool { return i.Observed == "lost" })
 		ready := 0
 		for _, i := range l.Items {
 			if i.Ready && i.Desired == "running" {

@@ -1,0 +1,170 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// proves acceptance 6 of the core: kill -9 of the agent alone and restart: instances untouched, adopted, same ids. What ended while no
+// agent watched is reported by the next one.
+func testAgentRestart(t *testing.T, c *cluster) {
+	c.run(t, job{name: "web", count: 8})
+	n3 := c.agents[2]
+	running, instances := identities(c.instances()), c.living(t, "web")
+	events := len(c.events(t))
+	epoch := c.node(t, n3).Epoch
+	n3.kill()
+	if now := identities(c.instances()); !maps.Equal(running, now) {
+		t.Errorf("without an agent: before %v, now %v", running, now)
+	}
+	n3.start(t)
+	waitFor(t, "the return of n3", patience, func() error {
+		if n := c.node(t, n3); n.Epoch <= epoch || !n.Eligible {
+			return fmt.Errorf("%+v", n)
+		}
+		return nil
+	})
+	if now := identities(c.instances()); !maps.Equal(running, now) {
+		t.Errorf("after the restart: before %v, now %v", running, now)
+	}
+	c.checkUndisturbed(t, "web", instances, events)
+
+	var victim string
+	for id, ps := range c.instancesOf("web", n3) {
+		n3.kill()
+		victim = id
+		for _, p := range ps {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+		break
+	}
+	n3.start(t)
+	waitFor(t, "the report of an end that no agent saw", patience, func() error {
+		for _, e := range c.events(t) {
+			if e.Subject == "instance/"+victim && e.Type == "instance.status_changed" && e.Data["before"] == "ready" {
+				return nil
+			}
+		}
+		return errors.New("there is no event")
+	})
+	c.waitReady(t, "web", 8)
+}
+
+// proves that a drain survives the sudden restart of the agent that it empties.
+func testAgentRestartInDrain(t *testing.T, c *cluster) {
+	const count, minReady = 8, 7
+	n1 := c.agents[0]
+	c.run(t, job{name: "web", count: count, args: []string{"--boot", "1s"}, more: fmt.Sprintf("    budget { min_ready = %d }", minReady)})
+	old := c.instancesOf("web", n1)
+	stop := c.sample("web", "default")
+	var reply drainReply
+	c.mustJSON(t, &reply, "node", "drain", "n1", "--detach")
+	n1.kill()
+	n1.start(t)
+	c.must(t, "drain", "watch", reply.Drain)
+	if left := c.empty(n1); len(left) > 0 {
+		t.Errorf("n1 is drained, and the kernel shows processes %v", left)
+	}
+	if seen := stop(); seen.ready < minReady || seen.alive < minReady || seen.most > count+len(old) {
+		t.Errorf("%v\n%s", seen, seen.atLeast)
+	}
+	c.checkDrainOrder(t, reply, old)
+}
+
+// proves acceptance 6 of the core: kill -9 of agent and instances: offline within T + 2H + 2 s, replaced at once; L4, P17, P18, P22, P35,
+// S7.
+func testMachineDies(t *testing.T, c *cluster) {
+	const count = 8
+	port := c.freePort(t)
+	c.run(t, job{name: "web", count: count, expose: port})
+	for _, victim := range []*member{c.agents[1], c.agents[2]} {
+		lost := slices.Collect(maps.Keys(c.instancesOf("web", victim)))
+		stop := c.sample("web", "default")
+		began := time.Now()
+		victim.die(t)
+		c.waitOffline(t, victim, began)
+		c.waitReady(t, "web", count)
+		all := time.Since(began)
+		seen := stop()
+		if seen.running > count {
+			t.Errorf("%d instances were wanted at once, of %d: %v", seen.running, count, seen)
+		}
+		c.checkReplacedOnce(t, victim, lost, began, all)
+		victim.start(t)
+		waitFor(t, "the return of "+victim.name, patience, func() error {
+			if n := c.node(t, victim); n.Health != "online" {
+				return fmt.Errorf("%+v", n)
+			}
+			return nil
+		})
+		if left := c.empty(victim); len(left) > 0 {
+			t.Errorf("%s came back and runs %v, which was replaced", victim.name, left)
+		}
+	}
+	var text string
+	c.mustGet(t, "/metrics", &text)
+	if !strings.Contains(text, "outspan_offline_detection_seconds_count") {
+		t.Error("there is no metric of the detection time")
+	}
+}
+
+// waitOffline waits until a node that fell silent at that time is offline, and asserts that it did not take too long.
+func (c *cluster) waitOffline(t *testing.T, m *member, since time.Time) {
+	t.Helper()
+	waitFor(t, m.name+" offline", patience, func() error {
+		if n := c.node(t, m); n.State != "offline" {
+			return fmt.Errorf("%+v", n)
+		}
+		return nil
+	})
+	at := c.wentOffline(t, m, since)
+	t.Logf("%s was marked offline %s after it fell silent", m.name, at.Sub(since).Round(time.Millisecond))
+	if limit := offlineAfter + 2*heartbeat + 2*time.Second; at.Sub(since) > limit {
+		t.Errorf("%s was marked offline after %s, want within T + 2H + 2 s = %s", m.name, at.Sub(since), limit)
+	}
+}
+
+// wentOffline is when a node was marked offline, by the event of it.
+func (c *cluster) wentOffline(t *testing.T, m *member, since time.Time) time.Time {
+	t.Helper()
+	for _, e := range c.events(t) {
+		if e.Type == "node.state_changed" && e.Data["after"] == "offline" && e.Data["name"] == m.name && e.Time.After(since) {
+			return e.Time
+		}
+	}
+	t.Fatalf("no event tells that %s is offline", m.name)
+	return time.Time{}
+}
+
+// checkReplacedOnce asserts that each lost instance has one replacement, which was placed right when the node was offline.
+func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, since time.Time, whole time.Duration) {
+	t.Helper()
+	offline := c.wentOffline(t, m, since)
+	replaced, last := map[string]int{}, offline
+	for _, e := range c.events(t) {
+		if r := e.Data["replaces"]; e.Type == "instance.allocated" && slices.Contains(lost, r) {
+			replaced[r]++
+			if e.Time.After(last) {
+				last = e.Time
+			}
+			if e.Cause != "node_offline" {
+				t.Errorf("the cause of the replacement of %s is %q", r, e.Cause)
+			}
+		}
+	}
+	t.Logf("%d replacements placed %s later, all ready %s after the kill", len(replaced), last.Sub(offline).Round(time.Millisecond), whole.Round(time.Millisecond))
+	for _, id := range lost {
+		if replaced[id] != 1 {
+			t.Errorf("lost instance %s has %d replacements", id, replaced[id])
+		}
+	}
+	if last.Sub(offline) > time.Second {
+		t.Errorf("the last replacement was placed %s after %s was offline, want at once", last.Sub(offline), m.name)
+	}
+}

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestQuickStart runs every command of docs/quickstart.md as it is written there, as one script.
+//
+// proves acceptance 3 of the core: by hand as the quick start says, exit code 0 of the drain included.
+func TestQuickStart(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository(t), "docs", "quickstart.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < 8 {
+		t.Fatalf("the quick start has %d blocks of commands", len(blocks))
+	}
+	script := "set -eu\nset -o pipefail\n"
+	for _, block := range blocks {
+		script += block[1] + "\n"
+	}
+	try := filepath.Join("/tmp", runName())
+	t.Cleanup(func() {
+		for _, pid := range belonging(try) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err := os.RemoveAll(try); err != nil {
+			t.Error(err)
+		}
+	})
+	cmd := exec.Command("bash", "-x", "-c", script)
+	cmd.Dir = repository(t)
+	cmd.Env = append(os.Environ(), "TRY="+try, "NO_COLOR=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := relatives.output(cmd, 5*time.Minute)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, lastLines(out, 80))
+	}
+	for _, want := range []string{"drained", "active"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output does not speak of %q:\n%s", want, out)
+		}
+	}
+	if left := belonging(try); len(left) > 0 {
+		t.Errorf("processes %v are left after the clean-up", left)
+	}
+	if _, err := os.Stat(try); !os.IsNotExist(err) {
+		t.Errorf("%s is left after the clean-up: %v", try, err)
+	}
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
