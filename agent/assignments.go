@@ -98,6 +98,9 @@ func (a *Agent) accept(answer transport.Assignments) bool {
 			a.log.Error("index of the assignments could not be written", "error", err)
 		}
 	}
+	if a.beats != nil && answer.Heartbeat > 0 {
+		a.beats.SetInterval(asDuration(answer.Heartbeat))
+	}
 	a.crew.converge(answer)
 	return true
 }

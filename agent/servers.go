@@ -26,6 +26,8 @@ type Servers interface {
 type Heartbeats interface {
 	// Register makes heartbeats carry this epoch, signed with its key, from now on.
 	Register(key []byte, epoch uint64, interval time.Duration)
+	// SetInterval changes how often they are sent, after the setting changed.
+	SetInterval(interval time.Duration)
 	// LeaseUntil tells until when (with its monotonic reading) a lease of this length holds: while a majority of the
 	// voters have answered heartbeats SENT within it. Zero: it never held.
 	LeaseUntil(length time.Duration) time.Time

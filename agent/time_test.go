@@ -254,6 +254,7 @@ type votes struct {
 func newVotes() *votes { return &votes{givenUp: make(chan struct{}, 1)} }
 
 func (v *votes) Register([]byte, uint64, time.Duration) {}
+func (v *votes) SetInterval(time.Duration)              {}
 func (v *votes) GivenUp() <-chan struct{}               { return v.givenUp }
 
 func (v *votes) LeaseUntil(length time.Duration) time.Time {

@@ -83,9 +83,12 @@ func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 // SetInterval changes how often heartbeats are sent, after the setting changed.
 func (b *Beater) SetInterval(interval time.Duration) {
 	b.mu.Lock()
+	changed := b.reg.every != interval
 	b.reg.every = interval
 	b.mu.Unlock()
-	b.kick()
+	if changed {
+		b.kick()
+	}
 }
 
 // SetFacts names the newest generation of facts; heartbeats carry it.

@@ -101,7 +101,8 @@ func (g *GroupSpec) preset() {
 	if g.Toleration.NotReady == nil {
 		g.Toleration.NotReady = &r.unrdy
 	}
-	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same"
+	// A local volume alone needs no fencing: its data can't be elsewhere (model section 6).
+	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same" && !g.hasVolume(VolumeLocal)
 	if g.singleHolder() { // the old one must be gone first (X8)
 		g.Eviction.Order = OrderStopFirst
 	}

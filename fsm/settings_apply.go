@@ -82,6 +82,9 @@ func (c *SettingsSet) apply(s *State) error {
 	before := s.Settings
 	s.Settings, s.SettingsIndex = c.Settings, s.Index
 	s.touch("settings")
+	if before.OfflineAfter != c.Settings.OfflineAfter {
+		s.callAgents()
+	}
 	s.emit(Event{Type: EventSettings, Subject: "settings", Data: settingsDiff(before, c.Settings)})
 	return nil
 }
@@ -118,4 +121,18 @@ func (c *HoldSet) apply(s *State) error {
 	s.touch("settings")
 	s.emit(Event{Type: EventHold, Subject: "cluster", Before: fmt.Sprint(before), After: fmt.Sprint(c.Active), Data: map[string]string{"reason": c.Reason}})
 	return nil
+}
+
+// callAgents has every agent read its assignments again: with them comes how often it must be heard.
+func (s *State) callAgents() {
+	var nodes []*Node
+	for _, n := range s.Nodes.All() {
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		next := *n
+		next.Assigned = s.Index
+		s.Nodes.put(n.ID, &next)
+		s.touch(Topic("assigned/" + n.ID))
+	}
 }

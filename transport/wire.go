@@ -73,6 +73,7 @@ type Assignments struct {
 	Unconfirmed bool         `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
 	Register    bool         `cbor:"4,keyasint,omitempty"` // the state does not know this epoch, or holds the node for offline: register again
 	Instances   []Assignment `cbor:"5,keyasint,omitempty"`
+	Heartbeat   fsm.Duration `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
 }
 
 // Assignment is one instance to run or to stop.

@@ -207,7 +207,7 @@ func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments
 		a.Register = true
 		return a
 	}
-	a.Index = n.Assigned
+	a.Index, a.Heartbeat = n.Assigned, heartbeatInterval(r.Settings.OfflineAfter)
 	for i := range r.InstancesOn(id) {
 		if i.Status.Observed == fsm.ObservedStopped && i.Desired == fsm.DesiredStopped {
 			continue
