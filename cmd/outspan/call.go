@@ -127,6 +127,29 @@ func list[T any](ctx context.Context, a *app, path string, query url.Values) (li
 	return got, nil
 }
 
+// leaderless is how long a read that any server can answer waits for a leader.
+const leaderless = 2 * time.Second
+
+// orStale makes a read of the leader, and when there is none asks what one server knows: the picture that is needed most then. A consistency that
+// was asked for is kept.
+func orStale(a *app, query url.Values, read func(url.Values) error) error {
+	if query.Has("consistency") {
+		return read(query)
+	}
+	a.conn.retryFor = leaderless
+	err := read(query)
+	if !isCode(err, fsm.CodeNoLeader) {
+		return err
+	}
+	query = copyOf(query)
+	query.Set("consistency", "stale")
+	if read(query) != nil {
+		return err
+	}
+	a.note("there is no leader: this is what one server knows")
+	return nil
+}
+
 // names gives the -o name form of a list.
 func (l listOf[T]) names(of func(T) string) []string {
 	names := make([]string, len(l.items))

@@ -4,6 +4,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -18,7 +19,8 @@ var sockets = []string{"/run/outspan/api.sock", "/var/lib/outspan/api.sock"}
 type connFlags struct {
 	address, caCert, cert, key, serverName string
 
-	opened *transport.Client
+	retryFor time.Duration // how long a call is repeated while there is no leader; 0: the client's default
+	opened   *transport.Client
 }
 
 func (c *connFlags) register(fs *pflag.FlagSet) {
@@ -87,7 +89,7 @@ func (c *connFlags) client(env func(string) string) (*transport.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := transport.ClientConfig{Addresses: addresses, ServerName: c.name(env)}
+	cfg := transport.ClientConfig{Addresses: addresses, ServerName: c.name(env), RetryFor: c.retryFor}
 	if slices.ContainsFunc(addresses, func(one string) bool { return strings.HasPrefix(one, "https://") }) {
 		if cfg.Credentials, err = c.credentials(env); err != nil {
 			return nil, err

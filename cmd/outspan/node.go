@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -154,28 +156,67 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, bo
 	if write.requestID != "" && len(refs) > 1 {
 		return usage("--request-id names one write, %d nodes are given", len(refs)).WithHint("call it once for each node")
 	}
+	if a.output.machine() && len(refs) > 1 {
+		return a.eachNodeAsList(ctx, verb, refs, body, write, until)
+	}
 	for _, ref := range refs {
-		got, err := post[api.NodeReply](ctx, a, "/v1/nodes/"+segment(ref)+"/"+verb, write.query(), body)
+		got, err := a.oneNode(ctx, verb, ref, body, write)
+		if err == nil {
+			err = a.showNodeReply(got, ref, done, write)
+		}
+		if err == nil && !write.dryRun {
+			err = a.waitForNode(ctx, ref, until)
+		}
 		if err != nil {
 			return err
-		}
-		if err := a.showNodeReply(got, ref, done, write); err != nil {
-			return err
-		}
-		if !write.dryRun {
-			if err := a.waitForNode(ctx, ref, until); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-func (a *app) showNodeReply(got answer[api.NodeReply], ref, done string, write *writeFlags) error {
-	name := ref
-	if got.value.Node != nil {
-		name = got.value.Node.Name
+func (a *app) oneNode(ctx context.Context, verb, ref string, body any, write *writeFlags) (answer[api.NodeReply], error) {
+	return post[api.NodeReply](ctx, a, "/v1/nodes/"+segment(ref)+"/"+verb, write.query(), body)
+}
+
+// eachNodeAsList is eachNode for a program: one document, also when a node in the middle is refused.
+func (a *app) eachNodeAsList(ctx context.Context, verb string, refs []string, body any, write *writeFlags, until *waitFlags) error {
+	var failed error
+	var replies []json.RawMessage
+	found := listOf[api.NodeReply]{}
+	for _, ref := range refs {
+		var got answer[api.NodeReply]
+		if got, failed = a.oneNode(ctx, verb, ref, body, write); failed != nil {
+			break
+		}
+		replies, found.index = append(replies, got.raw), got.value.Index
+		found.items = append(found.items, got.value)
+		if !write.dryRun {
+			if failed = a.waitForNode(ctx, ref, until); failed != nil {
+				break
+			}
+		}
 	}
+	if len(replies) == 0 {
+		return failed
+	}
+	raw, err := marshal(map[string]any{"items": replies, "index": found.index})
+	if err != nil {
+		return err
+	}
+	found.raw = raw
+	return cmp.Or(showList(a, found, repliedNode, nil), failed)
+}
+
+// repliedNode is the name of the node in a reply; "" for one that has gone meanwhile.
+func repliedNode(r api.NodeReply) string {
+	if r.Node == nil {
+		return ""
+	}
+	return r.Node.Name
+}
+
+func (a *app) showNodeReply(got answer[api.NodeReply], ref, done string, write *writeFlags) error {
+	name := first(repliedNode(got.value), ref)
 	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
 		p.line("node %s %s %s", name, done, write.done(got.value.Index))
 	}})

@@ -54,7 +54,11 @@ func serverMembers(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "members", Short: "list the servers", Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			got, err := list[api.Member](cmd.Context(), a, "/v1/members", filter.query())
+			var got listOf[api.Member]
+			err := orStale(a, filter.query(), func(q url.Values) (err error) {
+				got, err = list[api.Member](cmd.Context(), a, "/v1/members", q)
+				return err
+			})
 			if err != nil {
 				return err
 			}

@@ -27,7 +27,11 @@ func statusCommand(a *app) *cobra.Command {
 			if consistency != "" {
 				q.Set("consistency", consistency)
 			}
-			got, err := get[api.Status](cmd.Context(), a, "/v1/status", q)
+			var got answer[api.Status]
+			err := orStale(a, q, func(q url.Values) (err error) {
+				got, err = get[api.Status](cmd.Context(), a, "/v1/status", q)
+				return err
+			})
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Without a leader, status and members show what one server knows, soon and with exit code 0; other reads say that there is none.
+func TestStatusWithoutLeader(t *testing.T) {
+	address := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("consistency") != "stale" {
+			p := transport.NewProblem(fsm.Refuse(fsm.CodeNoLeader, "the servers have no leader at present"))
+			w.Header().Set("Content-Type", transport.ContentTypeProblem)
+			w.WriteHeader(p.Status)
+			fmt.Fprintf(w, `{"code":%q,"message":%q,"status":%d}`, p.Code, p.Message, p.Status)
+			return
+		}
+		fmt.Fprint(w, `{"cluster":"outspan","leader":"","items":[{"name":"s2","state":"failed"}],"index":7}`)
+	})
+	for command, want := range map[string]string{"status": "Leader       none", "server members": "s2"} {
+		begin := time.Now()
+		out, errs, code := runHere(t, address, strings.Fields(command)...)
+		if code != 0 || !strings.Contains(out, want) || !strings.Contains(errs, "there is no leader") {
+			t.Errorf("outspan %s: exit code %d\n%s%s", command, code, out, errs)
+		}
+		if took := time.Since(begin); took > leaderless+5*time.Second {
+			t.Errorf("outspan %s took %s", command, took)
+		}
+	}
+}
+
+// An answer that is none of the API's is an error that says so, and no panic.
+func TestStrangeAnswers(t *testing.T) {
+	for _, body := range []string{"", "<html>", `{"items":1}`, `[]`, `{"items":[{"state":7}]}`} {
+		address := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+		if out, errs, code := runHere(t, address, "node", "ls"); code != 7 || !strings.Contains(errs, "(internal)") {
+			t.Errorf("%q: exit code %d\n%s%s", body, code, out, errs)
+		}
+	}
+	address := serve(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTeapot) })
+	if _, errs, code := runHere(t, address, "node", "ls"); code != 7 || !strings.Contains(errs, "418") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+// serve answers on a unix socket, and returns its address.
+func serve(t *testing.T, answer http.HandlerFunc) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: answer}}
+	s.Start()
+	t.Cleanup(s.Close)
+	return "unix://" + path
+}
+
+// runHere runs a command line in this process.
+func runHere(t *testing.T, address string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := newApp()
+	a.out, a.err, a.terminal = &out, &errs, false
+	a.env = func(name string) string {
+		if name == "OUTSPAN_ADDR" {
+			return address
+		}
+		return ""
+	}
+	code = a.run(t.Context(), args)
+	return out.String(), errs.String(), code
+}
