@@ -43,6 +43,8 @@ type member struct {
 func (m *member) api() string { return net.JoinHostPort(m.address, strconv.Itoa(m.port)) }
 
 func newSandbox(servers, agents int) (*sandbox, error) {
+	// From here on no signal ends this process by itself: cleaning up takes a moment, and must not be cut short by a second Ctrl-C.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become the reaper of the demo's processes: %w", err)
 	}
@@ -201,7 +203,6 @@ func zombie(pid int) bool {
 
 // close ends every process below this one and removes all files and cgroups.
 func (s *sandbox) close() error {
-	signal.Ignore(syscall.SIGINT, syscall.SIGTERM) // cleaning up takes a moment, and must not be cut short
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		left := descendants(childrenOf(), os.Getpid())
