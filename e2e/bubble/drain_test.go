@@ -1,0 +1,114 @@
+package bubble
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
+)
+
+// Acceptance 5, architecture "fsm.Time": a drain that is blocked and idle for 50 minutes keeps its absolute deadline over a failover. Hours
+// without an entry are not lost, and only the time without a leader comes on top. One deadline falls into the failover itself, another
+// comes after it; meanwhile the blocked drains write nothing at all.
+func TestIdleDrainKeepsItsDeadline(t *testing.T) {
+	o := options{profile: cluster.ProfileLAN, settings: func(s *fsm.Settings) { s.OfflineAfter = fsm.Minute }}
+	inBubble(t, o, func(t *testing.T, w *world) {
+		const idle = 50 * time.Minute
+		w.run("full", group("big", 4, 3<<30)) // one fills a node, so there is no room for a replacement
+		began := time.Now()
+		deadlines := map[*node]time.Duration{w.nodes[0]: idle + time.Second, w.nodes[1]: idle + 30*time.Second}
+		drains := map[*node]fsm.DrainID{}
+		for n, after := range deadlines {
+			id, err := w.drain(choices{Nodes: []string{n.name}, Deadline: fsm.Duration(after.Milliseconds())})
+			must(t, err)
+			drains[n] = id
+		}
+		time.Sleep(10 * time.Second)
+		index := w.leader().cluster.Status().LastIndex
+		time.Sleep(time.Until(began.Add(idle)))
+		old := w.leader()
+		if got := old.cluster.Status().LastIndex; got != index {
+			t.Errorf("%d entries were written while nothing happened", got-index)
+		}
+		old.kill()
+		gap := w.eventually(10*time.Second, "another leader", func() bool { return w.leads() != nil })
+		for n, after := range deadlines {
+			w.eventually(time.Minute, "the drain failed", func() bool { return w.part(drains[n], n).Phase != fsm.PhaseDraining })
+			part := w.part(drains[n], n)
+			ended := w.ended(drains[n])
+			late := ended.Sub(began.Add(after))
+			t.Logf("deadline %s after the start: ended %s later; no leader for %s", after, late, gap)
+			if part.Phase != fsm.PhaseFailed || part.LastError == "" {
+				t.Errorf("it ended as %s with %q, want failed with its blockers", part.Phase, part.LastError)
+			}
+			if late < 0 || late > gap+2*time.Second {
+				t.Errorf("it ended %s after its deadline, no leader for %s", late, gap)
+			}
+		}
+		if w.leader() == old {
+			t.Error("the dead leader leads")
+		}
+	})
+}
+
+// ended is when the last node of a drain ended, by the bubble's clock.
+func (w *world) ended(id fsm.DrainID) time.Time {
+	var last int64
+	for _, e := range w.history.find(func(committed) bool { return true }) {
+		for _, g := range e.Groups {
+			for _, c := range g {
+				if end, ok := c.(*fsm.DrainEnd); ok && end.ID == id {
+					last = e.Wall
+				}
+			}
+		}
+	}
+	return time.UnixMilli(last)
+}
+
+// Acceptance 5: the leader is killed in mid-drain. The next one goes on with the same drain and the same deadline within 5 s, builds no
+// second replacement, and what serves never falls below min_ready, by the programs' own count.
+func TestLeaderKilledInMidDrain(t *testing.T) {
+	inBubble(t, options{}, func(t *testing.T, w *world) {
+		web := group("http", 12, 64*mib)
+		web.Budget = &fsm.BudgetSpec{MinReady: amount(11), Rate: &fsm.RateSpec{Max: 1, Window: 4 * fsm.Second}}
+		web.Env = map[string]string{"SLOW": "2s"}
+		id := w.run("web", web)
+		w.truth.hold(id, 11)
+		n := w.node(busiest(w, id))
+		moving := len(n.placed())
+		drain, err := w.drain(choices{Nodes: []string{n.name}, Deadline: 10 * fsm.Minute})
+		must(t, err)
+		deadline := w.part(drain, n).Deadline
+		w.eventually(time.Minute, "the drain has moved one", func() bool { return w.part(drain, n).Moved == 1 })
+		old := w.leader()
+		old.kill()
+		took := w.eventually(5*time.Second, "the drain goes on", func() bool { return w.part(drain, n).Moved == 2 })
+		t.Logf("the drain went on %s after the kill", took)
+		w.eventually(5*time.Minute, "drained", func() bool { return w.part(drain, n).Phase == fsm.PhaseDrained })
+		if got := w.part(drain, n); got.Deadline != deadline || got.Moved != moving {
+			t.Errorf("deadline %d became %d, %d of %d moved", deadline, got.Deadline, got.Moved, moving)
+		}
+		if n.programs.running() != 0 {
+			t.Errorf("drained, and %d programs run", n.programs.running())
+		}
+		w.ready(id, 12, time.Minute)
+		if placed := len(commands[*fsm.InstancePlace](w.history)); placed != 12+moving {
+			t.Errorf("%d instances were placed for %d that moved: a second replacement", placed-12, moving)
+		}
+		old.restart()
+		w.agree()
+	})
+}
+
+// busiest is the node with the most instances of a group.
+func busiest(w *world, id fsm.GroupID) (most fsm.NodeID) {
+	count := map[fsm.NodeID]int{}
+	for _, i := range w.members(id) {
+		if count[i.Node]++; count[i.Node] > count[most] || count[i.Node] == count[most] && i.Node < most {
+			most = i.Node
+		}
+	}
+	return most
+}

@@ -1,0 +1,269 @@
+package bubble
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+)
+
+// L3, acceptance 10: a settled cluster writes nothing for ten minutes, while gossip, heartbeats, ticks and long polls go on. Not even
+// raft itself has anything to write.
+func TestSettledClusterWritesNothing(t *testing.T) {
+	inBubble(t, options{}, func(t *testing.T, w *world) {
+		w.run("web", group("http", 8, 64*mib))
+		time.Sleep(10 * time.Second)
+		before := w.leader().cluster.Status().LastIndex
+		time.Sleep(10 * time.Minute)
+		for _, s := range w.servers {
+			if got := s.cluster.Status(); got.LastIndex != before || got.Term != w.leader().cluster.Term() {
+				t.Errorf("%s: last index %d, was %d", s.name, got.LastIndex, before)
+			}
+		}
+		for _, e := range w.history.since(before) {
+			t.Errorf("entry %d: %s", e.index, kinds(e.Entry))
+		}
+	})
+}
+
+// detection is T + 2H + 2 s at T = 2 s (L4).
+const detection = 2*time.Second + 2*heartbeat + 2*time.Second
+
+// L4, acceptance 6: a machine that loses power, at ten random moments, is marked offline within T + 2H + 2 s; the very next decision
+// replaces what ran there.
+func TestDeadNodeIsReplaced(t *testing.T) {
+	var offline, replaced []time.Duration
+	seeds := 10
+	eachRandom(t, seeds, func(t *testing.T, random *rand.Rand) {
+		inBubble(t, options{}, func(t *testing.T, w *world) {
+			id := w.run("web", group("http", 8, 64*mib))
+			time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond)
+			n := w.nodes[random.IntN(len(w.nodes))]
+			had := len(n.placed())
+			index := w.state().Index
+			n.powerOff()
+			off := time.Now()
+			w.eventually(detection, n.name+" is offline", func() bool { return n.row().Health == fsm.HealthOffline })
+			offline = append(offline, time.Since(off))
+			w.ready(id, 8, 10*time.Second)
+			replaced = append(replaced, time.Since(off))
+			nextDecision(t, w, index, had)
+			n.restart()
+			w.eventually(30*time.Second, n.name+" is back and may be used", func() bool {
+				st := w.state()
+				return st.Eligible(n.row()) == nil
+			})
+			if n.programs.running() != 0 {
+				t.Errorf("%d programs run on the machine that was off", n.programs.running())
+			}
+		})
+	})
+	slices.Sort(offline)
+	slices.Sort(replaced)
+	t.Logf("T = 2 s, 4 nodes: offline after %s to %s, median %s; replacements ready after a median of %s",
+		offline[0], offline[len(offline)-1], offline[len(offline)/2], replaced[len(replaced)/2])
+}
+
+// nextDecision wants the leader's next entry after the one that marked a node offline to place what ran there, at once.
+func nextDecision(t *testing.T, w *world, index uint64, want int) {
+	t.Helper()
+	var offline fsm.Time
+	for _, e := range w.history.since(index) {
+		places := 0
+		for _, g := range e.Groups {
+			for _, c := range g {
+				switch c := c.(type) {
+				case *fsm.NodeHealth:
+					if c.Health == fsm.HealthOffline {
+						offline = e.At
+					}
+				case *fsm.InstancePlace:
+					places++
+				}
+			}
+		}
+		if offline != 0 && places > 0 {
+			if after := e.At.Sub(offline); places != want || after > 100 {
+				t.Errorf("%d instances were placed %s after the node went offline, want %d at once", places, after, want)
+			}
+			return
+		}
+	}
+	t.Error("nothing was placed")
+}
+
+// S13, acceptance 7: the leader is cut off from all agents while the other servers hear them. Nobody is marked offline, there is no hold,
+// the node shows who sees it, and work goes on through the other servers.
+func TestLeaderCutOffFromAgents(t *testing.T) {
+	inBubble(t, options{}, func(t *testing.T, w *world) {
+		w.run("web", group("http", 8, 64*mib))
+		leader := w.leader()
+		for _, n := range w.nodes {
+			n.unplug(leader)
+		}
+		time.Sleep(3 * time.Second)
+		for _, n := range w.nodes {
+			var row api.Node
+			w.get("/v1/nodes/"+n.name, &row)
+			if row.SeenBy == "" || row.SeenBy == leader.cluster.ID() {
+				t.Errorf("%s: the leader shows seen_by %q", n.name, row.SeenBy)
+			}
+		}
+		must(t, w.submit("late", group("http", 4, 64*mib)))
+		w.ready("late/http", 4, 2*time.Minute)
+		w.never(time.Minute, "a node is offline, or a hold is set", func() bool {
+			st := w.state()
+			for _, n := range st.Nodes.All() {
+				if n.Health == fsm.HealthOffline {
+					return true
+				}
+			}
+			return st.Hold.Active
+		})
+		if got := w.leader(); got != leader {
+			t.Errorf("%s leads now", got.name)
+		}
+		for _, n := range w.nodes {
+			n.plug(leader)
+		}
+		w.eventually(30*time.Second, "the leader sees them again", func() bool {
+			for _, l := range leader.cluster.Live() {
+				if l.SeenBy != "" || l.Age > 1000 {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+// Acceptance 7, S12: five of eight agents are cut off. A hold begins before anybody is marked offline, nothing is evicted for as long as
+// it lasts, it shows in the status, and it ends by itself once fewer than half the limit have been silent for 60 s.
+func TestHoldWhenMostAgentsAreCutOff(t *testing.T) {
+	inBubble(t, options{nodes: 8}, func(t *testing.T, w *world) {
+		id := w.run("web", group("http", 16, 64*mib))
+		before, running := w.members(id), w.truth.running()
+		for _, n := range w.nodes[:5] {
+			n.unplugAll()
+		}
+		began := time.Now()
+		w.eventually(detection, "a hold", func() bool { st := w.state(); return st.Hold.Active })
+		t.Logf("held %s after the cut", time.Since(began))
+		var status api.Status
+		w.get("/v1/status", &status)
+		if !status.Hold.Active || status.Hold.Reason == "" || status.Hold.Since == nil {
+			t.Errorf("the status shows %+v", status.Hold)
+		}
+		time.Sleep(5 * time.Minute)
+		if h := w.state().Hold; !h.Active {
+			t.Error("the hold ended although five of eight are silent")
+		}
+		for _, n := range w.nodes[:5] {
+			n.plugAll()
+		}
+		back := time.Now()
+		w.eventually(3*time.Minute, "the hold ends", func() bool { st := w.state(); return !st.Hold.Active })
+		if took := time.Since(back); took < time.Minute || took > time.Minute+5*time.Second {
+			t.Errorf("the hold ended %s after they were back, want a little more than a minute", took)
+		}
+		time.Sleep(10 * time.Second)
+		same(t, w, id, before, running)
+		if n := len(commands[*fsm.HoldSet](w.history)); n != 2 {
+			t.Errorf("the hold was set or ended %d times", n)
+		}
+	})
+}
+
+// same wants a group's instances, and their programs, to be those that were there before, never touched.
+func same(t *testing.T, w *world, id fsm.GroupID, before map[fsm.InstanceID]fsm.Instance, running []fsm.InstanceID) {
+	t.Helper()
+	now := w.members(id)
+	if len(now) != len(before) {
+		t.Errorf("%d instances are wanted, there were %d", len(now), len(before))
+	}
+	for one, was := range before {
+		if is, ok := now[one]; !ok || is.Node != was.Node || is.Status.Observed != fsm.ObservedReady {
+			t.Errorf("instance %s was %s on %s, now %s (known: %v)", one, was.Status.Observed, was.Node, is.Status.Observed, ok)
+		}
+		if n := w.truth.startsOf(one); n != 1 {
+			t.Errorf("the program of %s was started %d times", one, n)
+		}
+	}
+	if got := w.truth.running(); !slices.Equal(got, running) {
+		t.Errorf("programs %q run, before %q", got, running)
+	}
+}
+
+// Acceptance 6, model 6 "Return": an agent that was cut off for longer than the threshold keeps its programs running all the while. When it
+// returns, those that were replaced are stopped there, and that which fitted nowhere else is adopted as it is.
+func TestReturnAfterACut(t *testing.T) {
+	inBubble(t, options{}, func(t *testing.T, w *world) {
+		big := w.run("big", group("one", 4, 3<<30))
+		web := w.run("web", group("http", 4, 64*mib))
+		n := w.nodes[0]
+		var small, large []fsm.InstanceID
+		for _, i := range n.placed() {
+			if i.Group == big {
+				large = append(large, i.ID)
+			} else {
+				small = append(small, i.ID)
+			}
+		}
+		if len(small) != 1 || len(large) != 1 {
+			t.Fatalf("%d small and %d large instances on %s, want one each\n%s", len(small), len(large), n.name, w.picture())
+		}
+		n.unplugAll()
+		w.eventually(detection, "offline", func() bool { return n.row().Health == fsm.HealthOffline })
+		w.ready(web, 4, 10*time.Second)
+		time.Sleep(20 * time.Second)
+		if n.programs.running() != 2 {
+			t.Errorf("%d programs run on the node that is cut off, want 2", n.programs.running())
+		}
+		if st, _ := w.state().Instances.Get(large[0]); st.Status.Observed != fsm.ObservedLost || st.Desired != fsm.DesiredRunning {
+			t.Errorf("what fits nowhere else is %s, %s", st.Desired, st.Status.Observed)
+		}
+		n.plugAll()
+		took := w.eventually(30*time.Second, "it has returned", func() bool { return n.row().State() == fsm.NodeActive && !n.row().Return.Recovering })
+		w.ready(big, 4, 10*time.Second)
+		w.eventually(20*time.Second, "what was replaced is stopped", func() bool { return n.programs.running() == 1 })
+		t.Logf("returned after %s", took)
+		if got := w.truth.startsOf(large[0]); got != 1 || !slices.Contains(w.truth.running(), large[0]) {
+			t.Errorf("what was not replaced was started %d times", got)
+		}
+		if i, ok := w.state().Instances.Get(small[0]); ok && i.Desired != fsm.DesiredStopped {
+			t.Errorf("what was replaced is desired %s", i.Desired)
+		}
+		if got := w.members(web); len(got) != 4 {
+			t.Errorf("%d of web are wanted", len(got))
+		}
+	})
+}
+
+// Model 6 "Return": each outage of a node that keeps going offline doubles the hold before new placements on it, from 30 s on.
+func TestFlappingDoublesTheHold(t *testing.T) {
+	inBubble(t, options{}, func(t *testing.T, w *world) {
+		n := w.nodes[0]
+		for i, want := range []fsm.Duration{0, 30 * fsm.Second, fsm.Minute, 2 * fsm.Minute} {
+			n.unplugAll()
+			w.eventually(detection, "offline", func() bool { return n.row().Health == fsm.HealthOffline })
+			n.plugAll()
+			w.eventually(time.Minute, "back", func() bool { return n.row().Health != fsm.HealthOffline && !n.row().Return.Recovering })
+			row := n.row()
+			if row.Return.Hold != want {
+				t.Errorf("outage %d: held for %s, want %s", i+1, row.Return.Hold, want)
+			}
+			if want == 0 {
+				continue
+			}
+			g := fmt.Sprintf("g%d", i)
+			w.run(g, group("http", 9, 64*mib))
+			if got := w.on(fsm.NewGroupID(fsm.JobName(g), "http"))[n.name]; got != 0 {
+				t.Errorf("%d instances were placed on a node that is held back", got)
+			}
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/agent"
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// node is a worker machine: what lasts when its agent ends (the disk, and the programs), and its agent.
+type node struct {
+	w        *world
+	name     string
+	host     string
+	dir      string
+	programs *programs
+	id       fsm.NodeID
+	*agentProcess
+}
+
+// agentProcess is one run of an agent, wired as the program does.
+type agentProcess struct {
+	agent  *agent.Agent
+	pool   *cluster.Pool
+	beater *cluster.Beater
+	client *transport.Client
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+const nodeMemory = 4 << 30
+
+func newNode(w *world, i int) *node {
+	n := &node{w: w, name: fmt.Sprintf("n%d", i), host: nodeHost(i), dir: filepath.Join(w.t.TempDir(), "data")}
+	n.programs = newPrograms(w.truth, n.name)
+	return n
+}
+
+// start starts the agent on what the machine holds.
+func (n *node) start() {
+	n.w.t.Helper()
+	n.w.net.Revive(n.host)
+	p := &agentProcess{done: make(chan struct{}), client: n.w.client(transport.RoleAgent, n.name, n.host)}
+	n.agentProcess = p
+	log := n.w.log.Named(n.name)
+	var err error
+	p.agent, err = agent.New(agent.Config{
+		Name: n.name, DataDir: n.dir, Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join}, Log: log.Named("agent"),
+		Node: agent.NodeConfig{Address: n.host, Capacity: fsm.Resources{CPU: 8000, MemoryBytes: nodeMemory}},
+	})
+	must(n.w.t, err)
+	id := p.agent.Identity()
+	n.id = id.Node
+	p.pool, err = cluster.OpenPool(cluster.PoolConfig{
+		Name: string(id.Node), Cluster: clusterName, Key: gossipKey(), Profile: n.w.profile, Transport: n.w.net.Packets(n.host + gossipPort),
+		Meta: cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, Name: id.Name}, Logger: log.Named("gossip"),
+	})
+	must(n.w.t, err)
+	p.beater = cluster.NewBeater(cluster.BeaterConfig{Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation, Pool: p.pool, Logger: log.Named("beats")})
+	p.agent.UseHeartbeats(p.beater)
+	p.run()
+}
+
+// join has gossip find the servers that a registration named.
+func (p *agentProcess) join(servers []transport.ServerInfo) {
+	for _, s := range servers {
+		if s.Gossip != "" {
+			_ = p.pool.Join(s.Gossip) // the pool goes on trying
+		}
+	}
+}
+
+// registrar is the agent's way to the servers.
+type registrar struct {
+	*transport.Client
+	joined func([]transport.ServerInfo)
+}
+
+// Register implements agent.Servers.
+func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
+	reply, err := r.Client.Register(ctx, request)
+	if err == nil {
+		r.joined(reply.Servers)
+	}
+	return reply, err
+}
+
+func (p *agentProcess) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	below, stop := context.WithCancel(context.Background()) // what the agent needs until it has ended
+	p.cancel = cancel
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = p.pool.Run(below) })
+	wg.Go(func() { _ = p.beater.Run(below) })
+	go func() {
+		defer close(p.done)
+		p.err = p.agent.Run(ctx)
+		stop()
+		wg.Wait()
+		_ = p.pool.Close()
+		p.client.Close()
+	}()
+}
+
+// stopAgent ends the agent as planned: the programs go on.
+func (n *node) stopAgent() {
+	if n.agentProcess == nil {
+		return
+	}
+	n.cancel()
+	<-n.done
+	if n.err != nil {
+		n.w.t.Errorf("agent of %s: %v", n.name, n.err)
+	}
+}
+
+// killAgent ends the agent without a word; its programs go on.
+func (n *node) killAgent() {
+	n.w.net.Kill(n.host)
+	n.cancel()
+}
+
+// powerOff ends the machine: nobody hears anything, and its programs are gone.
+func (n *node) powerOff() {
+	n.w.net.Vanish(n.host)
+	n.cancel()
+	n.programs.powerOff()
+}
+
+// restart starts the agent again once what was left of the last one is gone.
+func (n *node) restart() {
+	n.w.t.Helper()
+	<-n.done
+	n.start()
+}
+
+// row is the node's row in the newest state.
+func (n *node) row() *fsm.Node {
+	st := n.w.state()
+	row, ok := st.Nodes.Get(n.id)
+	if !ok {
+		return &fsm.Node{}
+	}
+	return row
+}
+
+// unplug drops everything between the node and some servers.
+func (n *node) unplug(servers ...*server) {
+	for _, s := range servers {
+		n.w.net.Drop(n.host, s.host)
+		n.w.net.Drop(s.host, n.host)
+	}
+}
+
+// plug ends unplug.
+func (n *node) plug(servers ...*server) {
+	for _, s := range servers {
+		n.w.net.Mend(n.host, s.host)
+	}
+}
+
+// unplugAll drops everything between the node and every other machine.
+func (n *node) unplugAll() {
+	n.unplug(n.w.servers...)
+	for _, other := range n.w.nodes {
+		if other != n {
+			n.w.net.Drop(n.host, other.host)
+			n.w.net.Drop(other.host, n.host)
+		}
+	}
+}
+
+func (n *node) plugAll() {
+	n.plug(n.w.servers...)
+	for _, other := range n.w.nodes {
+		n.w.net.Mend(n.host, other.host)
+	}
+}
+
+// placed are the instances on the node that are not confirmed stopped.
+func (n *node) placed() []*fsm.Instance {
+	st := n.w.state()
+	var out []*fsm.Instance
+	for i := range st.InstancesOn(n.id) {
+		if i.Status.Observed != fsm.ObservedStopped {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+const heartbeat = time.Second * 2 / 6 // H at T = 2 s

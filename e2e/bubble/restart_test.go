@@ -1,0 +1,205 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// S4, acceptance 5: all servers are killed at once in the middle of many writes, and start again on what their disks hold. Everything that was
+// acknowledged is there; every write whose outcome was unknown is repeated with its id and is in the state once. No program notices.
+func TestAllServersRestart(t *testing.T) {
+	eachRandom(t, 3, func(t *testing.T, random *rand.Rand) {
+		inBubble(t, options{}, func(t *testing.T, w *world) {
+			web := w.run("web", group("http", 8, 64*mib))
+			before, running := w.members(web), w.truth.running()
+			var writes writers
+			writes.start(w, 6, 20, random)
+			time.Sleep(time.Duration(10+random.IntN(100)) * time.Millisecond)
+			entry, now := w.state().Now, w.leader().cluster.Now()
+			for _, s := range w.servers {
+				s.kill()
+			}
+			acked := writes.acknowledged()
+			time.Sleep(10 * time.Second)
+			for _, s := range w.servers {
+				<-s.done
+			}
+			again := time.Now()
+			for _, s := range w.servers {
+				s.restart()
+			}
+			w.leader()
+			state := w.leader().state()
+			for _, name := range acked {
+				if !state.Jobs.Has(name) {
+					t.Errorf("job %s was acknowledged before all servers were killed, and is not there", name)
+				}
+			}
+			if is := w.leader().cluster.Now(); is < entry || is > now.Add(fsm.Duration(time.Since(again).Milliseconds())) {
+				t.Errorf("cluster time is %d; it was %d, the last entry was at %d: time without servers must not count, nor may it go back", is, now, entry)
+			}
+			writes.wait()
+			once(t, w, writes.acknowledged(), 120)
+			time.Sleep(time.Minute)
+			t.Logf("%d of 120 writes were acknowledged before the kill", len(acked))
+			same(t, w, web, before, running)
+			if w.state().Hold.Active {
+				t.Error("a hold is set")
+			}
+			for _, c := range commands[*fsm.NodeHealth](w.history) {
+				if c.Health == fsm.HealthOffline {
+					t.Errorf("node %s was marked offline: %s", c.ID, c.Reason)
+				}
+			}
+		})
+	})
+}
+
+// writers submit jobs of their own, one after the other; each job is submitted until it is acknowledged.
+type writers struct {
+	wg sync.WaitGroup
+
+	mu    sync.Mutex
+	acked []fsm.JobName
+}
+
+func (ws *writers) start(w *world, many, each int, random *rand.Rand) {
+	for i := range many {
+		pause := time.Duration(random.IntN(10)) * time.Millisecond
+		ws.wg.Go(func() {
+			for k := range each {
+				time.Sleep(pause)
+				name := fmt.Sprintf("job-%d-%d", i, k)
+				if err := w.submit(name, group("none", 0, 64*mib)); err != nil {
+					w.t.Errorf("%s: %v", name, err)
+					continue
+				}
+				ws.mu.Lock()
+				ws.acked = append(ws.acked, fsm.JobName(name))
+				ws.mu.Unlock()
+			}
+		})
+	}
+}
+
+func (ws *writers) acknowledged() []fsm.JobName {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return slices.Clone(ws.acked)
+}
+
+func (ws *writers) wait() { ws.wg.Wait() }
+
+// once wants each job to have been made exactly once.
+func once(t *testing.T, w *world, names []fsm.JobName, want int) {
+	t.Helper()
+	if len(names) != want {
+		t.Errorf("%d writes were acknowledged, want %d", len(names), want)
+	}
+	state := w.state()
+	for _, name := range names {
+		job, ok := state.Jobs.Get(name)
+		if !ok || job.Version != 1 {
+			t.Errorf("job %s: there %v, %+v", name, ok, job)
+		}
+	}
+}
+
+// S5, S4: one server after the other is stopped and started again while jobs come and go; each catches up, and all agree.
+func TestRollingRestart(t *testing.T) {
+	inBubble(t, options{}, func(t *testing.T, w *world) {
+		web := w.run("web", group("http", 8, 64*mib))
+		before, running := w.members(web), w.truth.running()
+		var writes writers
+		writes.start(w, 2, 20, rand.New(rand.NewPCG(1, 1)))
+		for _, s := range w.servers {
+			s.stop()
+			time.Sleep(3 * time.Second)
+			s.restart()
+			w.leader()
+			w.eventually(10*time.Second, s.name+" has caught up", func() bool { return s.cluster.CaughtUp() && s.state().Index == w.state().Index })
+		}
+		writes.wait()
+		once(t, w, writes.acknowledged(), 40)
+		w.agree()
+		same(t, w, web, before, running)
+	})
+}
+
+// S10, model 10: what a leader decided in a term that is over is refused with stale_term, whoever logs it, and changes nothing.
+func TestDeposedLeadersEntryIsRefused(t *testing.T) {
+	inBubble(t, options{}, func(t *testing.T, w *world) {
+		web := w.run("web", group("http", 4, 64*mib))
+		first := w.leader()
+		term := first.cluster.Term()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		must(t, first.cluster.TransferLeader(ctx, ""))
+		w.eventually(10*time.Second, "another leads", func() bool { l := w.leads(); return l != nil && l != first })
+		must(t, w.leader().cluster.TransferLeader(ctx, first.cluster.ID()))
+		w.eventually(10*time.Second, "the first leads again", func() bool { return w.leads() == first })
+
+		var victim fsm.InstanceID
+		for id := range w.members(web) {
+			victim = id
+		}
+		decision := fsm.Entry{Term: term, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.InstanceStop{ID: victim, Cause: fsm.CauseUser, By: "an old leader", Bypass: true}}}}
+		results, err := first.cluster.Propose(ctx, decision)
+		must(t, err)
+		if refusal := results[0].Refusal; refusal == nil || refusal.Code != fsm.CodeStaleTerm {
+			t.Errorf("an entry of term %d in term %d: %v, want stale_term", term, first.cluster.Term(), refusal)
+		}
+		w.agree()
+		for _, s := range w.servers {
+			if i, ok := s.state().Instances.Get(victim); !ok || i.Desired != fsm.DesiredRunning {
+				t.Errorf("%s: the refused entry had an effect", s.name)
+			}
+		}
+	})
+}
+
+// S4, S10: a leader that is cut off from the other servers can't commit. What it decided meanwhile is nowhere, and it did not claim otherwise;
+// its successor leads in a higher term, and after the cut the old one follows.
+func TestCutOffLeaderCommitsNothing(t *testing.T) {
+	inBubble(t, options{}, func(t *testing.T, w *world) {
+		w.run("web", group("http", 4, 64*mib))
+		old := w.leader()
+		term := old.cluster.Term()
+		for _, s := range w.servers {
+			if s != old {
+				w.net.Drop(old.host, s.host)
+				w.net.Drop(s.host, old.host)
+			}
+		}
+		lost := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			_, err := old.cluster.Propose(ctx, fsm.Entry{Term: term, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.HoldSet{Active: true, Reason: "nobody hears this"}}}})
+			lost <- err
+		}()
+		w.eventually(10*time.Second, "another leads", func() bool { l := w.leads(); return l != nil && l != old })
+		must(t, w.submit("next", group("http", 2, 64*mib)))
+		w.ready("next/http", 2, 2*time.Minute)
+		if err := <-lost; err == nil {
+			t.Error("the leader that was cut off says that its entry was committed")
+		} else {
+			t.Logf("the entry's outcome: %v", err)
+		}
+		w.net.Heal()
+		w.agree()
+		if n := len(commands[*fsm.HoldSet](w.history)); n != 0 || w.state().Hold.Active {
+			t.Errorf("%d holds were set by a leader that was cut off", n)
+		}
+		if l := w.leader(); l.cluster.Term() <= term {
+			t.Errorf("term %d, was %d", l.cluster.Term(), term)
+		}
+	})
+}

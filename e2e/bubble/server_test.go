@@ -1,0 +1,304 @@
+package bubble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/api"
+)
+
+const (
+	tlsPort    = ":7640"
+	gossipPort = ":7642"
+)
+
+func gossipKey() []byte { return []byte("a key of the gossip, 32 bytes lo") }
+
+// server is a machine for the control plane: what lasts when its process ends, and its process.
+type server struct {
+	w    *world
+	name string
+	host string
+	dir  string
+	*serverProcess
+}
+
+// serverProcess is one run of a server, wired as the program does.
+type serverProcess struct {
+	machine  *fsm.Machine
+	cluster  *cluster.Server
+	listener *transport.Listener
+	peers    *transport.PeerClient
+	agents   *transport.HTTPTransport
+	api      *api.Server
+	store    cluster.LogStore
+	log      hclog.Logger
+
+	stopping func() // as planned
+	dying    func() // all at once
+	done     chan struct{}
+
+	mu      sync.Mutex
+	fatal   error
+	reports []reconcile.Report // of the loop that runs, only those with errors or refusals
+}
+
+func newServer(w *world, i int) *server {
+	return &server{w: w, name: fmt.Sprintf("s%d", i), host: serverHost(i), dir: filepath.Join(w.t.TempDir(), "data")}
+}
+
+func (s *server) address() string { return s.host + tlsPort }
+
+// start starts the process on what its disk holds.
+func (s *server) start() {
+	s.w.t.Helper()
+	s.w.net.Revive(s.host)
+	p := &serverProcess{machine: fsm.NewMachine(), done: make(chan struct{}), log: s.w.log.Named(s.name)}
+	s.serverProcess = p
+	creds, err := s.w.ca.Credentials(transport.RoleServer, s.name)
+	must(s.w.t, err)
+	p.listener, err = transport.NewListener(s.w.net.Listen(s.address()), transport.ListenerConfig{Credentials: creds, Logger: p.log.Named("listener")})
+	must(s.w.t, err)
+	dialer := transport.Dialer{Credentials: creds, Dial: s.w.dialer(s.host)}
+	p.peers, p.agents = transport.NewPeerClient(dialer), transport.NewAgentTransport(dialer)
+	p.cluster, err = cluster.Open(s.config(dialer))
+	must(s.w.t, err)
+	p.api, err = api.New(api.Config{
+		Name: s.name, Version: "test", Logger: p.log.Named("api"),
+		Store: p.machine, Consensus: p.cluster, Freshness: p.cluster, Liveness: p.cluster, Explainer: explainer{}, Planner: explainer{},
+		Servers:       api.Servers{Roster: roster{p.cluster}, Ops: p.cluster, Snapshots: p.cluster, Peers: p.cluster},
+		PeerTransport: p.peers, AgentTransport: p.agents,
+	})
+	must(s.w.t, err)
+	p.run(s.w.history.follow(s.name, p))
+}
+
+func (s *server) config(dialer transport.Dialer) cluster.Config {
+	p := s.serverProcess
+	return cluster.Config{
+		DataDir: s.dir, Name: s.name, Version: "test", Cluster: clusterName, BootstrapExpect: 3, Settings: s.w.settings,
+		Machine: p.machine, Stream: p.listener.Raft(dialer, s.address()), Asker: p.peers,
+		Gossip: cluster.PoolConfig{
+			Key: gossipKey(), Profile: s.w.profile, Transport: s.w.net.Packets(s.host + gossipPort),
+			Join: []string{serverHost(1) + gossipPort, serverHost(2) + gossipPort, serverHost(3) + gossipPort},
+		},
+		Lead: p.lead, Fatal: p.fail, Logger: p.log.Named("cluster"),
+		Disk: cluster.DiskConfig{BallastBytes: 1 << 20, OpenLog: func(path string) (cluster.LogStore, error) {
+			store, err := cluster.OpenBolt(path)
+			p.store = store
+			return store, err
+		}},
+	}
+}
+
+// lead decides and proposes for one term.
+func (p *serverProcess) lead(ctx context.Context, term uint64) error {
+	return reconcile.New(reconcile.Config{States: p.machine, Evidence: p.cluster, Log: submitter{p.cluster}, Term: term, Reports: p.note}).Run(ctx)
+}
+
+func (p *serverProcess) note(r reconcile.Report) {
+	if r.Err == nil && len(r.Refused) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reports = append(p.reports, r)
+}
+
+func (p *serverProcess) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fatal = err
+}
+
+// failed is why the process ended by itself, if it did.
+func (p *serverProcess) failed() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fatal
+}
+
+// submitter gives the loop the log.
+type submitter struct{ *cluster.Server }
+
+// Submit implements reconcile.Log.
+func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, error) {
+	pending, err := s.Server.Submit(ctx, e)
+	if err != nil {
+		return nil, err // a typed nil would not be nil
+	}
+	return pending, nil
+}
+
+// run serves until stopping is called; then it stops in the reverse order, as the program does.
+func (p *serverProcess) run(also func(context.Context)) {
+	port, closePort := context.WithCancel(context.Background())
+	consensus, leave := context.WithCancel(context.Background())
+	serve, stopServing := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	p.stopping = sync.OnceFunc(func() { close(stopped) })
+	p.dying = func() {
+		leave()
+		closePort()
+		p.stopping()
+	}
+	start := func(run func()) *sync.WaitGroup {
+		var wg sync.WaitGroup
+		wg.Go(run)
+		return &wg
+	}
+	web := transport.NewHTTPServer(p.api, transport.HTTPConfig{Logger: p.log.Named("http")})
+	listening := start(func() { _ = p.listener.Run(port) })
+	watching := start(func() { also(consensus) })
+	agreeing := start(func() { _ = p.cluster.Run(consensus) })
+	serving := start(func() { _ = web.Run(serve, p.listener.API()) })
+	go func() {
+		defer close(p.done)
+		<-stopped
+		stopServing()
+		serving.Wait()
+		leave()
+		watching.Wait()
+		agreeing.Wait()
+		closePort()
+		listening.Wait()
+		p.peers.Close()
+		p.agents.CloseIdleConnections()
+	}()
+}
+
+// running reports whether the process is there and takes part.
+func (s *server) running() bool {
+	if s.serverProcess == nil || s.failed() != nil {
+		return false
+	}
+	select {
+	case <-s.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (s *server) state() fsm.State {
+	if s.serverProcess == nil {
+		return fsm.NewState()
+	}
+	return s.machine.State()
+}
+
+// stop ends the process as planned.
+func (s *server) stop() {
+	if s.serverProcess == nil {
+		return
+	}
+	s.stopping()
+	<-s.done
+}
+
+// kill ends the process at once, without a word to anybody: its kernel closes what it had open. What is left of it here can't reach
+// anybody any more; the next start waits for it.
+func (s *server) kill() {
+	s.w.net.Kill(s.host)
+	s.fail(errors.New("killed"))
+	s.dying()
+}
+
+// powerOff is kill without the kernel's part: nobody hears anything.
+func (s *server) powerOff() {
+	s.w.net.Vanish(s.host)
+	s.fail(errors.New("no power"))
+	s.dying()
+}
+
+// restart starts the process again once what was left of the last one is gone.
+func (s *server) restart() {
+	s.w.t.Helper()
+	<-s.done
+	s.start()
+}
+
+// roster shows the servers as the API does.
+type roster struct{ *cluster.Server }
+
+// Members implements api.Roster.
+func (r roster) Members(context.Context) ([]api.Member, error) {
+	var members []api.Member
+	for _, s := range r.Servers() {
+		m := api.Member{Name: s.Name, ID: s.ID, Address: s.Address, Role: "voter", Leader: s.Leader, Voter: s.Voter, State: string(s.Gossip), IndexLag: s.IndexLag}
+		if g, ok := r.Pool().Member(string(s.ID)); ok {
+			m.Gossip = g.Address
+		}
+		members = append(members, m)
+	}
+	return members, nil
+}
+
+// explainer answers the API's questions with the code that decides.
+type explainer struct{}
+
+func input(q api.Question) reconcile.Input {
+	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
+}
+
+// Why implements api.Explainer.
+func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
+	result, refusal := reconcile.Explain(input(q)).Why(subject)
+	if refusal != nil {
+		return result, refusal
+	}
+	return result, nil
+}
+
+// Waiting implements api.Explainer.
+func (explainer) Waiting(q api.Question) api.Waiting {
+	e := reconcile.Explain(input(q))
+	w := api.Waiting{Groups: map[fsm.GroupID]fsm.Blocker{}, Instances: map[fsm.InstanceID][]fsm.Blocker{}}
+	for id := range q.State.Groups.All() {
+		if why := e.Pending(id); why != nil {
+			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
+		}
+	}
+	return w
+}
+
+// DrainStatus implements api.Explainer.
+func (explainer) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
+	d, ok := q.State.Drains.Get(id)
+	if !ok {
+		return nil
+	}
+	return reconcile.Explain(input(q)).Drain(d)
+}
+
+// Forecast implements api.Planner.
+func (explainer) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
+	d, ok := q.State.Drains.Get(id)
+	if !ok {
+		return nil
+	}
+	var nodes []string
+	for _, part := range d.Nodes {
+		nodes = append(nodes, string(part.Node))
+	}
+	forecast, _ := reconcile.ForecastDrain(input(q), nodes, d.Options)
+	return forecast
+}
+
+// Plan implements api.Planner.
+func (explainer) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
+	plan, refusal := reconcile.PlanJob(input(q), spec)
+	if refusal != nil {
+		return plan, refusal
+	}
+	return plan, nil
+}

@@ -1,0 +1,297 @@
+package bubble
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/cluster/memnet"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+const clusterName = "bubble"
+
+// world is a cluster, the machines that it runs on, and what is known of both. It belongs to the goroutine of its test; what others touch
+// has its own lock.
+type world struct {
+	t        *testing.T
+	net      *memnet.Net
+	ca       *transport.Authority
+	log      hclog.Logger
+	settings fsm.Settings
+	profile  cluster.Profile
+	servers  []*server
+	nodes    []*node
+	truth    *truth
+	history  *history
+	cli      *transport.Client
+}
+
+// options are what a world is made of. Zero means: three servers, four nodes, offline after 2 s.
+type options struct {
+	nodes    int
+	settings func(*fsm.Settings)
+	profile  cluster.Profile // of gossip; default fast
+}
+
+const networkDelay = 500 * time.Microsecond
+
+// inBubble runs a test on a settled cluster in fake time, and ends it in order. memberlist leaves goroutines that wait for a last timeout
+// when it is shut down; a bubble's clock stands still once the test has returned, so they get their minute before.
+func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
+	t.Helper()
+	began := time.Now()
+	var simulated time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(2 * time.Minute) })
+		begin := time.Now()
+		w := newWorld(t, o)
+		t.Cleanup(w.end)
+		w.begin(cmp.Or(o.nodes, 4))
+		test(t, w)
+		simulated = time.Since(begin)
+	})
+	t.Logf("%s of cluster time in %s", simulated.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+}
+
+func newWorld(t *testing.T, o options) *world {
+	t.Helper()
+	log := hclog.NewNullLogger()
+	if level := os.Getenv("BUBBLE_LOG"); level != "" {
+		log = hclog.New(&hclog.LoggerOptions{Level: hclog.LevelFromString(level), TimeFormat: "04:05.000"})
+	}
+	ca, err := transport.NewAuthority(clusterName, 0)
+	must(t, err)
+	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), profile: cmp.Or(o.profile, cluster.ProfileFast)}
+	w.settings.OfflineAfter = 2 * fsm.Second
+	if o.settings != nil {
+		o.settings(&w.settings)
+	}
+	w.net.SetDelay(networkDelay)
+	return w
+}
+
+// begin starts three servers and some nodes, and waits until all are there.
+func (w *world) begin(nodes int) {
+	w.t.Helper()
+	for i := 1; i <= 3; i++ {
+		w.servers = append(w.servers, newServer(w, i))
+	}
+	for _, s := range w.servers {
+		s.start()
+	}
+	w.cli = w.client(transport.RoleCLI, "test", cliHost)
+	for i := 1; i <= nodes; i++ {
+		w.nodes = append(w.nodes, newNode(w, i))
+	}
+	w.leader()
+	for _, n := range w.nodes {
+		n.start()
+	}
+	w.eventually(30*time.Second, "every node is active", func() bool {
+		active := 0
+		for _, n := range w.state().Nodes.All() {
+			if n.State() == fsm.NodeActive && !n.Return.Recovering {
+				active++
+			}
+		}
+		return active == nodes
+	})
+}
+
+// end stops everything in the order in which an operator would, and judges the whole history.
+func (w *world) end() {
+	for _, n := range w.nodes {
+		n.stopAgent()
+	}
+	if w.cli != nil {
+		w.cli.Close()
+	}
+	for _, s := range w.servers {
+		s.stop()
+	}
+	w.history.judge()
+}
+
+const cliHost = "10.0.9.1"
+
+func serverHost(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
+
+func nodeHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
+
+// dialer dials from a host.
+func (w *world) dialer(host string) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, addr string) (net.Conn, error) { return w.net.Dial(ctx, host, addr) }
+}
+
+// client is a client of all servers.
+func (w *world) client(role transport.Role, name, host string) *transport.Client {
+	w.t.Helper()
+	creds, err := w.ca.Credentials(role, name)
+	must(w.t, err)
+	var addresses []string
+	for _, s := range w.servers {
+		addresses = append(addresses, "https://"+s.address())
+	}
+	c, err := transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: creds, Dial: w.dialer(host), RetryFor: time.Minute})
+	must(w.t, err)
+	return c
+}
+
+// leader waits for a server that leads, with its barrier done, and that all who run agree on.
+func (w *world) leader() *server {
+	w.t.Helper()
+	var found *server
+	w.eventually(30*time.Second, "a leader", func() bool {
+		found = w.leads()
+		return found != nil
+	})
+	return found
+}
+
+// leads is the server that leads in the highest term now; nil while there is none.
+func (w *world) leads() (found *server) {
+	var term uint64
+	for _, s := range w.servers {
+		if !s.running() {
+			continue
+		}
+		if _, self, _ := s.cluster.Leader(); self && s.cluster.Term() > term {
+			found, term = s, s.cluster.Term()
+		}
+	}
+	return found
+}
+
+// followers are the servers that run and do not lead.
+func (w *world) followers() []*server {
+	leader := w.leads()
+	var out []*server
+	for _, s := range w.servers {
+		if s.running() && s != leader {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// state is the newest one that a running server shows.
+func (w *world) state() fsm.State {
+	w.t.Helper()
+	var newest fsm.State
+	for _, s := range w.servers {
+		if st := s.state(); s.running() && st.Index >= newest.Index {
+			newest = st
+		}
+	}
+	return newest
+}
+
+// eventually waits until ok says so, and returns how long that took.
+func (w *world) eventually(limit time.Duration, what string, ok func() bool) time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	for !ok() {
+		if time.Since(began) > limit {
+			w.t.Fatalf("%s: not within %s\n%s", what, limit, w.picture())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return time.Since(began)
+}
+
+// never fails if bad says so within some time.
+func (w *world) never(during time.Duration, what string, bad func() bool) {
+	w.t.Helper()
+	for until := time.Now().Add(during); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if bad() {
+			w.t.Fatalf("%s\n%s", what, w.picture())
+		}
+	}
+}
+
+// agree waits until every running server has the same state.
+func (w *world) agree() {
+	w.t.Helper()
+	w.eventually(30*time.Second, "the same state everywhere", func() bool {
+		index := uint64(0)
+		for _, s := range w.servers {
+			if !s.running() {
+				continue
+			}
+			if i := s.state().Index; index != 0 && i != index {
+				return false
+			}
+			index = s.state().Index
+		}
+		return true
+	})
+}
+
+// eachRandom runs a test once for each of n seeds, or for the one in OUTSPAN_SEED.
+func eachRandom(t *testing.T, n int, test func(t *testing.T, random *rand.Rand)) {
+	t.Helper()
+	seeds := make([]uint64, n)
+	for i := range seeds {
+		seeds[i] = rand.Uint64()
+	}
+	if text := os.Getenv("OUTSPAN_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		must(t, err)
+		seeds = []uint64{seed}
+	}
+	for _, seed := range seeds {
+		t.Run("", func(t *testing.T) {
+			t.Logf("OUTSPAN_SEED=%d", seed)
+			test(t, rand.New(rand.NewPCG(seed, seed)))
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantCode reports an error that has another code.
+func wantCode(t *testing.T, err error, code fsm.Code) {
+	t.Helper()
+	var refused *fsm.Error
+	if !errors.As(err, &refused) || refused.Code != code {
+		t.Errorf("got error %v, want %s", err, code)
+	}
+}
+
+// send is a write through the API, repeated with one request id until its outcome is known, as the command line's user is told to do.
+func (w *world) send(path string, body any) ([]byte, error) {
+	query := url.Values{"request_id": {ulid.Make().String()}}
+	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		raw, _, err := w.cli.Do(context.Background(), http.MethodPost, path, query, body)
+		var refused *fsm.Error
+		if err == nil || time.Now().After(until) || !errors.As(err, &refused) {
+			return raw, err
+		}
+		switch refused.Code {
+		case transport.CodeUnreachable, fsm.CodeUnknownOutcome, fsm.CodeNoLeader, fsm.CodeBusy, fsm.CodeTimeout:
+		default:
+			return raw, err
+		}
+	}
+}
