@@ -137,7 +137,11 @@ func TestEnvironment(t *testing.T) {
 	g.Exec.Args = append(g.Exec.Args, "sh", "${node.name}-${slot}-${port.http}-${node.label.rack}-$${slot}-${HOME}")
 	g.Env = map[string]string{"LISTEN": ":${port.http}", "OUTSPAN_SLOT": "99"}
 	g.Ports = []fsm.PortSpec{{Name: "http"}}
-	g.Volumes = []fsm.VolumeSpec{{Name: "my-data", Kind: fsm.VolumeLocal, Path: "/data"}}
+	g.Volumes = []fsm.VolumeSpec{{Name: "my-data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place") + "/"}}
+	volume := b.cfg.DataDir + "/volumes/web/g/0/my-data"
+	if b.agent.cfg.Runtime.Capabilities().Binds {
+		volume = filepath.Join(b.dir, "place")
+	}
 	id := b.run("web", g, map[string]int{"http": 21777})
 	b.await(id, fsm.ObservedReady)
 	var text []byte
@@ -154,7 +158,7 @@ func TestEnvironment(t *testing.T) {
 		"LISTEN": ":21777", "arg": "n1-0-21777-r1-${slot}-${HOME}",
 		"OUTSPAN_INSTANCE_ID": string(id), "OUTSPAN_JOB": "web", "OUTSPAN_GROUP": "g", "OUTSPAN_SLOT": "0", "OUTSPAN_MEMBER_ID": "web-g-0",
 		"OUTSPAN_NODE": "n1", "OUTSPAN_NODE_ID": string(b.node()), "OUTSPAN_IP": "127.0.0.1", "OUTSPAN_PORT_HTTP": "21777",
-		"OUTSPAN_VOLUME_MY_DATA": b.cfg.DataDir + "/volumes/web/g/0/my-data",
+		"OUTSPAN_VOLUME_MY_DATA": volume,
 		"OUTSPAN_DIR":            b.cfg.DataDir + "/driver/work/" + string(id),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -31,19 +32,36 @@ func (w *workshop) launch(a transport.Assignment) (driver.Spec, error) {
 	if err != nil {
 		return driver.Spec{}, err
 	}
-	env, err := v.environment(a, func(name string) string { return w.volumes.dir(a, name) }, w.services())
+	binds, places := w.mounts(a)
+	env, err := v.environment(a, func(name string) string { return places[name] }, w.services())
 	if err != nil {
 		return driver.Spec{}, err
 	}
 	sig, grace := w.stopPolicy(a)
 	spec := driver.Spec{
 		ID: driver.ID(a.ID), Command: command, Args: args, Env: env, User: a.Spec.Exec.User,
-		Limits: limits(a), Stop: driver.StopPolicy{Signal: sig, Grace: grace},
+		Limits: limits(a), Stop: driver.StopPolicy{Signal: sig, Grace: grace}, Binds: binds,
 	}
 	if fenced(a) {
 		spec.LeaseUntil = w.lease.until()
 	}
 	return spec, nil
+}
+
+// mounts says what is to be mounted for the assignment's volumes, and by name where the program finds each: at the path
+// of its spec where the runtime can mount, else in the volume's own directory.
+func (w *workshop) mounts(a transport.Assignment) (binds []driver.Bind, places map[string]string) {
+	mount := w.runtime.Capabilities().Binds
+	places = make(map[string]string, len(a.Spec.Volumes))
+	for _, v := range a.Spec.Volumes {
+		dir := w.volumes.dir(a, v.Name)
+		places[v.Name] = dir
+		if mount {
+			places[v.Name] = filepath.Clean(v.Path)
+			binds = append(binds, driver.Bind{Source: dir, Target: places[v.Name]})
+		}
+	}
+	return binds, places
 }
 
 func limits(a transport.Assignment) driver.Limits {

@@ -133,14 +133,26 @@ func TestDetectCapacity(t *testing.T) {
 	}
 }
 
-// A volume's data stays where it is: the next holder of the slot finds it.
+// A volume's data stays where it is: the next holder of the slot finds it. Where the agent can mount, program and checks
+// find it at the path of the spec, also when nobody else may pass through the data directory's parent.
 func TestVolumeKeepsItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
-	g := sh(`cat "$OUTSPAN_VOLUME_DATA/log" 2>/dev/null; echo "$OUTSPAN_INSTANCE_ID" >> "$OUTSPAN_VOLUME_DATA/log"; exec sleep 1000`)
-	if os.Geteuid() == 0 {
-		g.Exec.User = "65534" // another user than the agent's reaches its volume too
+	place, path := filepath.Join(t.TempDir(), "x/place"), "$OUTSPAN_VOLUME_DATA"
+	user := ""
+	if b.agent.cfg.Runtime.Capabilities().Binds {
+		dir, err := os.MkdirTemp("", "agent-test-place-") //nolint:usetesting // other users must be able to pass through
+		must(t, err)
+		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+		must(t, os.Chmod(dir, 0o711))
+		place = filepath.Join(dir, "x/place")
+		user, path = "65534", place // another user than the agent's reaches its volume too
+		must(t, os.Chmod(b.dir, 0o700))
 	}
-	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+	g := sh(`echo "$OUTSPAN_INSTANCE_ID" >> "` + path + `/log"; exec sleep 1000`)
+	g.Exec.User = user
+	g.Checks = []fsm.CheckSpec{{Name: "data", Kind: fsm.CheckExec, Command: []string{"sh", "-c", `test -s "` + path + `/log"`},
+		Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Successes: 1, Failures: 3}}
+	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: place}}
 	group := b.submit("db", plainUser(g))
 	first := b.place(group, 0, b.node(), nil)
 	b.await(first, fsm.ObservedReady)

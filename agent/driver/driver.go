@@ -22,8 +22,8 @@ type Config struct {
 	// One Driver at a time may use it. It must be on a local disk.
 	Dir string
 	// WorkDir holds the working directories of instances without a Dir of their own, each owned by the
-	// instance's user. Default Dir/work. When instances run as other users than the agent, its parents must be
-	// searchable for them (0711), or their start fails and says so.
+	// instance's user. Default Dir/work. Below parents that other users can't search, their programs start in it
+	// all the same, but reach it only as ".", not by its full path.
 	WorkDir string
 	// CgroupParent is the path below each cgroup mount for this agent's instances, such as "outspan/n1"; two
 	// agents of one machine need different ones. "" turns cgroups off. It is removed by Close when empty.
@@ -203,6 +203,9 @@ func (d *Driver) add(t *Task) {
 func (d *Driver) resolve(spec Spec) (launch, error) {
 	spec = spec.withDefaults()
 	if err := spec.validate(); err != nil {
+		return launch{}, err
+	}
+	if err := d.checkBinds(spec); err != nil {
 		return launch{}, err
 	}
 	acct, err := resolveAccount(spec.User, d.cfg)

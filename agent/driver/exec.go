@@ -23,7 +23,7 @@ type Command struct {
 	Stderr io.Writer         // nil = discarded
 }
 
-// Exec runs c as the instance's user, in its directory, environment, cgroup and rlimits, and returns its exit
+// Exec runs c as the instance's user, in its directory, mounts, environment, cgroup and rlimits, and returns its exit
 // code (128 + signal when one ended it). It blocks until c has ended; when ctx ends, c and its process group are
 // killed, and the error of ctx is returned. CodeNotRunning: the instance has ended. CodeStartFailed: c could not
 // be executed.
@@ -35,6 +35,7 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 		return 0, fsm.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
 	}
 	p := t.launch.plan(c.Argv)
+	p.Beside = t.Process()
 	env := t.launch.fullEnv()
 	for k, v := range c.Env {
 		env[k] = v

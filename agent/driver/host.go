@@ -21,6 +21,7 @@ type Capabilities struct {
 	CPUWeight     bool // Limits.CPUShares counts
 	PidsMax       bool // Limits.PidsMax counts
 	OtherUsers    bool // instances may run as another user than the agent
+	Binds         bool // Spec.Binds are possible
 	Notes         []string
 }
 
@@ -82,6 +83,11 @@ func detectHost(parent string) (*cgroupHost, Capabilities) {
 	caps := Capabilities{OtherUsers: os.Geteuid() == 0}
 	if !caps.OtherUsers {
 		caps.Notes = append(caps.Notes, fmt.Sprintf("instances run as the agent's own user (uid %d): it is not root", os.Geteuid()))
+	}
+	if err := probeBinds(); err != nil {
+		caps.Notes = append(caps.Notes, fmt.Sprintf("volumes are not mounted at their path: %v; use OUTSPAN_VOLUME_<NAME>", err))
+	} else {
+		caps.Binds = true
 	}
 	if parent == "" {
 		caps.Notes = append(caps.Notes, "memory caps not enforced: cgroups are turned off")

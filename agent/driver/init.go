@@ -25,6 +25,9 @@ type plan struct {
 	Rlimits map[string]Rlimit `cbor:"5,keyasint"`
 	Join    []string          `cbor:"6,keyasint"` // cgroup.procs files
 	Shim    int               `cbor:"7,keyasint"` // the program dies with this parent; 0 = it doesn't
+	OwnDir  bool              `cbor:"8,keyasint"` // Dir was made by the driver for this user
+	Binds   []Bind            `cbor:"9,keyasint"`
+	Beside  Identity          `cbor:"10,keyasint"` // the process whose mounts are those of Binds; zero = they are to be made
 }
 
 // Descriptors that an init step inherits beside the three standard ones.
@@ -33,11 +36,11 @@ const (
 	fdPlan   = 4
 )
 
-// InitMain is the hidden subcommand `shim-init`: it enters the cgroup, gives up its rights and becomes the
-// program, in this order, so that no instruction of the program runs outside its limits. It returns only when
+// InitMain is the hidden subcommand `shim-init`: it enters the cgroup, mounts, gives up its rights and becomes
+// the program, in this order, so that no instruction of the program runs outside its limits. It returns only when
 // that failed; the message went to the shim.
 func InitMain([]string) int {
-	// Rights, no_new_privs and the parent death signal belong to the thread that calls execve.
+	// Rights, mounts, no_new_privs and the parent death signal belong to the thread that calls execve.
 	runtime.LockOSThread()
 	closeInherited(fdPlan)
 	unix.CloseOnExec(fdStatus)
@@ -56,11 +59,20 @@ func becomeProgram(status io.Writer) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
+	// The driver's own directory is the user's wherever it is, also below parents that are closed to the user. Into
+	// one that somebody named, the user must get by itself.
+	if p.OwnDir {
+		if err := os.Chdir(p.Dir); err != nil {
+			return fmt.Errorf("enter the working directory: %w", err)
+		}
+	}
 	if err := p.dropRights(); err != nil {
 		return err
 	}
-	if err := os.Chdir(p.Dir); err != nil {
-		return fmt.Errorf("enter the working directory as uid %d: %w", p.Account.UID, err)
+	if !p.OwnDir {
+		if err := os.Chdir(p.Dir); err != nil {
+			return fmt.Errorf("enter the working directory as uid %d: %w", p.Account.UID, err)
+		}
 	}
 	path, err := lookPath(p.Argv[0], p.Env)
 	if err != nil {
@@ -102,6 +114,10 @@ func (p plan) enter() error {
 	}
 	// The shim is spared by the out-of-memory killer; its program must not be. Raising is always allowed.
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
+	unix.Umask(0o022)
+	if err := p.mount(); err != nil {
+		return err
+	}
 	for name, r := range p.Rlimits {
 		number, ok := rlimitNumber(name)
 		if !ok {
@@ -111,7 +127,6 @@ func (p plan) enter() error {
 			return fmt.Errorf("set rlimit %s: %w", name, err)
 		}
 	}
-	unix.Umask(0o022)
 	return nil
 }
 

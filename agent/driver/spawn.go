@@ -14,7 +14,8 @@ import (
 
 // plan makes the init step's instructions for running argv as the instance's user, inside its limits.
 func (l launch) plan(argv []string) plan {
-	p := plan{Argv: argv, Env: l.Env, Dir: l.Dir, Account: l.Account, Rlimits: l.Spec.Limits.Rlimits}
+	p := plan{Argv: argv, Env: l.Env, Dir: l.Dir, Account: l.Account, Rlimits: l.Spec.Limits.Rlimits,
+		OwnDir: l.OwnDir, Binds: l.Spec.Binds}
 	if c := l.Cgroup.open(); c != nil {
 		p.Join = c.joinFiles()
 	}

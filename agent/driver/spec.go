@@ -54,6 +54,7 @@ type Spec struct {
 	// LeaseUntil fences the instance: when the clock of BootNow reaches it, the shim kills everything. 0 = no
 	// lease. Task.Renew moves it.
 	LeaseUntil BootTime `cbor:"10,keyasint"`
+	Binds      []Bind   `cbor:"11,keyasint"` // directories that the instance finds at other paths; none overlaps with another
 }
 
 // Limits bound what an instance may use. Memory, CPU and processes need cgroups: see Driver.Capabilities.
@@ -121,6 +122,9 @@ func (s Spec) validate() error {
 		return bad("stop signal %d of instance %s does not exist", int(s.Stop.Signal), s.ID)
 	}
 	if err := s.validateStrings(); err != nil {
+		return err
+	}
+	if err := s.validateBinds(); err != nil {
 		return err
 	}
 	return s.Limits.validate(s.ID)

@@ -1,0 +1,227 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Bind makes the directory Source appear at Target for one instance and for what is run beside it, and for nobody
+// else on the node. It needs Capabilities.Binds.
+type Bind struct {
+	Source string `cbor:"1,keyasint"` // absolute; an existing directory; its parents need not be open to the user
+	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links; made by root with mode 0755 when missing
+}
+
+// validateBinds looks at the names alone; what is on the disk is seen by the init step.
+func (s Spec) validateBinds() error {
+	for i, b := range s.Binds {
+		bad := func(format string, args ...any) error {
+			return fsm.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: %s", s.ID, b.Target, fmt.Sprintf(format, args...))
+		}
+		switch {
+		case !filepath.IsAbs(b.Target) || filepath.Clean(b.Target) != b.Target || strings.ContainsRune(b.Target, 0):
+			return bad("it is not a clean absolute path")
+		case b.Target == "/":
+			return bad("it would hide the whole node")
+		case within(b.Target, "/proc") || within(b.Target, "/sys") || within(b.Target, "/dev"):
+			return bad("/proc, /sys and /dev belong to the kernel")
+		case !filepath.IsAbs(b.Source) || strings.ContainsRune(b.Source, 0):
+			return bad("its source %q is not an absolute path", b.Source)
+		}
+		for j, other := range s.Binds {
+			if j < i && overlap(b.Target, other.Target) {
+				return bad("%s is mounted too, and one may not be inside the other", other.Target)
+			}
+			if overlap(b.Target, other.Source) {
+				return bad("it overlaps with %s, where the data is", other.Source)
+			}
+		}
+	}
+	return nil
+}
+
+// checkBinds refuses what this node can't do, and what would hide the instance's working directory.
+func (d *Driver) checkBinds(s Spec) error {
+	if len(s.Binds) > 0 && !d.caps.Binds {
+		return fsm.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: the agent may not mount", s.ID, s.Binds[0].Target).
+			WithHint("run the agent as root")
+	}
+	for _, b := range s.Binds {
+		for _, own := range []string{d.cfg.Dir, d.cfg.WorkDir} {
+			if overlap(b.Target, own) {
+				return fsm.Refuse(CodeInvalidSpec, "instance %s can't have a directory mounted at %q: it overlaps with %s of the agent", s.ID, b.Target, own)
+			}
+		}
+	}
+	return nil
+}
+
+// within reports whether path is dir or below it; both are clean.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func overlap(a, b string) bool { return within(a, b) || within(b, a) }
+
+// probeBinds tries what Binds need, in a child that never runs: the kernel gives it its mounts before it finds that
+// there is no such program.
+func probeBinds() error {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root")
+	}
+	_, err := syscall.ForkExec("/proc/self/exe/none", []string{"none"}, &syscall.ProcAttr{
+		Sys: &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS},
+	})
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	return err
+}
+
+// mount gives the calling thread, and so the program that it becomes, the plan's mounts: those of the process that
+// it runs beside, or new ones.
+func (p plan) mount() error {
+	if len(p.Binds) == 0 {
+		return nil
+	}
+	if p.Beside.PID != 0 {
+		if joined, err := joinMounts(p.Beside); joined || err != nil {
+			return err
+		}
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	// A mount may be shared with the rest of the node; from here nothing passes either way.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mounts private: %w", err)
+	}
+	for _, b := range p.Binds {
+		if err := b.mount(); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", b.Source, b.Target, err)
+		}
+	}
+	return nil
+}
+
+// joinMounts enters the mount namespace of a process. It reports false when the program has gone into one that it
+// made by itself: who is not root can do so within a user namespace of its own, and could then lay out any file
+// system for a step that still has the agent's rights.
+func joinMounts(beside Identity) (bool, error) {
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", beside.PID))
+	if err != nil {
+		return false, fmt.Errorf("find the mounts of the program: %w", err)
+	}
+	defer ns.Close()
+	if !beside.Alive() { // asked after opening: another process may have its number by now
+		return false, errors.New("enter the mounts of the program: it has ended")
+	}
+	if ours, err := ownedByUs(ns); err != nil || !ours {
+		return false, err
+	}
+	// Threads share root and working directory; the kernel wants neither shared.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return false, fmt.Errorf("part from the other threads: %w", err)
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+		return false, fmt.Errorf("enter the mounts of the program: %w", err)
+	}
+	return true, nil
+}
+
+// ownedByUs reports whether a namespace was made with the rights of our own user namespace.
+func ownedByUs(ns *os.File) (bool, error) {
+	fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
+	if errors.Is(err, unix.EPERM) {
+		return false, nil // it is none of ours, nor of our descendants
+	}
+	if err != nil {
+		return false, fmt.Errorf("find the owner of the program's mounts: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var owner, own unix.Stat_t
+	if err := unix.Fstat(fd, &owner); err != nil {
+		return false, err
+	}
+	if err := unix.Stat("/proc/self/ns/user", &own); err != nil {
+		return false, err
+	}
+	return owner.Dev == own.Dev && owner.Ino == own.Ino, nil
+}
+
+// mount works on open directories, so that nobody can put a symbolic link in its way. Descriptors end with the exec.
+func (b Bind) mount() error {
+	source, err := unix.Open(b.Source, openDirectory, 0)
+	if err != nil {
+		return fmt.Errorf("open the source: %w", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(source, &fs); err != nil {
+		return fmt.Errorf("look at the source: %w", err)
+	}
+	parent, target, err := openTarget(b.Target)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(descriptorPath(source), descriptorPath(target), "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	// Options are taken by a second call only, and replace all: what the source's own mount refuses stays refused.
+	mounted, err := unix.Openat(parent, filepath.Base(b.Target), openDirectory, 0)
+	if err != nil {
+		return fmt.Errorf("open the mount: %w", err)
+	}
+	kept := uintptr(fs.Flags) & (unix.MS_RDONLY | unix.MS_NOEXEC) // the same bits in both
+	flags := unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID | unix.MS_NODEV | kept
+	if err := unix.Mount("", descriptorPath(mounted), "", flags, ""); err != nil {
+		return fmt.Errorf("set nosuid and nodev: %w", err)
+	}
+	return nil
+}
+
+const openDirectory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+
+func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// openTarget walks from the root to path, name by name, makes what is missing and follows no symbolic link: one
+// could lead root's hand anywhere. It returns the last two directories.
+func openTarget(path string) (parent, dir int, err error) {
+	if dir, err = unix.Open("/", openDirectory, 0); err != nil {
+		return -1, -1, err
+	}
+	at := "/"
+	for name := range strings.SplitSeq(path[1:], "/") {
+		parent, at = dir, filepath.Join(at, name)
+		dir, err = unix.Openat(parent, name, openDirectory, 0)
+		if errors.Is(err, unix.ENOENT) {
+			if err = unix.Mkdirat(parent, name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+				return -1, -1, fmt.Errorf("make %s: %w", at, err)
+			}
+			dir, err = unix.Openat(parent, name, openDirectory, 0)
+		}
+		if err != nil {
+			return -1, -1, notDirectory(parent, name, at, err)
+		}
+	}
+	return parent, dir, nil
+}
+
+// notDirectory says in words why a step of openTarget failed.
+func notDirectory(parent int, name, at string, err error) error {
+	if !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
+		return fmt.Errorf("open %s: %w", at, err)
+	}
+	link := make([]byte, 256)
+	if n, err := unix.Readlinkat(parent, name, link); err == nil {
+		return fmt.Errorf("%s is a symbolic link to %s; name the directory itself", at, link[:n])
+	}
+	return fmt.Errorf("%s exists and is not a directory", at)
+}
