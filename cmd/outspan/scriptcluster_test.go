@@ -183,7 +183,7 @@ func (c *scriptCluster) kill(dir string) {
 		if err != nil {
 			continue
 		}
-		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		line, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
 		if err != nil || !bytes.Contains(line, []byte(dir)) {
 			continue
 		}
