@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"github.com/fxamacker/cbor/v2"
 	"golang.org/x/sys/unix"
@@ -207,9 +207,14 @@ func closeInherited(last int) {
 	}
 }
 
-// resetSignals gives the program default handlers and an empty mask. A signal ignored by our parents (nohup)
-// would stay ignored across execve; a handler, which Notify installs, is reset by it.
+// resetSignals gives the program default handlers and an empty mask. A signal that our parents ignore (nohup; some
+// interpreters, the two that the C library keeps for itself) would stay ignored across execve. Package signal can't reset
+// all of them, so the kernel is asked.
 func resetSignals() {
-	signal.Notify(make(chan os.Signal, 1))
+	var fallback [4]uint64 // the kernel's sigaction on 64-bit machines: SIG_DFL, no flags, no restorer, an empty mask
+	for sig := uintptr(1); sig <= 64; sig++ {
+		// SIGKILL and SIGSTOP answer with an error; they can't be ignored anyway.
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&fallback)), 0, 8, 0, 0) //nolint:gosec // see above
+	}
 	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
 }
