@@ -137,14 +137,14 @@ func TestDetectCapacity(t *testing.T) {
 // find it at the path of the spec, also when nobody else may pass through the data directory's parent.
 func TestVolumeKeepsItsData(t *testing.T) {
 	b := newBench(t, allowRoot)
-	place, path := filepath.Join(t.TempDir(), "x/place"), "$OUTSPAN_VOLUME_DATA"
+	place, path := filepath.Join(t.TempDir(), "x", "place"), "$OUTSPAN_VOLUME_DATA"
 	user := ""
 	if b.agent.cfg.Runtime.Capabilities().Binds {
 		dir, err := os.MkdirTemp("", "agent-test-place-") //nolint:usetesting // other users must be able to pass through
 		must(t, err)
 		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 		must(t, os.Chmod(dir, 0o711))
-		place = filepath.Join(dir, "x/place")
+		place = filepath.Join(dir, "x", "place")
 		user, path = "65534", place // another user than the agent's reaches its volume too
 		must(t, os.Chmod(b.dir, 0o700))
 	}

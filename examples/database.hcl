@@ -19,6 +19,8 @@ job "ledger" {
 
     port "sql" { static = 5432 }
 
+    # Mounted at this path for this program and its checks alone; the data itself is in the agent's data_dir. Where the agent is not root,
+    # nothing is mounted: use the environment variable OUTSPAN_VOLUME_DATA, which names the right place in both cases.
     volume "data" {
       kind = "local"
       path = "/var/lib/ledger"

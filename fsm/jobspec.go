@@ -69,6 +69,11 @@ const (
 )
 
 // VolumeSpec is per-instance data on a node; a local one pins its instance to its home node.
+//
+// Path is where the program and the checks of the instance find the data: an absolute path without symbolic links,
+// not /, not below /proc, /sys or /dev, not inside the path of another volume of the group. Nobody else on the node sees
+// the data there; an empty directory of that name stays on the node. An agent that is not root can't mount it; what is
+// true everywhere is OUTSPAN_VOLUME_<NAME>, which names Path, or else the directory of the data itself.
 type VolumeSpec struct {
 	Name string     `json:"name" cbor:"1,keyasint"`
 	Kind VolumeKind `json:"kind" cbor:"2,keyasint"`

@@ -65,7 +65,7 @@ func newBinding(t *testing.T) *binding {
 		}
 	})
 	must(t, unix.Mount("", shared, "", unix.MS_SHARED, ""))
-	b := &binding{newBench(t, func(c *driver.Config) { c.Dir = filepath.Join(closed, "d") }), filepath.Join(closed, "volume"), filepath.Join(shared, "srv/data")}
+	b := &binding{newBench(t, func(c *driver.Config) { c.Dir = filepath.Join(closed, "d") }), filepath.Join(closed, "volume"), filepath.Join(shared, "srv", "data")}
 	if !b.d.Capabilities().Binds {
 		t.Skipf("skipped: root may not mount here: %q", b.d.Capabilities().Notes)
 	}
@@ -208,7 +208,7 @@ func TestBindRefused(t *testing.T) {
 		{"below dev", "/dev/shm/data", driver.CodeInvalidSpec, "kernel"},
 		{"data below", filepath.Dir(b.data), driver.CodeInvalidSpec, b.data},
 		{"data above", filepath.Join(b.data, "x"), driver.CodeInvalidSpec, b.data},
-		{"the driver's", filepath.Join(b.cfg.Dir, "state/x"), driver.CodeInvalidSpec, b.cfg.Dir},
+		{"the driver's", filepath.Join(b.cfg.Dir, "state", "x"), driver.CodeInvalidSpec, b.cfg.Dir},
 		{"file", at("file"), driver.CodeStartFailed, "not a directory"},
 		{"below a file", at("file/x"), driver.CodeStartFailed, "not a directory"},
 		{"link", at("link"), driver.CodeStartFailed, "link to real"},
