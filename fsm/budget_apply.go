@@ -118,18 +118,20 @@ func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
 	case inst.Ready():
 		if g.Ready-1 < minReady {
 			return Refuse(CodeBudgetMinReady, "%s has %d ready and must keep %d", g.ID, g.Ready, minReady).
-				WithHint("it waits until %d are ready", minReady+1), Never
+				WithHint("it waits until %d are ready; see: outspan budget status %s", minReady+1, g.ID), Never
 		}
 	case cause == CauseScaleDown:
 	case g.Ready < minReady && !s.unreadyLong(inst):
 		return Refuse(CodeBudgetMinReady, "%s has %d ready and must have %d before one that isn't ready may go", g.ID, g.Ready, minReady).
-			WithHint("it waits until %d are ready", minReady), Never
+			WithHint("it waits until %d are ready; see: outspan budget status %s", minReady, g.ID), Never
 	}
 	if cause == CauseScaleDown || g.Budget.RateMax == 0 {
 		return nil, 0
 	}
 	if next := s.NextStop(g); next > s.Now {
-		return Refuse(CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", g.ID, g.Budget.RateMax, g.Budget.Window, next.Sub(s.Now)), next
+		wait := (next.Sub(s.Now) + Second - 1) / Second * Second // whole seconds, so that who waits for them is not refused again
+		return Refuse(CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", g.ID, g.Budget.RateMax, g.Budget.Window, wait).
+			WithHint("try again then; see: outspan budget status %s", g.ID), next
 	}
 	return nil, 0
 }

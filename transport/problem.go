@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -36,6 +37,7 @@ type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
+	Detail string `json:"detail"` // the same as Message, under the name that RFC 9457 gives it
 
 	Code      fsm.Code `json:"code"`
 	Message   string   `json:"message"`
@@ -43,6 +45,8 @@ type Problem struct {
 	Retryable bool     `json:"retryable"`
 	Index     uint64   `json:"index,omitempty"` // of the log entry that was refused, or of the state that was read
 	Oldest    string   `json:"oldest,omitempty"`
+	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).
+	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
 // NewProblem describes err. An error that is no *fsm.Error is internal, and its text stays inside.
@@ -57,7 +61,7 @@ func NewProblem(err error) *Problem {
 	}
 	status := StatusOf(known.Code)
 	return &Problem{
-		Type: "about:blank", Title: http.StatusText(status), Status: status,
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: known.Message,
 		Code: known.Code, Message: known.Message, Hint: known.Hint, Retryable: Retryable(known.Code),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
@@ -99,6 +100,8 @@ type failure struct {
 	Hint      string   `json:"hint"`
 	Retryable bool     `json:"retryable"`
 	Index     uint64   `json:"index"`
+	// NextAllowed is when a budget's rate allows the next stop.
+	NextAllowed *time.Time `json:"next_allowed,omitempty"`
 }
 
 func describe(err error) failure {
@@ -107,7 +110,7 @@ func describe(err error) failure {
 	var problem *transport.Problem
 	switch {
 	case errors.As(err, &problem):
-		f.Index = problem.Index
+		f.Index, f.NextAllowed = problem.Index, problem.NextAllowed
 		known = &fsm.Error{Code: problem.Code, Message: problem.Message, Hint: problem.Hint}
 	case errors.As(err, &known):
 	case errors.Is(err, context.DeadlineExceeded):

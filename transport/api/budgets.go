@@ -62,11 +62,18 @@ func (r *reading) budgetRate(g *fsm.Group) *BudgetRate {
 			v.Used++
 		}
 	}
-	if next := r.NextStop(g); next > r.now {
-		at := r.wall.Add(time.Duration(next.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Millisecond)
-		v.NextAllowed = &at
-	}
+	v.NextAllowed = r.nextAllowed(g)
 	return v
+}
+
+// nextAllowed is when the group's rate allows another stop to begin; nil: now.
+func (r *reading) nextAllowed(g *fsm.Group) *time.Time {
+	next := r.NextStop(g)
+	if next <= r.now {
+		return nil
+	}
+	at := r.wall.Add(time.Duration(next.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Millisecond)
+	return &at
 }
 
 func voluntary(c fsm.Cause) bool {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
@@ -106,6 +107,7 @@ func TestErrors(t *testing.T) {
 		{"bad event id", "GET", "/v1/events?after=hunter2", "", "", 400, fsm.CodeInvalid, "index.n"},
 		{"misspelt event query", "GET", "/v1/events?folow=false", "", "", 400, fsm.CodeInvalid, `did you mean "follow"?`},
 		{"why nothing", "GET", "/v1/why?subject=nothing", "", "", 404, fsm.CodeNotFound, "no instance, job"},
+		{"why of more than one", "GET", "/v1/why?subject=01N", "", "", 400, fsm.CodeAmbiguous, "more characters"},
 		{"why without subject", "GET", "/v1/why", "", "", 400, fsm.CodeInvalid, "subject"},
 	}
 	for _, tt := range tests {
@@ -117,6 +119,9 @@ func TestErrors(t *testing.T) {
 			}
 			if p == nil {
 				t.Fatalf("%s %s: %s, want %d", tt.method, tt.path, resp.Status, tt.status)
+			}
+			if p.Detail != p.Message {
+				t.Errorf("%s %s: the detail is %q, the message %q", tt.method, tt.path, p.Detail, p.Message)
 			}
 			if p.Status != tt.status || p.Code != tt.code || !strings.Contains(p.Message+" "+p.Hint, tt.says) {
 				t.Errorf("%s %s: %d %s %q hint %q; want %d %s saying %q", tt.method, tt.path, p.Status, p.Code, p.Message, p.Hint, tt.status, tt.code, tt.says)
@@ -206,6 +211,28 @@ func TestStoredRefusal(t *testing.T) {
 	}
 	if _, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-a/evict", values("request_id=r2"), nil); err != nil {
 		t.Errorf("with a new id: %v", err)
+	}
+}
+
+// What a rate refuses says when it would be allowed.
+func TestNextAllowed(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	web := spec("web", 3)
+	web.Groups[0].Budget = &fsm.BudgetSpec{MinReady: &fsm.Amount{N: 0}, Rate: &fsm.RateSpec{Max: 1, Window: fsm.Minute}}
+	r.apply(&fsm.JobSubmit{Spec: web})
+	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
+	r.place("inst-b", 1, "01N1", fsm.ObservedReady)
+	c := r.cli()
+	post(t, c, "/v1/instances/inst-a/evict", nil)
+	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/instances/inst-b/evict", nil, nil)
+	wantCode(t, err, fsm.CodeBudgetRate)
+	p, ok := errors.AsType[*transport.Problem](err)
+	if !ok || p.NextAllowed == nil {
+		t.Fatalf("the refusal does not say when: %+v", p)
+	}
+	if in := time.Until(*p.NextAllowed); in < 30*time.Second || in > time.Minute {
+		t.Errorf("the next is allowed in %s, want about a minute", in)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // Instance is how an instance is shown.
@@ -253,11 +254,21 @@ func (in *evictInput) body() any { return &in.Input }
 func (in *evictInput) ref() string { return in.ID }
 
 func evictInstance() change[evictInput, InstanceReply] {
-	return onInstance((*evictInput).ref, func(i *fsm.Instance, in *evictInput) fsm.Command {
+	c := onInstance((*evictInput).ref, func(i *fsm.Instance, in *evictInput) fsm.Command {
 		return &fsm.InstanceStop{
 			ID: i.ID, Cause: fsm.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,
 		}
 	})
+	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {
+		i, refusal := r.FindInstance(in.ID)
+		if refusal != nil || p.Code != fsm.CodeBudgetRate {
+			return
+		}
+		if g, ok := r.Groups.Get(i.Group); ok {
+			p.NextAllowed = r.nextAllowed(g)
+		}
+	}
+	return c
 }
 
 func restartInstance() change[instanceWrite, InstanceReply] {

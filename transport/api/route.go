@@ -123,6 +123,9 @@ func (s *Server) answer(rt route, who caller, next http.Handler, w http.Response
 	leader, self, ok := s.cfg.Consensus.Leader()
 	switch {
 	case ok && self:
+		if rt.run == runRead && !rt.stream {
+			w.Header().Set(transport.HeaderStale, "0") // its lease is in force
+		}
 		next.ServeHTTP(w, r)
 	case !ok:
 		writeError(w, noLeader())

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -92,8 +93,11 @@ func (r *reading) subject(text string) (string, error) {
 		return r.groupSubject(text)
 	}
 	var found []string
+	var several error // a kind of which more than one begins so
 	for _, kind := range [...]string{"instance", "job", "node", "drain", "deployment"} {
 		switch one, err := r.subjectOf(kind, text); {
+		case isAmbiguous(err):
+			several = err
 		case err != nil:
 		case strings.HasSuffix(one, "/"+text), kind == "node" && r.isNodeName(text):
 			return one, nil // not a prefix: the very name
@@ -101,13 +105,21 @@ func (r *reading) subject(text string) (string, error) {
 			found = append(found, one)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return "", fsm.Refuse(fsm.CodeNotFound, "there is no instance, job, node, drain or deployment %q", clip(text))
-	case 1:
+	switch {
+	case several != nil:
+		return "", several
+	case len(found) == 0:
+		return "", fsm.Refuse(fsm.CodeNotFound, "there is no instance, job, node, drain or deployment %q", clip(text)).
+			WithHint("see what there is with: outspan job ls; outspan node ls; outspan instance ls")
+	case len(found) == 1:
 		return found[0], nil
 	}
 	return "", fsm.Refuse(fsm.CodeAmbiguous, "%q can be %s", clip(text), strings.Join(found, " or ")).WithHint("give more characters, or the kind: %s", found[0])
+}
+
+func isAmbiguous(err error) bool {
+	var known *fsm.Error
+	return errors.As(err, &known) && known.Code == fsm.CodeAmbiguous
 }
 
 func (r *reading) isNodeName(text string) bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // WriteParams are the parameters of every write.
@@ -54,6 +55,8 @@ type outcome struct {
 type change[I, T any] struct {
 	prepare func(*reading, *I) ([]fsm.Command, error)
 	answer  func(*outcome, *I) (T, error)
+	// refused may add to a refusal what the state knows about it; nil: nothing.
+	refused func(*reading, *I, *transport.Problem)
 }
 
 // write registers a write.
@@ -73,7 +76,11 @@ func write[I any, P writeInput[I], T any](s *Server, rt route, c change[I, T]) o
 		w := writing{s: s, route: rt, params: *p.write(), by: callerFrom(ctx), input: in}
 		o, err := w.run(ctx, func(r *reading) ([]fsm.Command, error) { return c.prepare(r, in) })
 		if err != nil {
-			return nil, asAnswer(err)
+			problem := *transport.NewProblem(err)
+			if c.refused != nil {
+				c.refused(s.reading(), in, &problem)
+			}
+			return nil, asAnswer(&problem)
 		}
 		out, err := c.answer(o, in)
 		if err != nil {
