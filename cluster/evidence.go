@@ -52,6 +52,7 @@ func (e Evidence) Weigh(node fsm.NodeID) fsm.Liveness {
 	}
 	out := fsm.Liveness{Age: fsm.Duration(own.Since.Milliseconds()), Gossip: gossip}
 	if own.Since < e.Threshold {
+		out.SeenBy = e.hearer(node)
 		return out
 	}
 	agree, seenBy := e.count(node)
@@ -84,6 +85,19 @@ func (e Evidence) count(node fsm.NodeID) (agree int, seenBy fsm.ServerID) {
 		}
 	}
 	return agree, ""
+}
+
+// hearer is a server that hears a node which the leader begins to miss. What it heard two heartbeats ago is nothing that the leader lacks.
+func (e Evidence) hearer(node fsm.NodeID) fsm.ServerID {
+	if e.Own[node].Since < 2*e.Interval {
+		return ""
+	}
+	for _, o := range e.Opinions {
+		if age, ok := o.Ages[node]; ok && age.Heard && age.Since < 2*e.Interval && o.Asked <= e.Interval && o.Server != e.Self {
+			return o.Server
+		}
+	}
+	return ""
 }
 
 func (e Evidence) votes(id fsm.ServerID) bool {

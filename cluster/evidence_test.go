@@ -30,6 +30,13 @@ func TestEvidence(t *testing.T) {
 		{"all agree", func(*Evidence) {}, true, ""},
 		{"one answer is a majority of three with the leader", func(e *Evidence) { e.Opinions = e.Opinions[:1] }, true, ""},
 		{"no answer is no opinion: the leader alone is no majority", func(e *Evidence) { e.Opinions = nil }, false, ""},
+		{"the leader misses it, another one hears it", func(e *Evidence) {
+			e.Own, e.Opinions[1].Ages = map[fsm.NodeID]Age{"n": {Since: 26 * time.Second, Heard: true}}, recent
+		}, false, "s3"},
+		{"the leader misses it, the others heard it as long ago", func(e *Evidence) {
+			e.Own = map[fsm.NodeID]Age{"n": {Since: 26 * time.Second, Heard: true}}
+			e.Opinions[0].Ages, e.Opinions[1].Ages = e.Own, e.Own
+		}, false, ""},
 		{"the leader heard it", func(e *Evidence) { e.Own = recent }, false, ""},
 		{"one that saw it recently vetoes", func(e *Evidence) { e.Opinions[1].Ages = recent }, false, "s3"},
 		{"a server without a vote vetoes too", func(e *Evidence) { e.Opinions = append(e.Opinions, Opinion{Server: "s9", Ages: recent}) }, false, "s9"},
