@@ -295,3 +295,8 @@ func (w *world) send(path string, body any) ([]byte, error) {
 		}
 	}
 }
+
+// brief is a context for a request that may hang.
+func (w *world) brief() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 2*time.Second)
+}

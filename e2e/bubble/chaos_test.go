@@ -1,0 +1,272 @@
+package bubble
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// chaos does things to a world at random. At most one server and two nodes are broken at a time. It belongs to one goroutine.
+type chaos struct {
+	w        *world
+	random   *rand.Rand
+	repairs  []repair
+	versions int
+	log      []string
+}
+
+// repair is what ends a fault, and when.
+type repair struct {
+	at     time.Time
+	what   any // the server or node that is broken
+	mend   func()
+	server bool
+}
+
+func (c *chaos) say(format string, args ...any) {
+	c.log = append(c.log, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// run does one of the things every second or so, for some time. When the test fails it tells what it did.
+func (c *chaos) run(during time.Duration, things ...func()) {
+	c.w.t.Cleanup(func() {
+		if c.w.t.Failed() || os.Getenv("BUBBLE_LOG") != "" {
+			c.w.t.Logf("what was done:\n%s", strings.Join(c.log, "\n"))
+		}
+	})
+	for until := time.Now().Add(during); time.Now().Before(until); {
+		time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond)
+		c.mend(time.Now())
+		things[c.random.IntN(len(things))]()
+	}
+}
+
+// mend ends the faults whose time has come.
+func (c *chaos) mend(now time.Time) {
+	c.repairs = slices.DeleteFunc(c.repairs, func(r repair) bool {
+		if now.Before(r.at) {
+			return false
+		}
+		r.mend()
+		return true
+	})
+}
+
+// settle ends all faults and drains, and wants everything to be there again, once, and then nothing to be written.
+func (c *chaos) settle(want map[fsm.GroupID]int) {
+	w := c.w
+	w.t.Helper()
+	c.say("settle")
+	w.net.Lose(0, 0)
+	c.mend(time.Now().Add(time.Hour))
+	w.net.Heal()
+	w.leader()
+	w.eventually(time.Minute, "no drain is left", func() bool {
+		for _, n := range w.nodes {
+			if n.row().Intent != fsm.IntentActive {
+				_, _ = w.send("/v1/nodes/"+n.name+"/uncordon", nil)
+			}
+		}
+		for _, n := range w.nodes {
+			if n.row().Intent != fsm.IntentActive {
+				return false
+			}
+		}
+		return true
+	})
+	total := 0
+	for id, count := range want {
+		w.ready(id, count, 5*time.Minute)
+		total += count
+	}
+	w.eventually(5*time.Minute, "nothing runs that is not wanted", func() bool { return len(w.truth.running()) == total })
+	w.eventually(5*time.Minute, "every deployment has ended", func() bool {
+		st := w.state()
+		for _, d := range st.Deployments.All() {
+			if !d.Status.Ended() {
+				return false
+			}
+		}
+		return true
+	})
+	time.Sleep(time.Minute + 30*time.Second) // a hold ends after a minute
+	index := w.state().Index
+	time.Sleep(time.Minute)
+	if got := w.state().Index; got != index {
+		w.t.Errorf("settled, and %d entries were written\n%s", got-index, w.picture())
+	}
+	for id, count := range want {
+		if got := len(w.members(id)); got != count {
+			w.t.Errorf("%d instances of %s are wanted, its count is %d", got, id, count)
+		}
+	}
+	w.agree()
+}
+
+func (c *chaos) node() *node { return c.w.nodes[c.random.IntN(len(c.w.nodes))] }
+
+// ask sends a request in the background of a fault: it may be refused, or never be answered.
+func (c *chaos) ask(path string, body any) {
+	c.say("ask %s", path)
+	ctx, cancel := c.w.brief()
+	defer cancel()
+	_, _, err := c.w.cli.Do(ctx, "POST", path, nil, body)
+	if err != nil {
+		c.say("  %v", err)
+	}
+}
+
+func (c *chaos) drain() {
+	c.ask("/v1/drains", choices{Nodes: []string{c.node().name}, Deadline: fsm.Duration(2+c.random.IntN(60)) * fsm.Second})
+}
+
+func (c *chaos) uncordon() {
+	for _, n := range c.w.nodes {
+		if n.row().Intent != fsm.IntentActive {
+			c.ask("/v1/nodes/"+n.name+"/uncordon", nil)
+			return
+		}
+	}
+}
+
+func (c *chaos) evict() {
+	st := c.w.state()
+	var ids []fsm.InstanceID
+	for id, i := range st.Instances.All() {
+		if i.Desired == fsm.DesiredRunning {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) > 0 {
+		c.ask("/v1/instances/"+string(ids[c.random.IntN(len(ids))])+"/evict", nil)
+	}
+}
+
+// release submits a new version of a job.
+func (c *chaos) release() {
+	st := c.w.state()
+	var names []fsm.JobName
+	for name := range st.Jobs.All() {
+		names = append(names, name)
+	}
+	name := names[c.random.IntN(len(names))]
+	job, _ := st.Jobs.Get(name)
+	version, ok := st.JobVersion(name, job.Version)
+	if !ok {
+		return
+	}
+	spec := version.Spec
+	spec.Groups = slices.Clone(spec.Groups)
+	env := map[string]string{}
+	for k, v := range spec.Groups[0].Env {
+		env[k] = v
+	}
+	c.versions++
+	env["RELEASE"] = fmt.Sprint(c.versions)
+	spec.Groups[0].Env = env
+	c.ask("/v1/jobs", map[string]any{"job": spec})
+}
+
+// broken counts the servers, or nodes, with a fault.
+func (c *chaos) broken(server bool) int {
+	n := 0
+	for _, r := range c.repairs {
+		if r.server == server {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *chaos) isBroken(what any) bool {
+	return slices.ContainsFunc(c.repairs, func(r repair) bool { return r.what == what })
+}
+
+// until is when a fault ends: within a moment, or later than anybody waits.
+func (c *chaos) until() time.Time {
+	if c.random.IntN(2) == 0 {
+		return time.Now().Add(time.Duration(c.random.IntN(2000)) * time.Millisecond)
+	}
+	return time.Now().Add(time.Duration(2+c.random.IntN(10)) * time.Second)
+}
+
+func (c *chaos) kill(s *server) {
+	if c.broken(true) > 0 || s == nil {
+		return
+	}
+	c.say("kill %s", s.name)
+	s.kill()
+	c.repairs = append(c.repairs, repair{c.until(), s, func() {
+		c.say("restart %s", s.name)
+		s.restart()
+	}, true})
+}
+
+func (c *chaos) killLeader() { c.kill(c.w.leads()) }
+
+func (c *chaos) killServer() { c.kill(c.w.servers[c.random.IntN(3)]) }
+
+// cutServer cuts a server off from the others, in one direction or both.
+func (c *chaos) cutServer() {
+	if c.broken(true) > 0 {
+		return
+	}
+	s := c.w.servers[c.random.IntN(3)]
+	oneWay := c.random.IntN(3)
+	c.say("cut %s off (%d)", s.name, oneWay)
+	for _, other := range c.w.servers {
+		if other == s {
+			continue
+		}
+		if oneWay != 1 {
+			c.w.net.Drop(s.host, other.host)
+		}
+		if oneWay != 2 {
+			c.w.net.Drop(other.host, s.host)
+		}
+	}
+	c.repairs = append(c.repairs, repair{c.until(), s, func() {
+		c.say("mend %s", s.name)
+		for _, other := range c.w.servers {
+			c.w.net.Mend(s.host, other.host)
+		}
+	}, true})
+}
+
+// lossy loses some packets from now on, or none.
+func (c *chaos) lossy() {
+	share := float64(c.random.IntN(3)) * 0.1
+	c.say("lose %.1f", share)
+	c.w.net.Lose(share, c.random.Uint64())
+}
+
+func (c *chaos) breakNode(what string, do func(*node), mend func(*node)) {
+	n := c.node()
+	if c.broken(false) > 1 || c.isBroken(n) {
+		return
+	}
+	c.say("%s %s", what, n.name)
+	do(n)
+	c.repairs = append(c.repairs, repair{c.until(), n, func() {
+		c.say("end of %s %s", what, n.name)
+		mend(n)
+	}, false})
+}
+
+func (c *chaos) powerOff() { c.breakNode("power off", (*node).powerOff, (*node).restart) }
+
+func (c *chaos) killAgent() { c.breakNode("kill the agent of", (*node).killAgent, (*node).restart) }
+
+func (c *chaos) cutNode() {
+	if c.random.IntN(2) == 0 {
+		c.breakNode("cut off", (*node).unplugAll, (*node).plugAll)
+		return
+	}
+	s := c.w.servers[c.random.IntN(3)]
+	c.breakNode("cut from "+s.name, func(n *node) { n.unplug(s) }, func(n *node) { n.plug(s) })
+}
