@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,6 +149,12 @@ func orStale(a *app, query url.Values, read func(url.Values) error) error {
 	}
 	a.note("there is no leader: this is what one server knows")
 	return nil
+}
+
+// sorted puts the items into the order that people read them in; JSON stays in that of the server, which is stable over pages.
+func (l listOf[T]) sorted(compare func(x, y T) int) listOf[T] {
+	slices.SortStableFunc(l.items, compare)
+	return l
 }
 
 // names gives the -o name form of a list.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +14,10 @@ import (
 )
 
 func instanceID(i api.Instance) string { return string(i.ID) }
+
+func bySlot(x, y api.Instance) int {
+	return cmp.Or(cmp.Compare(x.Job, y.Job), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Slot, y.Slot), x.CreatedAt.Compare(y.CreatedAt), cmp.Compare(x.ID, y.ID))
+}
 
 func (a *app) instanceColumns() []column[api.Instance] {
 	return []column[api.Instance]{
@@ -79,7 +84,7 @@ func instanceLs(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showList(a, got, instanceID, a.instanceColumns())
+			return showList(a, got.sorted(bySlot), instanceID, a.instanceColumns())
 		},
 	}
 	filter.register(cmd)

@@ -123,7 +123,7 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 		p.section("Groups")
 		groupRows(p, j.Groups)
 		p.section("Instances")
-		rows(p, instances.items, a.instanceColumns())
+		rows(p, instances.sorted(bySlot).items, a.instanceColumns())
 	}})
 }
 

@@ -17,6 +17,8 @@ import (
 
 func nodeName(n api.Node) string { return n.Name }
 
+func byNodeName(x, y api.Node) int { return cmp.Compare(x.Name, y.Name) }
+
 func (a *app) nodeColumns() []column[api.Node] {
 	return []column[api.Node]{
 		{head: "name", cell: nodeName},
@@ -58,7 +60,7 @@ func nodeLs(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showList(a, got, nodeName, a.nodeColumns())
+			return showList(a, got.sorted(byNodeName), nodeName, a.nodeColumns())
 		},
 	}
 	filter.register(cmd)
@@ -97,7 +99,7 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 			field{"Labels", labelsText(n.Labels)}, field{"Drain", string(n.DrainID)}, field{"Warnings", strings.Join(n.Warnings, "; ")},
 		)
 		p.section("Instances")
-		rows(p, there.items, a.instanceColumns())
+		rows(p, there.sorted(bySlot).items, a.instanceColumns())
 	}})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 )
 
 func memberName(m api.Member) string { return m.Name }
+
+func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
 func memberColumns() []column[api.Member] {
 	return []column[api.Member]{
@@ -62,7 +65,7 @@ func serverMembers(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showList(a, got, memberName, memberColumns())
+			return showList(a, got.sorted(byMemberName), memberName, memberColumns())
 		},
 	}
 	filter.register(cmd)
