@@ -126,10 +126,16 @@ func (s *State) editDrain(d *Drain, node NodeID, edit func(*DrainNode)) {
 	s.touch("drains", Topic("drain/"+d.ID), Topic("node/"+node))
 }
 
+// countMoved counts a stop for a drain. A part that has ended stays as it was told: a stop that was decided before comes too late to count.
 func (s *State) countMoved(id DrainID, node NodeID) {
-	if d, ok := s.Drains.Get(id); ok {
-		s.editDrain(d, node, func(p *DrainNode) { p.Moved++ })
+	d, ok := s.Drains.Get(id)
+	if !ok {
+		return
 	}
+	if part, ok := d.Node(node); !ok || part.Phase != PhaseDraining {
+		return
+	}
+	s.editDrain(d, node, func(p *DrainNode) { p.Moved++ })
 }
 
 // findPart returns a drain and the part of one node, which must still be draining.

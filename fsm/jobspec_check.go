@@ -112,7 +112,28 @@ func (g *GroupSpec) checkRole() *Error {
 	case !slices.Contains([]Order{OrderSurge, OrderStopFirst}, g.Update.Order):
 		return Refuse(CodeInvalid, "update.order is %q; it must be surge or stop_first", g.Update.Order)
 	}
-	return nil
+	return g.checkOrder()
+}
+
+// checkOrder refuses a surge where two instances of a slot would share a volume or an identity: the old one must be gone first (X8).
+func (g *GroupSpec) checkOrder() *Error {
+	if !g.singleHolder() {
+		return nil
+	}
+	key := ""
+	switch OrderSurge {
+	case g.Eviction.Order:
+		key = "eviction.order"
+	case g.Update.Order:
+		key = "update.order"
+	default:
+		return nil
+	}
+	why := "has an exclusive identity, which only one instance may bear"
+	if len(g.Volumes) > 0 {
+		why = fmt.Sprintf("has the volume %q, which only one instance may use", g.Volumes[0].Name)
+	}
+	return Refuse(CodeInvalid, "%s is \"surge\", but the group %s at a time", key, why).WithHint("leave %s out, or set it to \"stop_first\"", key)
 }
 
 func (g *GroupSpec) checkPorts() *Error {

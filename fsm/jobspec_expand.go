@@ -90,7 +90,6 @@ func (g *GroupSpec) preset() {
 		r = row{ModeAlways, OrderSurge, ModeAlways, "new", "empty", 0, 30 * Second}
 	}
 	orZero(&g.Eviction.Mode, r.evict)
-	orZero(&g.Eviction.Order, r.order)
 	orZero(&g.Eviction.SurgeWait, WaitReady)
 	orZero(&g.Replacement.Mode, r.replace)
 	orZero(&g.Replacement.Identity, r.identity)
@@ -103,9 +102,10 @@ func (g *GroupSpec) preset() {
 	}
 	// A local volume alone needs no fencing: its data can't be elsewhere (model section 6).
 	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same" && !g.hasVolume(VolumeLocal)
-	if g.singleHolder() { // the old one must be gone first (X8)
-		g.Eviction.Order = OrderStopFirst
+	if g.singleHolder() { // the old one must be gone first (X8); who asks for surge is refused by checkRole
+		r.order = OrderStopFirst
 	}
+	orZero(&g.Eviction.Order, r.order)
 }
 
 func (g *GroupSpec) hasVolume(kind VolumeKind) bool {
