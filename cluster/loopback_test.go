@@ -23,7 +23,7 @@ type realServer struct {
 	stop    func() error
 }
 
-func startRealServer(t *testing.T, dir, name string, join []string) *realServer {
+func startRealServer(t *testing.T, dir, name, address string, join []string) *realServer {
 	t.Helper()
 	authority, key, err := transport.OpenDir(filepath.Join(dir, "tls"), "test")
 	if err != nil {
@@ -33,7 +33,7 @@ func startRealServer(t *testing.T, dir, name string, join []string) *realServer 
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := transport.ListenTCP(t.Context(), "127.0.0.1:0")
+	raw, err := transport.ListenTCP(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestThreeRealServers(t *testing.T) {
 	var join []string
 	for i := 1; i <= 3; i++ {
 		name := fmt.Sprintf("s%d", i)
-		servers[name] = startRealServer(t, dir, name, join)
+		servers[name] = startRealServer(t, dir, name, "127.0.0.1:0", join)
 		join = append(join, servers[name].Pool().Address())
 	}
 	leading := func() (leader *realServer) {
@@ -142,7 +142,8 @@ func TestThreeRealServers(t *testing.T) {
 	}
 	delete(servers, name)
 	write("n2")
-	servers[name] = startRealServer(t, dir, name, join)
+	// At the same address, as a restart is: raft 1.8.0 itself has a data race when it takes over a new one (replication.go:660).
+	servers[name] = startRealServer(t, dir, name, first.cfg.Stream.Addr().String(), join)
 	if servers[name].ID() != first.ID() {
 		t.Error("it came back as another server")
 	}

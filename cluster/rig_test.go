@@ -97,7 +97,7 @@ func host(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 func (r *rig) start(i int, edit func(*Config)) *rigServer {
 	r.t.Helper()
 	s := r.open(i, edit)
-	if s.err != nil {
+	if s.cancel == nil {
 		r.t.Fatal(s.err)
 	}
 	return s

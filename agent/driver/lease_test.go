@@ -27,10 +27,13 @@ func fenced(t *testing.T, task *driver.Task, until driver.BootTime) {
 	}
 }
 
+// leaseLength leaves time for an instance to start on a busy machine before its lease ends.
+const leaseLength = 2 * time.Second
+
 func TestLeaseEnds(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
-		until := driver.BootNow().Add(700 * time.Millisecond)
+		until := driver.BootNow().Add(leaseLength)
 		task := b.start(b.sh(holder, func(s *driver.Spec) { s.LeaseUntil = until }))
 		fenced(t, task, until)
 	})
@@ -39,13 +42,13 @@ func TestLeaseEnds(t *testing.T) {
 func TestLeaseRenewed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	task := b.start(b.sh(holder, leased(700*time.Millisecond)))
-	until := driver.BootNow().Add(700 * time.Millisecond)
+	task := b.start(b.sh(holder, leased(leaseLength)))
+	until := driver.BootNow().Add(leaseLength)
 	for range 6 {
-		until = driver.BootNow().Add(700 * time.Millisecond)
+		until = driver.BootNow().Add(leaseLength)
 		must(t, task.Renew(t.Context(), until))
-		must(t, task.Renew(t.Context(), until.Add(-690*time.Millisecond))) // an answer that was overtaken shortens nothing
-		time.Sleep(200 * time.Millisecond)                                 // what is tested is time itself
+		must(t, task.Renew(t.Context(), until.Add(10*time.Millisecond-leaseLength))) // an answer that was overtaken shortens nothing
+		time.Sleep(400 * time.Millisecond) // what is tested is time itself
 		if !task.Alive() {
 			t.Fatal("a renewed lease ended")
 		}
@@ -60,7 +63,7 @@ func TestLeaseRenewed(t *testing.T) {
 func TestLeaseWithoutAgent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	task := b.start(b.sh(holder, leased(500*time.Millisecond)))
+	task := b.start(b.sh(holder, leased(leaseLength)))
 	must(t, b.d.Close())
 	eventually(t, "the holder to be killed", func() bool { return !running(task.Process().PID) })
 	b.open()
@@ -74,7 +77,7 @@ func TestLeaseWithoutAgent(t *testing.T) {
 func TestLeaseFrozen(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, b *bench) {
-		until := driver.BootNow().Add(600 * time.Millisecond)
+		until := driver.BootNow().Add(leaseLength)
 		task := b.start(b.sh(holder, func(s *driver.Spec) { s.LeaseUntil = until }))
 		b.says(task, "ready")
 		shim := parent(t, task.Process().PID)
