@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
@@ -57,6 +59,14 @@ type process struct {
 	registry *prometheus.Registry
 	own      string // host:port of this process's own server, if it has one
 	parts    []part // in order of start; stopped in reverse
+}
+
+// metrics serves the process's metrics; nil with telemetry { prometheus = false }.
+func (p *process) metrics() http.Handler {
+	if !p.cfg.Metrics {
+		return nil
+	}
+	return promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{})
 }
 
 // part is something that a process runs: it serves until its context ends, then returns once everything of it has ended.

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
@@ -151,7 +149,7 @@ func (a *agentPart) drain(ctx context.Context) error {
 
 func (a *agentPart) run(ctx context.Context) error {
 	defer a.release()
-	handler := a.agent.Handler(promhttp.HandlerFor(a.p.registry, promhttp.HandlerOpts{}))
+	handler := a.agent.Handler(a.p.metrics())
 	server := transport.NewHTTPServer(handler, transport.HTTPConfig{Logger: a.p.log.Named("http")})
 	listeners := []net.Listener{a.listener.API()}
 	if a.unix != nil {

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
@@ -126,7 +124,7 @@ func (s *serverPart) openAPI() (err error) {
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: explainer{},
 		Servers:       api.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster},
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		Metrics: s.p.metrics(),
 		Limits:  api.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
 	})
 	return err
