@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -162,7 +163,7 @@ func (g *GroupSpec) checkPorts() *Error {
 
 func (g *GroupSpec) checkVolumes() *Error {
 	names := map[string]bool{}
-	for _, v := range g.Volumes {
+	for i, v := range g.Volumes {
 		switch {
 		case v.Kind == VolumeReplicated:
 			return Refuse(CodeNotSupported, "volume %s: kind \"replicated\" is not supported yet", v.Name)
@@ -170,15 +171,31 @@ func (g *GroupSpec) checkVolumes() *Error {
 			return Refuse(CodeInvalid, "volume %s: kind is %q; it must be local", v.Name, v.Kind)
 		case !ValidName(v.Name) || names[v.Name]:
 			return Refuse(CodeInvalid, "volume %q is given twice or has a bad name", v.Name)
-		case !strings.HasPrefix(v.Path, "/") || strings.Contains(v.Path, "\x00"):
-			return Refuse(CodeInvalid, "volume %s: path is %q; it must be absolute", v.Name, v.Path)
+		case !volumePath(v.Path):
+			return Refuse(CodeInvalid, "volume %s: path is %q; it must be absolute and clean, and not /, /proc, /sys or /dev", v.Name, v.Path)
 		case g.Role == RoleSystem:
 			return Refuse(CodeInvalid, "volume %s: a system group can't have volumes", v.Name)
+		}
+		for _, other := range g.Volumes[:i] {
+			if within(v.Path, other.Path) || within(other.Path, v.Path) {
+				return Refuse(CodeInvalid, "volume %s: path %s overlaps that of volume %s", v.Name, v.Path, other.Name)
+			}
 		}
 		names[v.Name] = true
 	}
 	return nil
 }
+
+// volumePath reports whether a volume can be mounted there.
+func volumePath(p string) bool {
+	if !strings.HasPrefix(p, "/") || path.Clean(p) != p || p == "/" || strings.Contains(p, "\x00") {
+		return false
+	}
+	return !within(p, "/proc") && !within(p, "/sys") && !within(p, "/dev")
+}
+
+// within reports whether p is dir or below it.
+func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 func (g *GroupSpec) checkChecks() *Error {
 	for _, c := range g.Checks {
