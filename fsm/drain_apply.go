@@ -9,7 +9,10 @@ const keptDrains = 200 // ended drains that are remembered
 
 func (c *DrainStart) apply(s *State) error {
 	if old, ok := s.Drains.Get(c.ID); ok {
-		return Refuse(CodeConflict, "there is already a drain %s in phase %s", c.ID, old.Phase())
+		if s.sameWish(c, old) {
+			return nil // asking again changes nothing, and the answer is built from the row
+		}
+		return Refuse(CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
 	}
 	if c.ID == "" || !ValidName(string(c.ID)) {
 		return Refuse(CodeInvalid, "%q is no drain id: use 1 to 63 letters, digits, '-', '_' or '.'", c.ID)
@@ -47,6 +50,22 @@ func (c *DrainStart) apply(s *State) error {
 	s.emit(Event{Type: EventDrainStarted, Subject: "drain/" + string(d.ID), After: string(PhaseDraining), Data: map[string]string{"nodes": joinNodes(d.Nodes), "message": c.Message}})
 	s.forgetDrains()
 	return nil
+}
+
+// sameWish reports whether a command asks for a drain that is there already, with the same nodes and options.
+func (s *State) sameWish(c *DrainStart, old *Drain) bool {
+	asked := map[string]bool{}
+	for _, name := range c.Nodes {
+		n, refusal := s.FindNode(name)
+		if refusal == nil && slices.ContainsFunc(old.Nodes, func(p DrainNode) bool { return p.Node == n.ID }) {
+			asked[string(n.ID)] = true
+		} else if slices.ContainsFunc(old.Rejected, func(r DrainRefusal) bool { return r.Node == name }) {
+			asked[name] = true
+		} else {
+			return false
+		}
+	}
+	return len(asked) == len(old.Nodes)+len(old.Rejected) && sameEncoding(c.Options, old.Options)
 }
 
 // drainable finds a node that a drain can start on. An offline one is accepted.
