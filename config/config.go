@@ -108,7 +108,8 @@ func Load(paths ...string) (*Config, error) {
 	if err := asError(diags); err != nil {
 		return nil, err
 	}
-	return c, c.check(strings.Join(files, ", "))
+	err = c.check(strings.Join(files, ", "))
+	return c, err
 }
 
 func list(paths []string) ([]string, error) {

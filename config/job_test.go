@@ -141,7 +141,7 @@ func TestParseJobMistakes(t *testing.T) {
 
 // All mistakes are reported at once, not just the first.
 func TestParseJobReportsEveryMistake(t *testing.T) {
-	src := "job \"web\" {\n  clas = \"x\"\n  group \"http\" {\n    cuont = 2\n    exec { command = 1 }\n  }\n}\n"
+	src := "job \"web\" {\n  colour = \"x\"\n  group \"http\" {\n    cuont = 2\n    exec { command = 1 }\n  }\n}\n"
 	_, err := config.ParseJob("web.hcl", []byte(src))
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("want three lines, got: %v", err)

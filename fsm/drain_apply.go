@@ -57,11 +57,12 @@ func (s *State) sameWish(c *DrainStart, old *Drain) bool {
 	asked := map[string]bool{}
 	for _, name := range c.Nodes {
 		n, refusal := s.FindNode(name)
-		if refusal == nil && slices.ContainsFunc(old.Nodes, func(p DrainNode) bool { return p.Node == n.ID }) {
+		switch {
+		case refusal == nil && slices.ContainsFunc(old.Nodes, func(p DrainNode) bool { return p.Node == n.ID }):
 			asked[string(n.ID)] = true
-		} else if slices.ContainsFunc(old.Rejected, func(r DrainRefusal) bool { return r.Node == name }) {
+		case slices.ContainsFunc(old.Rejected, func(r DrainRefusal) bool { return r.Node == name }):
 			asked[name] = true
-		} else {
+		default:
 			return false
 		}
 	}

@@ -294,7 +294,7 @@ func (l *Listener) Close() error {
 
 // CloseAll is Close, and breaks the connections that were taken.
 func (l *Listener) CloseAll() error {
-	l.Close()
+	_ = l.Close()
 	l.net.mu.Lock()
 	var taken []*conn
 	for c := range l.net.conns {

@@ -75,7 +75,7 @@ func TestStream(t *testing.T) {
 		say(t, far, "last")
 		far.Close()
 		hear(t, near, "last", time.Millisecond)
-		if _, err := near.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("read after the end: %v", err)
 		}
 	})

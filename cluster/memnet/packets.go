@@ -113,7 +113,7 @@ func (t *Packets) Shutdown() error {
 		delete(t.net.packets, t.addr)
 	}
 	t.net.mu.Unlock()
-	t.listener.Close()
+	_ = t.listener.Close()
 	<-t.stopped
 	return nil
 }

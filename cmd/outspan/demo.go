@@ -188,7 +188,7 @@ func (d *demo) freeEverywhere(port int) bool {
 		if err != nil {
 			return false
 		}
-		l.Close() //nolint:errcheck // it only tried the port
+		_ = l.Close() // it only tried the port
 	}
 	return true
 }

@@ -71,7 +71,7 @@ func (p *prober) ask(target string) string {
 	if err != nil {
 		return err.Error()
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
 		return err.Error()
 	}

@@ -76,16 +76,24 @@ func newSandbox(servers, agents int) (*sandbox, error) {
 
 // freePorts finds two ports of an address that nobody listens on now.
 func freePorts(address string) (api, gossip int, err error) {
-	var ports [2]int
-	for i := range ports {
-		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-		if err != nil {
-			return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
-		}
-		defer l.Close() //nolint:errcheck // it only held the port
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+	first, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	return ports[0], ports[1], nil
+	defer first.Close() // it only held the port
+	second, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		return 0, 0, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	defer second.Close() // it only held the port
+	return portOf(first), portOf(second), nil
+}
+
+func portOf(l net.Listener) int {
+	if tcp, ok := l.Addr().(*net.TCPAddr); ok {
+		return tcp.Port
+	}
+	return 0
 }
 
 func (s *sandbox) writeConfigs() error {
@@ -119,7 +127,7 @@ func (s *sandbox) start(m *member) error {
 	if err != nil {
 		return fmt.Errorf("open the log of %s: %w", m.name, err)
 	}
-	defer logFile.Close() //nolint:errcheck // the child has its own descriptor
+	defer logFile.Close() // the child has its own descriptor
 	cmd := exec.Command(s.binary, m.role, "run", "--config", m.config)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -213,7 +221,7 @@ func (s *sandbox) close() error {
 			syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may be gone already
 		}
 		reapOrphans()
-		time.Sleep(10 * time.Millisecond)
+		wait(context.Background(), 10*time.Millisecond)
 	}
 	return errors.Join(s.removeCgroups(), os.RemoveAll(s.dir))
 }
@@ -261,7 +269,7 @@ func removeCgroup(dir string) error {
 		if failure = os.Remove(dir); failure == nil || os.IsNotExist(failure) {
 			return nil
 		}
-		time.Sleep(10 * time.Millisecond)
+		wait(context.Background(), 10*time.Millisecond)
 	}
 	return failure
 }

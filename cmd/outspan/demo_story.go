@@ -60,7 +60,7 @@ func until(ctx context.Context, what string, limit time.Duration, done func() (b
 		last = err
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not happen within %s (last: %v)", what, limit, last)
+			return fmt.Errorf("%s did not happen within %s (last: %w)", what, limit, last)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -169,7 +169,8 @@ func (d *demo) ready(ctx context.Context) (int, error) {
 
 func (d *demo) instances(ctx context.Context) (instanceList, error) {
 	var list instanceList
-	return list, d.get(ctx, &list, "instance", "ls")
+	err := d.get(ctx, &list, "instance", "ls")
+	return list, err
 }
 
 func (d *demo) waitReady(ctx context.Context) error {
@@ -213,12 +214,10 @@ func (d *demo) emptied(ctx context.Context, name string) error {
 		}
 	}
 	for _, m := range d.agents {
-		if m.name == name && len(d.processesOf(m)) > 0 {
-			for deadline := time.Now().Add(2 * time.Second); len(d.instancePIDs(m)) > 0; time.Sleep(20 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					return fmt.Errorf("node %s is drained but the kernel still shows processes %v", name, d.instancePIDs(m))
-				}
-			}
+		if m.name == name {
+			return until(ctx, "no process left on "+name+" by the kernel's word", 2*time.Second, func() (bool, error) {
+				return len(d.instancePIDs(m)) == 0, fmt.Errorf("processes %v", d.instancePIDs(m))
+			})
 		}
 	}
 	return nil
@@ -239,7 +238,7 @@ func (d *demo) loseMachine(ctx context.Context) error {
 	d.title("A machine dies: kill -9 of the agent n2 and of everything that it runs")
 	victim := d.agents[1]
 	d.prober.avoid(d.service(victim))
-	time.Sleep(100 * time.Millisecond) // requests under way to it end
+	wait(ctx, 100*time.Millisecond) // requests under way to it end
 	before, began := d.prober.tally(), time.Now()
 	d.kill(victim, true)
 	err := until(ctx, "n2 offline", 30*time.Second, func() (bool, error) {

@@ -54,13 +54,13 @@ func runDemoApp(ctx context.Context, args []string) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	fmt.Println("demo-app listens on", listener.Addr())
+	fmt.Fprintln(os.Stdout, "demo-app listens on", listener.Addr())
 	select {
 	case err := <-failed:
 		return err
 	case <-ctx.Done():
 	}
-	fmt.Println("demo-app stops")
+	fmt.Fprintln(os.Stdout, "demo-app stops")
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if err := server.Shutdown(bounded); err != nil && !errors.Is(err, http.ErrServerClosed) {

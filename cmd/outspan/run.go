@@ -199,8 +199,8 @@ func notify(state string) {
 	if err != nil {
 		return
 	}
-	defer conn.Close()          //nolint:errcheck // best effort
-	io.WriteString(conn, state) //nolint:errcheck // best effort
+	defer conn.Close()
+	_, _ = io.WriteString(conn, state) // best effort
 }
 
 // credentials loads what proves this process's role.

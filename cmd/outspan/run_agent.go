@@ -54,7 +54,8 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	if a.agent, err = agent.New(a.config()); err != nil {
 		return nil, err
 	}
-	return a, a.openGossip()
+	err = a.openGossip()
+	return a, err
 }
 
 func (a *agentPart) config() agent.Config {

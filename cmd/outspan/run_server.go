@@ -44,13 +44,14 @@ func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
 		return nil, err
 	}
 	p.own = p.advertised(s.listener)
-	if err = s.openCluster(); err != nil {
+	if err := s.openCluster(); err != nil {
 		return nil, err
 	}
 	if s.unix, err = transport.ListenUnix(s.socket(), p.cfg.Cluster); err != nil {
 		return nil, err
 	}
-	return s, s.openAPI()
+	err = s.openAPI()
+	return s, err
 }
 
 // socket is where the CLI of this machine finds the server.
