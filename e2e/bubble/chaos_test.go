@@ -94,9 +94,18 @@ func (c *chaos) settle(want map[fsm.GroupID]int) {
 		}
 		return true
 	})
-	time.Sleep(time.Minute + 30*time.Second) // a hold ends after a minute
+	w.eventually(2*time.Minute, "no hold is left, and every node is online", func() bool {
+		st := w.state()
+		for _, n := range st.Nodes.All() {
+			if n.Health != fsm.HealthOnline {
+				return false
+			}
+		}
+		return !st.Hold.Active
+	})
+	time.Sleep(10 * time.Second)
 	index := w.state().Index
-	time.Sleep(time.Minute)
+	time.Sleep(20 * time.Second)
 	if got := w.state().Index; got != index {
 		w.t.Errorf("settled, and %d entries were written\n%s", got-index, w.picture())
 	}

@@ -38,7 +38,7 @@ type agentProcess struct {
 const nodeMemory = 4 << 30
 
 func newNode(w *world, i int) *node {
-	n := &node{w: w, name: fmt.Sprintf("n%d", i), host: nodeHost(i), dir: filepath.Join(w.t.TempDir(), "data")}
+	n := &node{w: w, name: fmt.Sprintf("n%d", i), host: nodeHost(i), dir: filepath.Join(w.tempDir(), "data")}
 	n.programs = newPrograms(w.truth, n.name)
 	return n
 }

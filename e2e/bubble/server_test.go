@@ -53,7 +53,7 @@ type serverProcess struct {
 }
 
 func newServer(w *world, i int) *server {
-	return &server{w: w, name: fmt.Sprintf("s%d", i), host: serverHost(i), dir: filepath.Join(w.t.TempDir(), "data")}
+	return &server{w: w, name: fmt.Sprintf("s%d", i), host: serverHost(i), dir: filepath.Join(w.tempDir(), "data")}
 }
 
 func (s *server) address() string { return s.host + tlsPort }
@@ -144,13 +144,9 @@ func (p *serverProcess) run(also func(context.Context)) {
 	port, closePort := context.WithCancel(context.Background())
 	consensus, leave := context.WithCancel(context.Background())
 	serve, stopServing := context.WithCancel(context.Background())
+	watch, stopWatching := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	p.stopping = sync.OnceFunc(func() { close(stopped) })
-	p.dying = func() {
-		leave()
-		closePort()
-		p.stopping()
-	}
 	start := func(run func()) *sync.WaitGroup {
 		var wg sync.WaitGroup
 		wg.Go(run)
@@ -158,16 +154,24 @@ func (p *serverProcess) run(also func(context.Context)) {
 	}
 	web := transport.NewHTTPServer(p.api, transport.HTTPConfig{Logger: p.log.Named("http")})
 	listening := start(func() { _ = p.listener.Run(port) })
-	watching := start(func() { also(consensus) })
+	watching := start(func() { also(watch) })
 	agreeing := start(func() { _ = p.cluster.Run(consensus) })
 	serving := start(func() { _ = web.Run(serve, p.listener.API()) })
+	p.dying = func() {
+		stopWatching()
+		watching.Wait()
+		leave()
+		closePort()
+		p.stopping()
+	}
 	go func() {
 		defer close(p.done)
 		<-stopped
 		stopServing()
 		serving.Wait()
-		leave()
+		stopWatching()
 		watching.Wait()
+		leave()
 		agreeing.Wait()
 		closePort()
 		listening.Wait()

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,11 @@ import (
 )
 
 const clusterName = "bubble"
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // worlds are small, and live for seconds
+	os.Exit(m.Run())
+}
 
 // world is a cluster, the machines that it runs on, and what is known of both. It belongs to the goroutine of its test; what others touch
 // has its own lock.
@@ -58,7 +64,7 @@ func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 	began := time.Now()
 	var simulated time.Duration
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(2 * time.Minute) })
+		t.Cleanup(func() { time.Sleep(time.Minute) })
 		begin := time.Now()
 		w := newWorld(t, o)
 		t.Cleanup(w.end)
@@ -133,6 +139,21 @@ const cliHost = "10.0.9.1"
 func serverHost(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
 func nodeHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
+
+// tempDir is a directory for a machine's disk. Forcing every entry and every journal record to a real disk would take most of the
+// time of these tests, so it is in memory where the system has such a place.
+func (w *world) tempDir() string {
+	const memory = "/dev/shm"
+	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
+		return w.t.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "outspan-bubble-")
+	if err != nil {
+		return w.t.TempDir()
+	}
+	w.t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
 
 // dialer dials from a host.
 func (w *world) dialer(host string) func(context.Context, string, string) (net.Conn, error) {
