@@ -1,5 +1,5 @@
 # A server and an agent in one process, for one machine. tls { dir } makes its own certificates and gossip key there; only loopback can be
-# bound.
+# bound. The agent keeps its part in /var/lib/outspan-agent.
 #
 #   outspan server run --config single.hcl
 

@@ -53,6 +53,9 @@ func newSandbox(servers, agents int) (*sandbox, error) {
 		return nil, fmt.Errorf("find the own program: %w", err)
 	}
 	dir, err := os.MkdirTemp("", "outspan-demo-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711) // instances of other users pass through to directories of their own
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary directory: %w", err)
 	}

@@ -43,8 +43,11 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fmt.Errorf("find %s: %w", o.Dir, err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("make the directory of dev: %w", err)
+	}
+	if err := letPass(dir); err != nil {
+		return err
 	}
 	file := filepath.Join(dir, "dev.hcl")
 	socket := filepath.Join(dir, "api.sock")

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -51,11 +53,37 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 			return nil, err
 		}
 	}
+	if p.cfg.Server != nil {
+		if err = letPass(p.cfg.DataDir, filepath.Join(p.cfg.DataDir, "snapshots")); err != nil {
+			return nil, err
+		}
+	}
 	if a.agent, err = agent.New(a.config()); err != nil {
 		return nil, err
 	}
 	err = a.openGossip()
 	return a, err
+}
+
+// letPass lets instances of other users pass through a directory of root's on the way to their own, which lie below it. They can't list it, and
+// closed stays shut.
+func letPass(dir string, closed ...string) error {
+	if os.Geteuid() != 0 {
+		return nil // every instance runs as the user of the agent
+	}
+	for _, one := range closed {
+		if err := os.Chmod(one, 0o700); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("shut %s: %w", one, err)
+		}
+	}
+	info, err := os.Stat(dir)
+	if err == nil {
+		err = os.Chmod(dir, info.Mode().Perm()|0o111)
+	}
+	if err != nil {
+		return fmt.Errorf("let instances pass through %s: %w", dir, err)
+	}
+	return nil
 }
 
 func (a *agentPart) config() agent.Config {
@@ -74,11 +102,12 @@ func (a *agentPart) config() agent.Config {
 	}
 }
 
-// dataDir is the agent's own; a process that is both keeps the two apart.
+// dataDir is the agent's own. A process that is both keeps the two apart, and beside each other: a server's directory lets nobody through, and
+// instances of other users must reach theirs.
 func (a *agentPart) dataDir() string {
 	dir := a.p.cfg.DataDir
 	if a.p.cfg.Server != nil {
-		dir = filepath.Join(dir, "agent")
+		dir = filepath.Clean(dir) + "-agent"
 	}
 	if absolute, err := filepath.Abs(dir); err == nil {
 		return absolute
