@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -170,23 +171,27 @@ func (a *app) showSettingsReply(got answer[api.SettingsReply], done string, writ
 }
 
 func settingsPause(a *app) *cobra.Command {
-	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused")
+	return settingsVerb(a, "pause", "go on computing decisions, but carry none out; drains say so", "actuation is paused", "actuation")
 }
 
 func settingsResume(a *app) *cobra.Command {
-	return settingsVerb(a, "resume", "carry decisions out again; also ends a HOLD and confirms a restored snapshot", "decisions are carried out")
+	return settingsVerb(a, "resume", "carry decisions out again, end a HOLD, confirm a restored snapshot: all that is in force, or only what is named",
+		"decisions are carried out", "actuation", "hold", "restore")
 }
 
-func settingsVerb(a *app, verb, short, done string) *cobra.Command {
+func settingsVerb(a *app, verb, short, done string, targets ...string) *cobra.Command {
 	var write writeFlags
-	target := "actuation"
 	cmd := &cobra.Command{
-		Use: verb + " [actuation]", Short: short, Args: between(0, 1), ValidArgsFunction: completeWords(target),
+		Use: verb + " [" + strings.Join(targets, "|") + "]", Short: short, Args: between(0, 1), ValidArgsFunction: completeWords(targets...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] != target {
-				return usage("%q can't be %sd", args[0], verb).WithHint("write: outspan settings %s actuation", verb)
+			body := map[string]string{}
+			if len(args) == 1 {
+				if !slices.Contains(targets, args[0]) {
+					return usage("%q can't be %sd", args[0], verb).WithHint("write: outspan settings %s [%s]", verb, strings.Join(targets, "|"))
+				}
+				body["what"] = args[0]
 			}
-			got, err := post[api.SettingsReply](cmd.Context(), a, "/v1/settings/"+verb, write.query(), nil)
+			got, err := post[api.SettingsReply](cmd.Context(), a, "/v1/settings/"+verb, write.query(), body)
 			if err != nil {
 				return err
 			}

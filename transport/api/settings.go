@@ -80,7 +80,7 @@ type pauseInput struct {
 }
 
 type pauseBody struct {
-	What string `json:"what,omitempty" enum:"actuation,hold,restore" doc:"default actuation. hold: end the brake against mass eviction. restore: confirm that a restored snapshot is right"`
+	What string `json:"what,omitempty" enum:"actuation,hold,restore" doc:"hold: end the brake against mass eviction. restore: confirm that a restored snapshot is right. Default: pause actuation; resume all that is in force"`
 }
 
 func (in *pauseInput) body() any { return &in.Input }
@@ -145,15 +145,22 @@ func pauseActuation(paused bool) change[pauseInput, SettingsReply] {
 	return change[pauseInput, SettingsReply]{
 		answer: settingsReply[pauseInput],
 		prepare: func(r *reading, in *pauseInput) ([]fsm.Command, error) {
-			switch what := in.Input.What; {
-			case what == "" || what == "actuation":
+			what := in.Input.What
+			resume := func(one string, inForce bool) bool { return !paused && (what == one || what == "" && inForce) }
+			var commands []fsm.Command
+			if what == "actuation" || what == "" && (paused || r.Settings.Paused || !r.Hold.Active && !r.Unconfirmed) {
 				next := r.Settings
 				next.Paused = paused
-				return []fsm.Command{&fsm.SettingsSet{Settings: next, IfIndex: r.SettingsIndex}}, nil
-			case what == "hold" && !paused:
-				return []fsm.Command{&fsm.HoldSet{Active: false, Reason: "ended by an operator"}}, nil
-			case what == "restore" && !paused:
-				return []fsm.Command{&fsm.RestoreMark{Confirm: true}}, nil
+				commands = append(commands, &fsm.SettingsSet{Settings: next, IfIndex: r.SettingsIndex})
+			}
+			if resume("hold", r.Hold.Active) {
+				commands = append(commands, &fsm.HoldSet{Active: false, Reason: "ended by an operator"})
+			}
+			if resume("restore", r.Unconfirmed) {
+				commands = append(commands, &fsm.RestoreMark{Confirm: true})
+			}
+			if len(commands) > 0 {
+				return commands, nil
 			}
 			return nil, fsm.Refuse(fsm.CodeInvalid, "what is none of the things that can be paused or resumed").
 				WithHint("pause: actuation; resume: actuation, hold or restore")
