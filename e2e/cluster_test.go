@@ -145,7 +145,8 @@ func (c *cluster) remove(t testing.TB) {
 	}
 	removeCgroups(c.name)
 	if t.Failed() && os.Getenv("OUTSPAN_E2E_KEEP") == "1" {
-		t.Logf("kept: %s", c.dir)
+		kept := strings.Replace(c.dir, namePrefix, "kept-"+namePrefix, 1)
+		t.Logf("kept: %s (%v)", kept, os.Rename(c.dir, kept))
 		return
 	}
 	if err := os.RemoveAll(c.dir); err != nil {

@@ -24,6 +24,15 @@ func TestWork(t *testing.T) {
 		{"DrainLocalVolume", testDrainLocalVolume},
 		{"Evict", testEvict},
 		{"EvictRate", testEvictRate},
+		{"BadJobs", testBadJobs},
+		{"BadNames", testBadNames},
+		{"BadBodies", testBadBodies},
+		{"Strangers", testStrangers},
+		{"Garbage", testGarbage},
+		{"Connections", testConnections},
+		{"Snapshots", testSnapshots},
+		{"ForeignData", testForeignData},
+		{"Secrets", testSecrets},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			defer c.reset(t)
@@ -230,7 +239,7 @@ func testDrainStubborn(t *testing.T, c *cluster) {
 // proves acceptance 4 of the core: an instance with a local volume stays, is listed with its volume, and ack-blockers lets the drain
 // end; P7-P11.
 func testDrainLocalVolume(t *testing.T, c *cluster) {
-	c.run(t, job{name: "db", count: 1, more: "    volume \"data\" {\n      kind = \"local\"\n      path = \"/data\"\n    }"})
+	c.run(t, job{name: "db", count: 1, more: "    volume \"data\" {\n      kind = \"local\"\n      path = \"" + c.path("place") + "\"\n    }"})
 	db := c.living(t, "db")[0]
 	home := c.member(db.Node)
 	before := identities(c.instancesOf("db"))

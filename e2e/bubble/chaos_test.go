@@ -2,10 +2,12 @@ package bubble
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -17,7 +19,9 @@ type chaos struct {
 	random   *rand.Rand
 	repairs  []repair
 	versions int
-	log      []string
+
+	mu  sync.Mutex
+	log []string
 }
 
 // repair is what ends a fault, and when.
@@ -29,6 +33,8 @@ type repair struct {
 }
 
 func (c *chaos) say(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.log = append(c.log, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
@@ -121,13 +127,10 @@ func (c *chaos) node() *node { return c.w.nodes[c.random.IntN(len(c.w.nodes))] }
 
 // ask sends a request in the background of a fault: it may be refused, or never be answered.
 func (c *chaos) ask(path string, body any) {
-	c.say("ask %s", path)
 	ctx, cancel := c.w.brief()
 	defer cancel()
 	_, _, err := c.w.cli.Do(ctx, "POST", path, nil, body)
-	if err != nil {
-		c.say("  %v", err)
-	}
+	c.say("ask %s: %v", path, err)
 }
 
 func (c *chaos) drain() {
@@ -143,17 +146,20 @@ func (c *chaos) uncordon() {
 	}
 }
 
+// evict asks for some instances of one group at the same time, through different servers as it happens.
 func (c *chaos) evict() {
 	st := c.w.state()
-	var ids []fsm.InstanceID
-	for id, i := range st.Instances.All() {
-		if i.Desired == fsm.DesiredRunning {
-			ids = append(ids, id)
-		}
+	var groups []fsm.GroupID
+	for id := range st.Groups.All() {
+		groups = append(groups, id)
 	}
-	if len(ids) > 0 {
-		c.ask("/v1/instances/"+string(ids[c.random.IntN(len(ids))])+"/evict", nil)
+	ids := slices.Sorted(maps.Keys(c.w.members(groups[c.random.IntN(len(groups))])))
+	c.random.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	var wg sync.WaitGroup
+	for _, id := range ids[:min(len(ids), 1+c.random.IntN(3))] {
+		wg.Go(func() { c.ask("/v1/instances/"+string(id)+"/evict", nil) })
 	}
+	wg.Wait()
 }
 
 // release submits a new version of a job.

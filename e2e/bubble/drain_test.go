@@ -25,9 +25,15 @@ func TestIdleDrainKeepsItsDeadline(t *testing.T) {
 			drains[n] = id
 		}
 		time.Sleep(10 * time.Second)
-		index := w.leader().cluster.Status().LastIndex
-		time.Sleep(time.Until(began.Add(idle)))
 		old := w.leader()
+		index := old.cluster.Status().LastIndex
+		time.Sleep(idle / 2)
+		for _, s := range w.followers() {
+			s.stop()
+			s.restart()
+			w.eventually(10*time.Second, "caught up", s.cluster.CaughtUp)
+		}
+		time.Sleep(time.Until(began.Add(idle)))
 		if got := old.cluster.Status().LastIndex; got != index {
 			t.Errorf("%d entries were written while nothing happened", got-index)
 		}

@@ -19,7 +19,7 @@ type history struct {
 	t *testing.T
 
 	mu      sync.Mutex
-	state   fsm.State         // after the last entry
+	state   fsm.State            // after the last entry
 	states  map[uint64]fsm.State // after each entry
 	digests map[uint64]string    // of some of them
 	entries []committed

@@ -96,39 +96,43 @@ func nextDecision(t *testing.T, w *world, index uint64, want int) {
 	t.Error("nothing was placed")
 }
 
-// S13, acceptance 7: the leader is cut off from all agents while the other servers hear them. Nobody is marked offline, there is no hold,
-// the node shows who sees it, and work goes on through the other servers.
+// S13, acceptance 7: the leader is cut off from all agents while the other servers hear them, then one of these as well, so that a majority hears
+// nothing and a single server vetoes. Nobody is marked offline, there is no hold, the node shows who sees it, and work goes on through those servers
+// that agents reach.
 func TestLeaderCutOffFromAgents(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
 		w.run("web", group("http", 8, 64*mib))
 		leader := w.leader()
-		for _, n := range w.nodes {
-			n.unplug(leader)
-		}
-		time.Sleep(3 * time.Second)
-		for _, n := range w.nodes {
-			var row api.Node
-			w.get("/v1/nodes/"+n.name, &row)
-			if row.SeenBy == "" || row.SeenBy == leader.cluster.ID() {
-				t.Errorf("%s: the leader shows seen_by %q", n.name, row.SeenBy)
+		for i, deaf := range []*server{leader, w.followers()[0]} {
+			for _, n := range w.nodes {
+				n.unplug(deaf)
 			}
-		}
-		must(t, w.submit("late", group("http", 4, 64*mib)))
-		w.ready("late/http", 4, 2*time.Minute)
-		w.never(time.Minute, "a node is offline, or a hold is set", func() bool {
-			st := w.state()
-			for _, n := range st.Nodes.All() {
-				if n.Health == fsm.HealthOffline {
-					return true
+			time.Sleep(3 * time.Second)
+			for _, n := range w.nodes {
+				var row api.Node
+				w.get("/v1/nodes/"+n.name, &row)
+				if row.SeenBy == "" || row.SeenBy == leader.cluster.ID() || row.SeenBy == deaf.cluster.ID() {
+					t.Errorf("%s: the leader shows seen_by %q", n.name, row.SeenBy)
 				}
 			}
-			return st.Hold.Active
-		})
+			job := fmt.Sprintf("late%d", i)
+			must(t, w.submit(job, group("http", 4, 64*mib)))
+			w.ready(fsm.NewGroupID(fsm.JobName(job), "http"), 4, 2*time.Minute)
+			w.never(time.Minute, "a node is offline, or a hold is set", func() bool {
+				st := w.state()
+				for _, n := range st.Nodes.All() {
+					if n.Health == fsm.HealthOffline {
+						return true
+					}
+				}
+				return st.Hold.Active
+			})
+		}
 		if got := w.leader(); got != leader {
 			t.Errorf("%s leads now", got.name)
 		}
 		for _, n := range w.nodes {
-			n.plug(leader)
+			n.plug(w.servers...)
 		}
 		w.eventually(30*time.Second, "the leader sees them again", func() bool {
 			for _, l := range leader.cluster.Live() {

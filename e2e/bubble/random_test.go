@@ -16,16 +16,18 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
 			web := group("http", 10, 64*mib)
 			web.Budget = &fsm.BudgetSpec{MinReady: amount(8), Rate: &fsm.RateSpec{Max: 2, Window: 3 * fsm.Second}}
-			api := group("rpc", 6, 64*mib)
-			api.Budget = &fsm.BudgetSpec{MaxDown: amount(1)}
-			api.Env = map[string]string{"SLOW": "1500ms"}
-			one := group("one", 1, 64*mib)
+			tight := group("first", 6, 64*mib) // each stop uses up the budget until its replacement is ready
+			tight.Budget = &fsm.BudgetSpec{MaxDown: amount(1)}
+			tight.Eviction.Order = fsm.OrderStopFirst
+			slow := group("slow", 6, 64*mib)
+			slow.Budget = &fsm.BudgetSpec{MinReady: amount(5)}
+			slow.Env = map[string]string{"SLOW": "1500ms"}
 			w.truth.hold(w.run("web", web), 8)
-			w.truth.hold(w.run("api", api), 5)
-			w.truth.hold(w.run("one", one), 0)
+			w.truth.hold(w.run("tight", tight), 5)
+			w.truth.hold(w.run("slow", slow), 5)
 			c := chaos{w: w, random: random}
-			c.run(90*time.Second, c.drain, c.drain, c.uncordon, c.uncordon, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy)
-			c.settle(map[fsm.GroupID]int{"web/http": 10, "api/rpc": 6, "one/one": 1})
+			c.run(90*time.Second, c.drain, c.drain, c.uncordon, c.evict, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy)
+			c.settle(map[fsm.GroupID]int{"web/http": 10, "tight/first": 6, "slow/slow": 6})
 		})
 	})
 }

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+)
+
+// proves acceptance 9 of the core: a corrupt or newer snapshot is refused by name and leaves the state untouched; and that a good one
+// brings the state back while no instance is stopped before a person confirms it.
+func testSnapshots(t *testing.T, c *cluster) {
+	c.run(t, job{name: "kept", count: 2})
+	c.must(t, "node", "label", "n1", "when=before")
+	good := c.path("good.snap")
+	c.must(t, "server", "snapshot", "save", good)
+	c.must(t, "server", "snapshot", "inspect", good)
+	text, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.run(t, job{name: "later", count: 2})
+	c.must(t, "node", "label", "n1", "when=after")
+	running := identities(c.instances())
+
+	flipped := append([]byte{}, text...)
+	flipped[len(flipped)/2] ^= 0x10
+	c.undisturbed(t, func() {
+		for name, bad := range map[string][]byte{
+			"flipped": flipped, "cut": text[:len(text)-20], "empty": nil, "foreign": []byte(strings.Repeat("not a snapshot\n", 100)),
+			"newer": newerFormat(text), "longer": append(append([]byte{}, text...), "tail"...),
+		} {
+			path := c.path(name + ".snap")
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{{"inspect", path}, {"restore", path, "--yes"}} {
+				r := c.cli(t, append([]string{"server", "snapshot"}, args...)...)
+				if r.code == 0 || !strings.Contains(r.err, name+".snap") {
+					t.Errorf("a snapshot that is %s: %v", name, r)
+				}
+				if name == "newer" && !strings.Contains(r.err, "format") {
+					t.Errorf("the refusal does not speak of the format: %v", r)
+				}
+			}
+		}
+	})
+
+	c.must(t, "server", "snapshot", "restore", good, "--yes")
+	if n := c.node(t, c.agents[0]); n.Labels["when"] != "before" {
+		t.Errorf("after the restore: %+v", n)
+	}
+	c.waitEligible(t, c.agents...)
+	c.waitReady(t, "kept", 2)
+	if now := identities(c.instances()); !maps.Equal(running, now) {
+		t.Errorf("a restore stopped or started something: before %v, now %v", running, now)
+	}
+	if !strings.Contains(c.must(t, "status"), "a snapshot was restored") {
+		t.Errorf("the status does not tell that a restore waits to be confirmed:\n%s", c.must(t, "status"))
+	}
+	c.must(t, "settings", "resume")
+	waitFor(t, "the end of what the restored state does not know", patience, func() error {
+		if left := c.instancesOf("later"); len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	})
+	c.waitReady(t, "kept", 2)
+}
+
+// newerFormat is a snapshot that says it was written by a later release, with a right checksum of that.
+func newerFormat(snapshot []byte) []byte {
+	newer := append([]byte{}, snapshot...)
+	const at = len("outspan\n")
+	binary.BigEndian.PutUint16(newer[at:], 99)
+	binary.BigEndian.PutUint32(newer[at+2:], crc32.Checksum(newer[:at+2], crc32.MakeTable(crc32.Castagnoli)))
+	return newer
+}
+
+// proves acceptance 9 of the core: the data directory of another cluster is taken by nobody.
+func testForeignData(t *testing.T, c *cluster) {
+	c.run(t, job{name: "web", count: 4})
+	other := startCluster(t, options{servers: 1, agents: 1})
+	for _, m := range other.members() {
+		if code := m.terminate(t); code != 0 {
+			t.Errorf("%s ended with %d", m.name, code)
+		}
+	}
+	for i, pair := range []struct{ ours, theirs *member }{{c.agents[3], other.agents[0]}, {without(c.servers, c.leader(t))[0], other.servers[0]}} {
+		t.Run(pair.ours.role, func(t *testing.T) {
+			running := identities(c.instances())
+			pair.ours.kill()
+			settings := pair.ours.settings()
+			settings["data_dir"] = fmt.Sprintf("%q", pair.theirs.data())
+			pair.ours.configure(t, settings)
+			size := len(pair.ours.lastLines(1 << 20))
+			pair.ours.start(t)
+			waitFor(t, "a word about the foreign data", patience, func() error {
+				if text := pair.ours.lastLines(1 << 20)[size:]; !strings.Contains(text, "cluster") || !strings.Contains(text, "ERROR") && !strings.Contains(text, "error:") && !strings.Contains(text, "WARN") {
+					return errors.New(text)
+				}
+				return nil
+			})
+			t.Logf("%d: %s", i, pair.ours.lastLines(3))
+			if s := c.status(t); s.Leader == pair.ours.name {
+				t.Errorf("the foreign server leads: %+v", s)
+			}
+			pair.ours.kill()
+			pair.ours.configure(t, pair.ours.settings())
+			pair.ours.start(t)
+			c.waitVoters(t, 3)
+			c.waitHeard(t)
+			c.waitReady(t, "web", 4)
+			if now := identities(c.instances()); pair.ours.role == "server" && !maps.Equal(running, now) {
+				t.Errorf("before %v, now %v", running, now)
+			}
+		})
+	}
+}
