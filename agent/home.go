@@ -116,6 +116,15 @@ func (h *home) identify() error {
 	return nil
 }
 
+// cluster is the id of the cluster that this node registered with, "" before the first time.
+func (h *home) cluster() string {
+	known, err := readLine(h.path("cluster"))
+	if err != nil {
+		return ""
+	}
+	return known
+}
+
 // pin refuses to serve any cluster but the first that this node registered with. Code: conflict.
 func (h *home) pin(cluster string) error {
 	known, err := readLine(h.path("cluster"))

@@ -141,7 +141,7 @@ func (a *Agent) registration() transport.RegisterRequest {
 			BootID: a.identity.BootID, Incarnation: a.identity.Incarnation, Address: node.Address, APIAddress: node.APIAddress,
 			Version: a.cfg.Version, Warnings: a.warnings(),
 		},
-		Shape: shape(node),
+		Shape: shape(node), Cluster: a.home.cluster(),
 	}
 }
 

@@ -25,6 +25,9 @@ type RegisterRequest struct {
 	Name  string        `cbor:"2,keyasint"`
 	Agent fsm.AgentInfo `cbor:"3,keyasint"`
 	Shape fsm.NodeShape `cbor:"4,keyasint"`
+	// Cluster is the id of the cluster that the node belongs to, "" for a new node. Another cluster refuses it, so that a data
+	// directory or an address that was mixed up leaves no trace there.
+	Cluster string `cbor:"5,keyasint,omitempty"`
 }
 
 // RegisterReply tells the agent what it needs to begin.

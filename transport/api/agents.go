@@ -76,6 +76,10 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, err
 	}
 	state, _ := s.cfg.Store.Watch()
+	if q.Cluster != "" && q.Cluster != state.Cluster.ID {
+		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s; this is cluster %s", q.Name, clip(q.Cluster), state.Cluster.ID).
+			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
+	}
 	if known, ok := state.Nodes.Get(q.Node); ok && known.Name != q.Name {
 		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeForbidden, "the node id is that of node %s, not of %s", known.Name, q.Name).
 			WithHint("each agent needs a data directory of its own; to rename a node, drain and forget it, then start it with an empty one")
