@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"slices"
+	"strings"
 )
 
 // Defaults of a group.
@@ -49,6 +50,12 @@ func (g GroupSpec) expand() GroupSpec {
 	orZero(&g.Update.Deadline, 10*Minute)
 	if g.Update.MaxSurge == 0 && g.Update.MaxUnavailable == 0 {
 		g.Update.MaxSurge = 1
+	}
+	g.Volumes = slices.Clone(g.Volumes)
+	for i, v := range g.Volumes {
+		if trimmed := strings.TrimRight(v.Path, "/"); trimmed != "" {
+			g.Volumes[i].Path = trimmed // "/data/" is "/data"
+		}
 	}
 	g.Checks = slices.Clone(g.Checks)
 	for i := range g.Checks {
