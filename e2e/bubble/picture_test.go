@@ -14,7 +14,7 @@ func (w *world) picture() string {
 	fmt.Fprintf(&b, "at %s\n", time.Now().Format("04:05.000"))
 	for _, s := range w.servers {
 		if !s.running() {
-			fmt.Fprintf(&b, "%s is down: %v\n", s.name, s.failed())
+			fmt.Fprintf(&b, "%s is down\n", s.name)
 			continue
 		}
 		st := s.cluster.Status()

@@ -2,7 +2,6 @@ package bubble
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -48,7 +47,8 @@ type serverProcess struct {
 	done     chan struct{}
 
 	mu      sync.Mutex
-	fatal   error
+	gone    bool               // it was killed
+	fatal   error              // why it ended by itself
 	reports []reconcile.Report // of the loop that runs, only those with errors or refusals
 }
 
@@ -91,7 +91,7 @@ func (s *server) config(dialer transport.Dialer) cluster.Config {
 			Key: gossipKey(), Profile: s.w.profile, Transport: s.w.net.Packets(s.host + gossipPort),
 			Join: []string{serverHost(1) + gossipPort, serverHost(2) + gossipPort, serverHost(3) + gossipPort},
 		},
-		Lead: p.lead, Fatal: p.fail, Logger: p.log.Named("cluster"),
+		Lead: p.lead, Fatal: s.fail(p), Logger: p.log.Named("cluster"),
 		Disk: cluster.DiskConfig{BallastBytes: 1 << 20, OpenLog: func(path string) (cluster.LogStore, error) {
 			store, err := cluster.OpenBolt(path)
 			p.store = store
@@ -114,17 +114,30 @@ func (p *serverProcess) note(r reconcile.Report) {
 	p.reports = append(p.reports, r)
 }
 
-func (p *serverProcess) fail(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fatal = err
+// fail is told by a server that must not go on.
+func (s *server) fail(p *serverProcess) func(error) {
+	return func(err error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.fatal = err; !p.gone {
+			s.w.t.Errorf("%s ended by itself: %v", s.name, err)
+		}
+	}
 }
 
-// failed is why the process ended by itself, if it did.
-func (p *serverProcess) failed() error {
+// ended reports whether the process was killed or ended by itself.
+func (p *serverProcess) ended() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.fatal
+	return p.gone || p.fatal != nil
+}
+
+// die ends the process without any order. What is left of it here can't reach anybody any more; the next start waits for it.
+func (p *serverProcess) die() {
+	p.mu.Lock()
+	p.gone = true
+	p.mu.Unlock()
+	p.dying()
 }
 
 // submitter gives the loop the log.
@@ -182,7 +195,7 @@ func (p *serverProcess) run(also func(context.Context)) {
 
 // running reports whether the process is there and takes part.
 func (s *server) running() bool {
-	if s.serverProcess == nil || s.failed() != nil {
+	if s.serverProcess == nil || s.ended() {
 		return false
 	}
 	select {
@@ -209,19 +222,16 @@ func (s *server) stop() {
 	<-s.done
 }
 
-// kill ends the process at once, without a word to anybody: its kernel closes what it had open. What is left of it here can't reach
-// anybody any more; the next start waits for it.
+// kill ends the process at once: its kernel closes what it had open.
 func (s *server) kill() {
 	s.w.net.Kill(s.host)
-	s.fail(errors.New("killed"))
-	s.dying()
+	s.die()
 }
 
 // powerOff is kill without the kernel's part: nobody hears anything.
 func (s *server) powerOff() {
 	s.w.net.Vanish(s.host)
-	s.fail(errors.New("no power"))
-	s.dying()
+	s.die()
 }
 
 // restart starts the process again once what was left of the last one is gone.

@@ -211,12 +211,12 @@ func (w *world) followers() []*server {
 	return out
 }
 
-// state is the newest one that a running server shows.
+// state is the newest one that a server shows, or has shown before it died.
 func (w *world) state() fsm.State {
 	w.t.Helper()
 	var newest fsm.State
 	for _, s := range w.servers {
-		if st := s.state(); s.running() && st.Index >= newest.Index {
+		if st := s.state(); st.Index >= newest.Index {
 			newest = st
 		}
 	}
