@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPartitions cuts the network of a cluster of three servers and eight agents, each in a namespace of its own.
+func TestPartitions(t *testing.T) {
+	require(t, "ip", "iptables", "nsenter")
+	c := startCluster(t, options{servers: 3, agents: 8, namespaces: true})
+	c.run(t, job{name: "web", count: 8, more: "    distinct { attribute = \"node.id\" }"})
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *cluster)
+	}{
+		{"LeaderBlind", testLeaderBlind},
+		{"AgentCutOff", testAgentCutOff},
+		{"MassGuard", testMassGuard},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			defer c.network.heal(t)
+			part.test(t, c)
+		})
+	}
+}
+
+// since returns the events behind one that is known.
+func (c *cluster) since(t testing.TB, count int) []eventView {
+	t.Helper()
+	return c.events(t)[count:]
+}
+
+// calm asserts that no node went offline and no instance was touched in these events.
+func calm(t *testing.T, events []eventView) {
+	t.Helper()
+	for _, e := range events {
+		if strings.HasPrefix(e.Type, "instance.") || e.Type == "node.state_changed" && e.Data["after"] == "offline" {
+			t.Errorf("something happened: %+v", e)
+		}
+	}
+}
+
+// proves acceptance 7 of the core: the leader is cut off from all agents while the other servers see them: nobody is marked offline;
+// S13.
+func testLeaderBlind(t *testing.T, c *cluster) {
+	leader, before, running := c.leader(t), len(c.events(t)), identities(c.instances())
+	c.network.cut(t, []*member{leader}, c.agents)
+	waitFor(t, "a word that another server sees what the leader can't", patience, func() error {
+		for _, n := range c.nodes(t) {
+			if n.SeenBy == "" {
+				return fmt.Errorf("%+v", n)
+			}
+		}
+		return nil
+	})
+	for deadline := time.Now().Add(3 * offlineAfter); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		for _, n := range c.nodes(t) {
+			if n.State == "offline" {
+				t.Fatalf("%+v", n)
+			}
+		}
+		if s := c.status(t); s.Hold.Active {
+			t.Fatalf("there is a hold although others hear all nodes: %+v", s.Hold)
+		}
+	}
+	c.network.heal(t)
+	c.waitEligible(t, c.agents...)
+	calm(t, c.since(t, before))
+	if now := identities(c.instances()); !maps.Equal(running, now) {
+		t.Errorf("before %v, now %v", running, now)
+	}
+}
+
+// proves acceptance 6 of the core: an agent that is cut off longer than the threshold and returns stops what was replaced; S7, S9.
+func testAgentCutOff(t *testing.T, c *cluster) {
+	n1 := c.agents[0]
+	c.must(t, "job", "run", c.write(t, job{name: "web", count: 8}), "--detach") // without distinct, so that it can be replaced
+	c.waitReady(t, "web", 8)
+	old := c.instancesOf("web", n1)
+	if len(old) == 0 {
+		t.Fatal("n1 runs nothing")
+	}
+	before := len(c.events(t))
+	began := time.Now()
+	c.network.cut(t, []*member{n1}, without(c.members(), n1))
+	c.waitOffline(t, n1, began)
+	c.waitReady(t, "web", 8)
+	if now := identities(c.instancesOf("web", n1)); !maps.Equal(identities(old), now) {
+		t.Errorf("the node that is cut off ran %v and runs %v", identities(old), now)
+	}
+	if all := len(c.instancesOf("web")); all != 8+len(old) {
+		t.Errorf("the kernel shows %d instances, want 8 and %d that were replaced", all, len(old))
+	}
+	healed := time.Now()
+	c.network.heal(t)
+	waitFor(t, "the end of what was replaced", patience, func() error {
+		if left := c.empty(n1); len(left) > 0 {
+			return fmt.Errorf("n1 runs %v", left)
+		}
+		return nil
+	})
+	t.Logf("n1 stopped what was replaced %s after its return", time.Since(healed).Round(time.Millisecond))
+	waitFor(t, "n1 online", patience, func() error {
+		if n := c.node(t, n1); n.Health != "online" {
+			return fmt.Errorf("%+v", n)
+		}
+		return nil
+	})
+	c.waitReady(t, "web", 8)
+	allocated := 0
+	for _, e := range c.since(t, before) {
+		if e.Type == "instance.allocated" {
+			allocated++
+		}
+	}
+	if allocated != len(old) {
+		t.Errorf("%d instances were placed in place of %d", allocated, len(old))
+	}
+}
+
+// proves acceptance 7 of the core: 5 of 8 agents are cut off: HOLD, no eviction, visible in status, metrics and events; it ends by
+// itself when they are back; S12.
+func testMassGuard(t *testing.T, c *cluster) {
+	waitFor(t, "all nodes online", patience, func() error {
+		for _, n := range c.nodes(t) {
+			if n.Health != "online" {
+				return fmt.Errorf("%+v", n)
+			}
+		}
+		return nil
+	})
+	before, running := len(c.events(t)), identities(c.instances())
+	lost := c.agents[:5]
+	c.network.cut(t, lost, without(c.members(), lost...))
+	waitFor(t, "the hold", patience, func() error {
+		if s := c.status(t); !s.Hold.Active || s.Hold.Reason == "" {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	time.Sleep(offlineAfter + 2*heartbeat + 2*time.Second) // every one would be offline by then
+	if n := c.status(t).Nodes["offline"]; n != 0 {
+		t.Errorf("%d nodes are offline", n)
+	}
+	if out := c.must(t, "status"); !strings.Contains(out, "5 of 8 nodes are silent") {
+		t.Errorf("the status does not tell of the hold:\n%s", out)
+	}
+	var metrics string
+	if err := c.leader(t).get("/metrics", &metrics); err != nil || !strings.Contains(metrics, "outspan_mass_offline_hold 1") {
+		t.Errorf("the metrics of the leader don't tell of the hold (%v)", err)
+	}
+	if now := identities(c.instances()); !maps.Equal(running, now) {
+		t.Errorf("before %v, now %v", running, now)
+	}
+	c.network.heal(t)
+	healed := time.Now()
+	c.waitEligible(t, c.agents...)
+	waitFor(t, "the end of the hold", 90*time.Second, func() error {
+		if s := c.status(t); s.Hold.Active {
+			return errors.New(s.Hold.Reason)
+		}
+		return nil
+	})
+	t.Logf("the hold ended %s after the network was whole", time.Since(healed).Round(time.Second))
+	events := c.since(t, before)
+	calm(t, events)
+	var hold []string
+	for _, e := range events {
+		if e.Type == "hold.changed" {
+			hold = append(hold, e.Data["after"])
+		}
+	}
+	if fmt.Sprint(hold) != "[true false]" {
+		t.Errorf("the events tell of the hold: %v", hold)
+	}
+}
