@@ -61,7 +61,11 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 		return err
 	}
 	fmt.Fprintf(o.Out, "One server and one agent run until Ctrl-C. In another terminal:\n  export OUTSPAN_ADDR=unix://%s\n  outspan node ls\n  outspan job init web.hcl && outspan job run web.hcl\n", socket)
-	return runProcess(ctx, cfg, func() (*config.Config, error) { return config.Load(file) })
+	err = runProcess(ctx, cfg, func() (*config.Config, error) { return config.Load(file) })
+	if err == nil && !temporary {
+		fmt.Fprintf(o.Out, "What was not stopped goes on running. To take it up again: outspan dev --dir %s\n", dir)
+	}
+	return err
 }
 
 // recoverServer makes the stopped server in dir the only member of its cluster.

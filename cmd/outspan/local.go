@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -217,7 +219,7 @@ func jobInit(a *app) *cobra.Command {
 				path = args[0]
 			}
 			if path == "-" {
-				_, err := io.WriteString(a.out, exampleJob)
+				_, err := io.WriteString(a.out, exampleJob())
 				return err
 			}
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -227,7 +229,7 @@ func jobInit(a *app) *cobra.Command {
 			if err != nil {
 				return usage("can't write the file: %v", err)
 			}
-			_, err = io.WriteString(f, exampleJob)
+			_, err = io.WriteString(f, exampleJob())
 			if closed := f.Close(); err == nil {
 				err = closed
 			}
@@ -269,8 +271,35 @@ func jobValidate(a *app) *cobra.Command {
 	}
 }
 
-// exampleJob is what job init writes.
-const exampleJob = `# A job is what you want to run. See what this file would do with: outspan job plan FILE
+// exampleJob is what job init writes. It runs as it is: with the web server that is built in, or with python's where an ordinary user can't execute
+// this binary, because agents of root run their work as nobody.
+func exampleJob() string {
+	command, args := "/usr/bin/python3", `["-m", "http.server", "${port.http}"]`
+	if own, err := os.Executable(); err == nil && executableByAll(own) {
+		command, args = own, `["demo-app"]`
+	}
+	return strings.NewReplacer("COMMAND", strconv.Quote(command), "ARGS", args).Replace(exampleText)
+}
+
+// executableByAll reports whether every user of this machine can execute a program, or whether there is none but the present one to care for.
+func executableByAll(path string) bool {
+	if os.Geteuid() != 0 {
+		return true
+	}
+	for {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode()&0o001 == 0 {
+			return false
+		}
+		parent := filepath.Dir(path)
+		if parent == path {
+			return true
+		}
+		path = parent
+	}
+}
+
+const exampleText = `# A job is what you want to run. See what this file would do with: outspan job plan FILE
 job "web" {
   class = "production" # system, critical, production or batch: who is placed first
 
@@ -279,8 +308,8 @@ job "web" {
     count = 3
 
     exec {
-      command = "/usr/bin/python3"
-      args    = ["-m", "http.server", "${port.http}"]
+      command = COMMAND
+      args    = ARGS
     }
 
     resources {

@@ -53,11 +53,6 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 			return nil, err
 		}
 	}
-	if p.cfg.Server != nil {
-		if err = letPass(p.cfg.DataDir, filepath.Join(p.cfg.DataDir, "snapshots")); err != nil {
-			return nil, err
-		}
-	}
 	if a.agent, err = agent.New(a.config()); err != nil {
 		return nil, err
 	}
@@ -65,16 +60,10 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	return a, err
 }
 
-// letPass lets instances of other users pass through a directory of root's on the way to their own, which lie below it. They can't list it, and
-// closed stays shut.
-func letPass(dir string, closed ...string) error {
+// letPass lets instances of other users pass through a directory of root's on the way to their own, which lie below it. They can't list it.
+func letPass(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil // every instance runs as the user of the agent
-	}
-	for _, one := range closed {
-		if err := os.Chmod(one, 0o700); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("shut %s: %w", one, err)
-		}
 	}
 	info, err := os.Stat(dir)
 	if err == nil {
