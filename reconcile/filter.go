@@ -156,7 +156,8 @@ func (f *field) exclude(v *nodeView) fsm.Code {
 }
 
 // ports chooses the node's ports for one more instance: static ones as asked, dynamic ones from the node's range, beginning at a place that depends on
-// the instance, so that a port that was just given back is rarely the next one out. ok is false if there are not enough.
+// the instance, so that a port that was just given back is rarely the next one out, and on the node, whose id no other cluster has: two clusters on one
+// machine rarely want the same. ok is false if there are not enough.
 func (f *field) ports(v *nodeView, id fsm.InstanceID) (ports map[string]int, ok bool) {
 	if len(f.spec.Ports) == 0 {
 		return nil, true
@@ -177,7 +178,7 @@ func (f *field) ports(v *nodeView, id fsm.InstanceID) (ports map[string]int, ok 
 		if size <= 0 {
 			return nil, false
 		}
-		n, found := f.dynamicPort(v, int(hash(string(id), port.Name)%uint64(size)), size, used)
+		n, found := f.dynamicPort(v, int(hash(string(v.node.ID), string(id), port.Name)%uint64(size)), size, used)
 		if !found {
 			return nil, false
 		}
