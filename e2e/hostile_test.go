@@ -171,10 +171,10 @@ func testConnections(t *testing.T, c *cluster) {
 			}
 		}
 	})
+	stop().perfect(t)
 	c.agents[1].kill()
 	c.agents[1].start(t)
 	c.waitEligible(t, c.agents...)
-	stop().perfect(t)
 	for _, conn := range idle[:min(3, len(idle))] {
 		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		if _, err := bufio.NewReader(conn).ReadByte(); err == nil || strings.Contains(err.Error(), "timeout") {

@@ -101,6 +101,12 @@ func (p probed) String() string {
 func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, a := range agents { // an agent hears of a service a moment after its instances are ready
+		url := "http://" + net.JoinHostPort(a.address, strconv.Itoa(port)) + "/"
+		for end := time.Now().Add(patience); fetch(client, url) != nil && time.Now().Before(end); {
+			<-time.After(20 * time.Millisecond)
+		}
+	}
 	var mu sync.Mutex
 	var seen probed
 	var done sync.WaitGroup
