@@ -31,7 +31,7 @@ type options struct {
 	servers, agents int
 	namespaces      bool   // each member in a network namespace of its own; needs root
 	memory          string // of each agent; default 2GiB
-	noWait          bool   // start returns before the nodes are there
+	unhurried       bool   // the product's defaults: a node is offline after 60 s, and gossip has time
 }
 
 // cluster is a whole cluster as real processes, gone when its test ends.
@@ -52,9 +52,7 @@ func startCluster(t testing.TB, o options) *cluster {
 	for _, m := range c.members() {
 		m.start(t)
 	}
-	if !o.noWait {
-		c.waitEligible(t, c.agents...)
-	}
+	c.waitEligible(t, c.agents...)
 	return c
 }
 
@@ -65,7 +63,7 @@ func newCluster(t testing.TB, o options) *cluster {
 		o.memory = "2GiB"
 	}
 	c := &cluster{name: runName(), options: o, bin: mustProgram(t)}
-	c.dir = filepath.Join("/tmp", c.name)
+	c.dir = "/tmp/" + c.name
 	if err := os.Mkdir(c.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -189,17 +187,22 @@ func (m *member) settings() map[string]string {
 		}
 		return "[" + strings.Join(list, ", ") + "]"
 	}
-	c := m.c
+	c, profile := m.c, "fast"
+	if c.options.unhurried {
+		profile = "lan"
+	}
 	s := map[string]string{
 		"name": strconv.Quote(m.name), "data_dir": strconv.Quote(m.data()),
 		"listen": fmt.Sprintf("address = %q\n  socket = %q", m.address, m.socket()),
 		"tls": fmt.Sprintf("ca_file = %q\n  cert_file = %q\n  key_file = %q",
 			c.path("tls", "ca.pem"), c.path("tls", m.cert+".pem"), c.path("tls", m.cert+"-key.pem")),
-		"gossip": fmt.Sprintf("key_file = %q\n  profile = \"fast\"", c.path("gossip.key")),
+		"gossip": fmt.Sprintf("key_file = %q\n  profile = %q", c.path("gossip.key"), profile),
 	}
 	if m.role == "server" {
 		s["server"] = fmt.Sprintf("bootstrap_expect = %d\n  retry_join = %s", c.options.servers, quoted(c.servers, "7642"))
-		s["settings"] = fmt.Sprintf("offline_after = %q", offlineAfter)
+		if !c.options.unhurried {
+			s["settings"] = fmt.Sprintf("offline_after = %q", offlineAfter)
+		}
 		s["limits"] = "requests_per_second = 1000" // the tests look often
 		return s
 	}
@@ -337,9 +340,8 @@ func waitFor(t testing.TB, what string, limit time.Duration, done func() error) 
 var errNever = errors.New("not looked at")
 
 func within(limit time.Duration, done func() error) error {
-	err := errNever
 	for deadline := time.Now().Add(limit); ; time.Sleep(25 * time.Millisecond) {
-		if err = done(); err == nil || time.Now().After(deadline) {
+		if err := done(); err == nil || time.Now().After(deadline) {
 			return err
 		}
 	}

@@ -68,7 +68,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("OUTSPAN_E2E_PROGRAM"); path != "" {
 		return filepath.Abs(path)
 	}
-	dir := filepath.Join("/tmp", runName())
+	dir := "/tmp/" + runName()
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}

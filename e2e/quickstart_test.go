@@ -19,7 +19,7 @@ func TestQuickStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
+	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?\n)```$").FindAllStringSubmatch(string(text), -1)
 	if len(blocks) < 8 {
 		t.Fatalf("the quick start has %d blocks of commands", len(blocks))
 	}
@@ -27,7 +27,7 @@ func TestQuickStart(t *testing.T) {
 	for _, block := range blocks {
 		script += block[1] + "\n"
 	}
-	try := filepath.Join("/tmp", runName())
+	try := "/tmp/" + runName()
 	t.Cleanup(func() {
 		for _, pid := range belonging(try) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)

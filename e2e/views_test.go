@@ -217,11 +217,6 @@ func (c *cluster) living(t testing.TB, job string) []instanceView {
 	return list[instanceView](t, c, "/v1/instances?job="+job)
 }
 
-func (c *cluster) known(t testing.TB, job string) []instanceView {
-	t.Helper()
-	return list[instanceView](t, c, "/v1/instances?all=true&job="+job)
-}
-
 func (c *cluster) instance(t testing.TB, id string) instanceView {
 	t.Helper()
 	var i instanceView

@@ -44,13 +44,6 @@ func (tr *truth) hold(group fsm.GroupID, floor int) {
 	tr.floors[group] = floor
 }
 
-// serving counts the programs of a group that run, are settled, and were not told to stop.
-func (tr *truth) serving(group fsm.GroupID) int {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.count(group)
-}
-
 func (tr *truth) count(group fsm.GroupID) int {
 	n := 0
 	for _, p := range tr.alive {

@@ -291,15 +291,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// wantCode reports an error that has another code.
-func wantCode(t *testing.T, err error, code fsm.Code) {
-	t.Helper()
-	var refused *fsm.Error
-	if !errors.As(err, &refused) || refused.Code != code {
-		t.Errorf("got error %v, want %s", err, code)
-	}
-}
-
 // send is a write through the API, repeated with one request id until its outcome is known, as the command line's user is told to do.
 func (w *world) send(path string, body any) ([]byte, error) {
 	query := url.Values{"request_id": {ulid.Make().String()}}
