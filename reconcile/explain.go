@@ -33,6 +33,11 @@ func (e *Explanation) Pending(group fsm.GroupID) *fsm.Error {
 			return fsm.Refuse(b.Code, "instance %s: %s", inst.ID, b.Message).WithHint("%s", b.Unblock)
 		}
 	}
+	for _, refused := range e.p.plan.refused {
+		if refused.Subject == "group/"+string(group) && refused.Code == fsm.CodePaused {
+			return fsm.Refuse(fsm.CodePaused, "%s", refused.Message).WithHint("outspan settings resume")
+		}
+	}
 	return nil
 }
 
