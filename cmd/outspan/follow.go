@@ -186,10 +186,10 @@ func blockerKey(b api.DrainBlocker) string {
 
 func blockerOf(b api.DrainBlocker) string {
 	text := ""
-	if b.Instance != "" {
+	if b.Instance != "" && !strings.Contains(b.Message, string(b.Instance)) {
 		text = "instance " + string(b.Instance) + ": "
 	}
-	if b.Volume != "" {
+	if b.Volume != "" && !strings.Contains(b.Message, string(b.Volume)) {
 		text += "volume " + string(b.Volume) + ": "
 	}
 	return text + blockerText(b.Code, b.Message, b.Unblock)

@@ -31,7 +31,11 @@ Exit codes: 0; 20 there are changes (with --exit-code); 21 not all could be plac
 			if err != nil {
 				return err
 			}
-			err = cmp.Or(a.showPlan(p), p.short())
+			err = a.showPlan(p)
+			if err == nil && p.Changes && p.Index > 0 && !a.output.machine() {
+				a.printf("to submit exactly this: outspan job run %s --if-index %d\n", args[0], p.Index)
+			}
+			err = cmp.Or(err, p.short())
 			if err == nil && exitCodes && p.Changes {
 				err = quiet{exitHasChanges}
 			}
@@ -217,9 +221,6 @@ func (p *page) plan(planned *jobPlanned) {
 		for _, e := range g.Excluded {
 			p.line("  %s: %d node(s) excluded by %s", g.Group, e.Nodes, e.Code)
 		}
-	}
-	if planned.Changes && planned.Index > 0 {
-		p.line("to submit exactly this: outspan job run FILE --if-index %d", planned.Index)
 	}
 }
 

@@ -276,9 +276,9 @@ func drainEnded(d api.Drain) error {
 			}
 		}
 		return fsm.Refuse(codeEndedFailed, "drain %s failed: %s", d.ID, strings.Join(why, "; ")).
-			WithHint("its nodes stay cordoned; remove what blocks and start a new drain, or: outspan node uncordon %s", d.Nodes[0].Node)
+			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", d.Nodes[0].Node)
 	case fsm.PhaseCanceled:
-		return fsm.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("its nodes stay cordoned unless it was canceled with --uncordon")
+		return fsm.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", d.Nodes[0].Node)
 	}
 	return nil
 }

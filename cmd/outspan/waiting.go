@@ -90,7 +90,7 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	}
 	ctx, cancel := until.limit(ctx, w.what)
 	defer cancel()
-	last := "unknown"
+	last := "not heard of"
 	look := func(got answer[T]) (bool, error) {
 		last = w.state(got.value)
 		if last == until.state || w.done != nil && w.done(got.value) {
@@ -105,7 +105,7 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	for told := false; w.absent && isCode(err, fsm.CodeNotFound); err = watchEvery(ctx, a, w.path, time.Second, look) {
 		if !told {
 			a.note("%s is not known yet, waiting for it", w.what)
-			told = true
+			told, last = true, "not known"
 		}
 		if !wait(ctx, 200*time.Millisecond) {
 			err = context.Cause(ctx)
