@@ -47,6 +47,7 @@ func newNode(w *world, i int) *node {
 func (n *node) start() {
 	n.w.t.Helper()
 	n.w.net.Revive(n.host)
+	n.programs.powerOn()
 	p := &agentProcess{done: make(chan struct{}), client: n.w.client(transport.RoleAgent, n.name, n.host)}
 	n.agentProcess = p
 	log := n.w.log.Named(n.name)

@@ -73,6 +73,11 @@ func (tr *truth) begin(p *program) {
 	if tr.alive[p.instance] != nil {
 		tr.t.Errorf("two programs of instance %s run at once", p.instance)
 	}
+	for _, other := range tr.alive {
+		if p.fenced && other.group == p.group && other.slot == p.slot {
+			tr.t.Errorf("S2: instance %s is started on %s while %s runs on %s, and its group is exclusive", p.instance, p.node, other.instance, other.node)
+		}
+	}
 	tr.alive[p.instance] = p
 	tr.starts[p.instance]++
 	delete(tr.stopped, p.instance)
@@ -104,6 +109,7 @@ type programs struct {
 	node  string
 
 	mu    sync.Mutex
+	off   bool // the machine has no power
 	boot  time.Time
 	tasks map[driver.ID]*program
 }
@@ -117,30 +123,40 @@ type program struct {
 	truth    *truth
 	instance fsm.InstanceID
 	group    fsm.GroupID
+	slot     string
 	node     string
+	fenced   bool      // it may run only while it has a lease
+	boot     time.Time // of its machine
 	began    time.Time
 	slow     time.Duration // how long it takes to end when it is asked to
 	done     chan struct{}
 
-	mu   sync.Mutex
-	exit *driver.Exit
-	end  *time.Timer
+	mu    sync.Mutex
+	exit  *driver.Exit
+	end   *time.Timer
+	lease *time.Timer // kills it, as a shim would
 }
 
 // Start implements agent.Runtime.
 func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.off {
+		return nil, context.Canceled // whoever asks is about to end
+	}
 	if old := p.tasks[spec.ID]; old != nil && !old.over() {
 		return nil, fsm.Refuse(driver.CodeStillRunning, "it runs")
 	}
 	slow, _ := time.ParseDuration(spec.Env["SLOW"])
 	t := &program{
 		truth: p.truth, instance: fsm.InstanceID(spec.ID), group: fsm.GroupID(spec.Env["OUTSPAN_JOB"] + "/" + spec.Env["OUTSPAN_GROUP"]),
-		node: p.node, began: time.Now(), slow: slow, done: make(chan struct{}),
+		slot: spec.Env["OUTSPAN_SLOT"], node: p.node, fenced: spec.LeaseUntil != 0, boot: p.boot, began: time.Now(), slow: slow, done: make(chan struct{}),
 	}
 	p.tasks[spec.ID] = t
 	p.truth.begin(t)
+	if t.fenced {
+		_ = t.Renew(context.Background(), spec.LeaseUntil)
+	}
 	return t, nil
 }
 
@@ -174,9 +190,19 @@ func (p *programs) powerOff() {
 	defer p.mu.Unlock()
 	for _, t := range p.tasks {
 		p.truth.ended(t)
+		t.forget()
 	}
 	clear(p.tasks)
-	p.boot = time.Now()
+	p.off = true
+}
+
+// powerOn boots the machine.
+func (p *programs) powerOn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.off {
+		p.off, p.boot = false, time.Now()
+	}
 }
 
 // running counts programs.
@@ -208,11 +234,24 @@ func (t *program) finish(e driver.Exit) {
 		return
 	}
 	t.exit = &e
-	if t.end != nil {
-		t.end.Stop()
+	for _, timer := range []*time.Timer{t.end, t.lease} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	t.truth.ended(t)
 	close(t.done)
+}
+
+// forget stops the clocks of a program that is gone with its machine.
+func (t *program) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, timer := range []*time.Timer{t.end, t.lease} {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
 }
 
 // ID implements agent.Task.
@@ -255,8 +294,19 @@ func (t *program) Stop(ctx context.Context, _ syscall.Signal, grace time.Duratio
 	}
 }
 
-// Renew implements agent.Task.
-func (t *program) Renew(context.Context, driver.BootTime) error { return nil }
+// Renew implements agent.Task: the program is killed at the end of its lease.
+func (t *program) Renew(_ context.Context, until driver.BootTime) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lease != nil {
+		t.lease.Stop()
+	}
+	left := time.Until(t.boot.Add(time.Duration(until)))
+	t.lease = time.AfterFunc(left, func() {
+		t.finish(driver.Exit{Reason: driver.ReasonFenced, Code: 137, EndedAt: time.Now()})
+	})
+	return nil
+}
 
 // Exec implements agent.Task.
 func (t *program) Exec(context.Context, []string) (int, string, error) {

@@ -33,7 +33,7 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 }
 
 // All invariants, whatever happens to machines: power cuts, agents that die and return, networks that are cut between any two, servers that die, all
-// in random order, with drains going on. What is checked is said in doc.go; in the end everything runs, once, and nothing is written any more.
+// in random order, with drains going on; two instances of an exclusive slot never run at once (S2). What else is checked is said in doc.go; in the end everything runs, once, and nothing is written any more.
 func TestRandomFaults(t *testing.T) {
 	eachRandom(t, 3, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {
@@ -41,9 +41,12 @@ func TestRandomFaults(t *testing.T) {
 			web.Budget = &fsm.BudgetSpec{MinReady: amount(9)}
 			w.run("web", web)
 			w.run("big", group("big", 3, 2<<30))
+			alone := group("alone", 2, 64*mib)
+			alone.Exclusive = true
+			w.run("alone", alone)
 			c := chaos{w: w, random: random}
 			c.run(2*time.Minute, c.drain, c.uncordon, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy, c.powerOff, c.killAgent, c.cutNode, c.cutNode)
-			c.settle(map[fsm.GroupID]int{"web/http": 12, "big/big": 3})
+			c.settle(map[fsm.GroupID]int{"web/http": 12, "big/big": 3, "alone/alone": 2})
 		})
 	})
 }
