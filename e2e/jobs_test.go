@@ -71,6 +71,14 @@ func (c *cluster) run(t testing.TB, j job) {
 	t.Helper()
 	c.must(t, "job", "run", c.write(t, j), "--detach")
 	c.waitReady(t, j.name, j.count)
+	waitFor(t, "the end of the deployment of "+j.name, patience, func() error {
+		for _, v := range list[jobView](t, c, "/v1/jobs") {
+			if v.Name == j.name && v.Stable != v.Version {
+				return fmt.Errorf("version %d is stable, %d is wanted", v.Stable, v.Version)
+			}
+		}
+		return nil
+	})
 }
 
 // reset removes every job, ends every drain and makes every node take work again, for the next test on the same cluster.

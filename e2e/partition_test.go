@@ -114,7 +114,7 @@ func testAgentCutOff(t *testing.T, c *cluster) {
 	c.waitReady(t, "web", 8)
 	allocated := 0
 	for _, e := range c.since(t, before) {
-		if e.Type == "instance.allocated" {
+		if e.Type == "instance.allocated" && e.Data["replaces"] != "" {
 			allocated++
 		}
 	}

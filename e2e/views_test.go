@@ -45,6 +45,7 @@ type jobView struct {
 	Version uint64      `json:"version"`
 	Class   string      `json:"class"`
 	Status  string      `json:"status"`
+	Stable  uint64      `json:"stable_version"`
 	Groups  []groupView `json:"groups"`
 }
 
