@@ -1,5 +1,7 @@
 package fsm
 
+import "strings"
+
 // ClassName is a named priority.
 type ClassName string
 
@@ -14,4 +16,13 @@ const (
 // BuiltinClasses is the order that a new cluster starts with.
 func BuiltinClasses() []ClassName {
 	return []ClassName{ClassSystem, ClassCritical, ClassProduction, ClassBatch}
+}
+
+// joinClasses lists classes for people.
+func joinClasses(names []ClassName) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = string(name)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -5,16 +5,15 @@ import (
 )
 
 const (
-	keptPerSlot   = 2                    // terminal instances that stay visible in a slot
-	eventMaxAge   = int64(7 * 24 * Hour) // of wall time, in ms
-	eventsAnEntry = 2000                 // at most this many old events go with one entry
+	keptPerSlot   = 2    // terminal instances that stay visible in a slot
+	eventsAnEntry = 2000 // at most this many old events go with one entry
 )
 
 // collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up (model section 15).
 func (s *State) collect() {
 	for range eventsAnEntry {
 		key, e, ok := s.Events.Min()
-		if !ok || s.Events.Len() <= s.Settings.EventLimit && e.Wall >= s.Wall-eventMaxAge {
+		if !ok || s.Events.Len() <= s.Settings.EventLimit && e.Wall >= s.Wall-int64(s.Settings.EventAge) {
 			return
 		}
 		s.Events.del(key)

@@ -50,7 +50,7 @@ func (c *JobSubmit) apply(s *State) error {
 // checkAgainstCluster refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node has.
 func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
 	if !slices.Contains(s.Classes, spec.Class) {
-		return Refuse(CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %v", s.Classes)
+		return Refuse(CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %s", joinClasses(s.Classes))
 	}
 	if old, ok := s.Jobs.Get(spec.Name); ok && old.Purge {
 		return Refuse(CodeConflict, "job %s is being purged", spec.Name).WithHint("wait until its instances have stopped, then run it again")

@@ -2,25 +2,26 @@ package fsm
 
 // Settings are the replicated policy of the cluster. A server's file seeds them once; later changes are log entries.
 type Settings struct {
-	OfflineAfter       Duration `json:"offline_after" cbor:"1,keyasint"`                            // default 60s: silence before a node is offline (P23)
-	DrainDeadline      Duration `json:"drain_deadline" cbor:"2,keyasint"`                           // default 1h, per node
-	NodeDrainPolicy    string   `json:"node_drain_policy" cbor:"3,keyasint"`                        // default block-if-contains-last-replica
-	Rescheduler        string   `json:"rescheduler" cbor:"4,keyasint"`                              // default off
-	FailureDomainLabel string   `json:"failure_domain_label,omitempty" cbor:"5,keyasint,omitempty"` // such as "rack"
-	PlaceOnDegraded    bool     `json:"place_on_degraded" cbor:"6,keyasint,omitempty"`              // default false
-	Algorithm          string   `json:"placement_algorithm" cbor:"7,keyasint"`                      // spread (default) | binpack
-	CPUOvercommit      int64    `json:"cpu_overcommit_percent" cbor:"8,keyasint"`                   // default 400
-	InstanceOverhead   int64    `json:"instance_overhead_bytes" cbor:"9,keyasint"`                  // default 64 MiB
-	StartTimeout       Duration `json:"start_timeout" cbor:"10,keyasint"`                           // default 2m: a booting instance that isn't ready by then failed
-	Paused             bool     `json:"actuation_paused" cbor:"11,keyasint,omitempty"`              // decisions are computed and shown, none is proposed
-	EventLimit         int      `json:"event_limit" cbor:"12,keyasint"`                             // default 100000
+	OfflineAfter       Duration `json:"offline_after" cbor:"1,keyasint"`                  // default 60s: silence before a node is offline (P23)
+	DrainDeadline      Duration `json:"drain_deadline" cbor:"2,keyasint"`                 // default 1h, per node
+	NodeDrainPolicy    string   `json:"node_drain_policy" cbor:"3,keyasint"`              // default block-if-contains-last-replica
+	Rescheduler        string   `json:"rescheduler" cbor:"4,keyasint"`                    // default off
+	FailureDomainLabel string   `json:"failure_domain_label" cbor:"5,keyasint,omitempty"` // such as "rack"
+	PlaceOnDegraded    bool     `json:"place_on_degraded" cbor:"6,keyasint,omitempty"`    // default false
+	Algorithm          string   `json:"placement_algorithm" cbor:"7,keyasint"`            // spread (default) | binpack
+	CPUOvercommit      int64    `json:"cpu_overcommit_percent" cbor:"8,keyasint"`         // default 400
+	InstanceOverhead   int64    `json:"instance_overhead_bytes" cbor:"9,keyasint"`        // default 64 MiB
+	StartTimeout       Duration `json:"start_timeout" cbor:"10,keyasint"`                 // default 2m: a booting instance that isn't ready by then failed
+	Paused             bool     `json:"actuation_paused" cbor:"11,keyasint,omitempty"`    // decisions are computed and shown, none is proposed
+	EventLimit         int      `json:"event_limit" cbor:"12,keyasint"`                   // default 100000: how many events are kept
+	EventAge           Duration `json:"event_age" cbor:"13,keyasint"`                     // default 7d of wall time: for how long
 }
 
 // DefaultSettings are those of a new cluster.
 func DefaultSettings() Settings {
 	return Settings{
 		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica", Rescheduler: "off",
-		Algorithm: "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000,
+		Algorithm: "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000, EventAge: 7 * 24 * Hour,
 	}
 }
 

@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 func (c *ClusterInit) apply(s *State) error {
@@ -56,7 +57,7 @@ func (c *Settings) Check() *Error {
 	case c.DrainDeadline <= 0:
 		return Refuse(CodeInvalid, "drain_deadline is %s; it must be above 0s, or none", c.DrainDeadline)
 	case !slices.Contains(DrainPolicies(), c.NodeDrainPolicy):
-		return Refuse(CodeInvalid, "node_drain_policy %q is unknown", c.NodeDrainPolicy).WithHint("use one of: %v", DrainPolicies())
+		return Refuse(CodeInvalid, "node_drain_policy %q is unknown", c.NodeDrainPolicy).WithHint("use one of: %s", strings.Join(DrainPolicies(), ", "))
 	case !slices.Contains([]string{"off", "careful", "balanced", "eager"}, c.Rescheduler):
 		return Refuse(CodeInvalid, "rescheduler %q is unknown", c.Rescheduler).WithHint("use one of: off, careful, balanced, eager")
 	case c.Algorithm != "spread" && c.Algorithm != "binpack":
@@ -65,6 +66,8 @@ func (c *Settings) Check() *Error {
 		return Refuse(CodeInvalid, "cpu_overcommit_percent is at most 1000000, instance_overhead_bytes %d", maxAmount)
 	case c.CPUOvercommit < 100 || c.InstanceOverhead < 0 || c.EventLimit < 1000 || c.StartTimeout < Second:
 		return Refuse(CodeInvalid, "cpu_overcommit_percent must be at least 100, instance_overhead_bytes 0, event_limit 1000, start_timeout 1s")
+	case c.EventAge < Minute || c.EventAge == Forever:
+		return Refuse(CodeInvalid, "event_age is %s; it must be at least 1m", c.EventAge)
 	}
 	return nil
 }
@@ -104,6 +107,7 @@ func settingsDiff(a, b Settings) map[string]string {
 		{"start_timeout", a.StartTimeout.String(), b.StartTimeout.String()},
 		{"actuation_paused", fmt.Sprint(a.Paused), fmt.Sprint(b.Paused)},
 		{"event_limit", fmt.Sprint(a.EventLimit), fmt.Sprint(b.EventLimit)},
+		{"event_age", a.EventAge.String(), b.EventAge.String()},
 	} {
 		if f.before != f.after {
 			diff[f.name] = f.before + " -> " + f.after

@@ -39,3 +39,37 @@ func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 		}
 	}
 }
+
+// Events older than event_age go with the next entry that is written anyway.
+func TestEventAge(t *testing.T) {
+	s := fsm.NewState()
+	apply := func(wall int64, c fsm.Command) {
+		t.Helper()
+		var results []fsm.Result
+		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Wall: wall, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		if results[0].Refusal != nil {
+			t.Fatal(results[0].Refusal)
+		}
+	}
+	settings := fsm.DefaultSettings()
+	settings.EventAge = fsm.Hour
+	apply(1000, &fsm.ClusterInit{ID: "c1", Name: "test", Settings: settings})
+	settings.DrainDeadline = 2 * fsm.Hour
+	apply(2000, &fsm.SettingsSet{Settings: settings})
+	kept := s.Events.Len()
+	settings.DrainDeadline = 3 * fsm.Hour
+	apply(2000+int64(fsm.Hour), &fsm.SettingsSet{Settings: settings})
+	if s.Events.Len() != kept+1 {
+		t.Errorf("%d events after an hour, want %d: none is older than event_age", s.Events.Len(), kept+1)
+	}
+	settings.DrainDeadline = 4 * fsm.Hour
+	apply(2001+int64(fsm.Hour), &fsm.SettingsSet{Settings: settings})
+	if key, e, _ := s.Events.Min(); e.Wall <= 2000 {
+		t.Errorf("event %s is older than event_age and still kept", key)
+	}
+	settings.EventAge = fsm.Second
+	_, results := s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
+	if results[0].Refusal == nil || results[0].Refusal.Code != fsm.CodeInvalid {
+		t.Errorf("event_age = 1s: %v, want a refusal", results[0].Refusal)
+	}
+}
