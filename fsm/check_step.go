@@ -75,6 +75,11 @@ func (c *checker) nodeStep(id NodeID, a, b *Node) {
 }
 
 func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
+	if b.Marks.CreatedIndex > a.Marks.CreatedIndex {
+		// The row was collected with its node, and the proposer used the id again in the same entry. Deciding derives ids from the index, so it can't (P27).
+		c.want(a.Terminal() || c.gone["node/"+string(a.Node)], "instance %s began anew before it had ended", id)
+		return
+	}
 	c.want(!a.Terminal() || b.Terminal(), "instance %s had ended and is %s, %s now", id, b.Desired, b.Status.Observed)
 	rank := map[Desired]int{DesiredRunning: 0, DesiredDraining: 1, DesiredStopped: 2}
 	c.want(rank[b.Desired] >= rank[a.Desired], "instance %s: desired went back from %s to %s", id, a.Desired, b.Desired)
