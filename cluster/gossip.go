@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -297,7 +298,20 @@ func (p *Pool) Join(addresses ...string) error {
 		return nil
 	}
 	_, err := p.list.Join(addresses)
-	return err
+	return plainly(err)
+}
+
+// plainly puts the errors that memberlist lists over several lines into one.
+func plainly(err error) error {
+	many, ok := err.(interface{ WrappedErrors() []error })
+	if !ok {
+		return err
+	}
+	var texts []string
+	for _, one := range many.WrappedErrors() {
+		texts = append(texts, strings.Join(strings.Fields(one.Error()), " "))
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // Want names the members that rejoin never gives up on: the voters.

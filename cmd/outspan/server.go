@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -108,22 +110,23 @@ func (a *app) membership(ctx context.Context, method, path string, query url.Val
 	if err != nil {
 		return err
 	}
-	return showList(a, listOf[api.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}, memberName, memberColumns())
+	return showList(a, listOf[api.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}.sorted(byMemberName), memberName, memberColumns())
 }
 
 func serverJoin(a *app) *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use: "join", Short: "add a server to the cluster", Args: exactly(),
-		Long: "Adds the server whose API listens at --address. It starts without a vote and gets one when it has caught up.\nTo say which server to ask, use OUTSPAN_ADDR.",
+		Long:    "Makes the cluster look for the server that gossips at --address. The leader takes in what is found: it starts without a vote and gets one when\nit has caught up. A new server whose file names a member in retry_join needs none of this. To say which server to ask, use OUTSPAN_ADDR.",
+		Example: "outspan server join --address 10.0.0.4:7642",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if address == "" {
-				return usage("server join needs --address").WithHint("write: outspan server join --address HOST:7640, the API address of the new server")
+				return usage("server join needs --address").WithHint("write: outspan server join --address HOST:7642, where the new server gossips")
 			}
 			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/join", nil, map[string]string{"address": address})
 		},
 	}
-	cmd.Flags().StringVar(&address, "address", "", "host:port of the new server's API")
+	cmd.Flags().StringVar(&address, "address", "", "host:port at which the new server gossips (its listen.gossip_port)")
 	return cmd
 }
 
@@ -162,8 +165,34 @@ func serverTransferLeader(a *app) *cobra.Command {
 			if len(args) == 1 {
 				body["to"] = args[0]
 			}
-			return a.membership(cmd.Context(), http.MethodPost, "/v1/members/transfer-leader", nil, body)
+			ctx := cmd.Context()
+			if _, err := post[api.MemberReply](ctx, a, "/v1/members/transfer-leader", nil, body); err != nil {
+				return err
+			}
+			got, err := a.membersWithLeader(ctx)
+			if err != nil {
+				return err
+			}
+			return showList(a, got.sorted(byMemberName), memberName, memberColumns())
 		},
+	}
+}
+
+// membersWithLeader lists the servers once one of them leads: right after a transfer nobody does for a moment.
+func (a *app) membersWithLeader(ctx context.Context) (listOf[api.Member], error) {
+	limited, cancel := context.WithTimeoutCause(ctx, 10*time.Second, fsm.Refuse(fsm.CodeNoLeader, "leadership was given away, but nobody has taken it yet").
+		WithHint("see: outspan server members"))
+	defer cancel()
+	for {
+		got, err := list[api.Member](limited, a, "/v1/members", url.Values{"consistency": {"stale"}})
+		switch {
+		case err == nil && slices.ContainsFunc(got.items, func(m api.Member) bool { return m.Leader }):
+			return got, nil
+		case err != nil && exitOf(err) != exitTransient && limited.Err() == nil:
+			return got, err
+		case !wait(limited, 100*time.Millisecond):
+			return got, context.Cause(limited)
+		}
 	}
 }
 
@@ -188,7 +217,7 @@ Start the server afterwards, then join new ones.`,
 			}
 			s, err := shownValue(result, []string{string(result.ID)}, func(p *page) {
 				p.line("server %s at %s is the only member now", result.ID, result.Address)
-				p.line("  next: start it, then add others with: outspan server join --address HOST:7640")
+				p.line("  next: start it, then add others with: outspan server join --address HOST:7642")
 			})
 			if err != nil {
 				return err
