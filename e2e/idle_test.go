@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// Limits of an idle server with the default settings. Faster detection costs more: it is bought with packets.
+const (
+	idleCore = 0.02     // of one core
+	idleRSS  = 60 << 20 // bytes
+)
+
+// TestIdle watches a settled cluster for the time in OUTSPAN_IDLE (make idle: 10 min).
+//
+// proves acceptance 10 of the core: a settled cluster writes nothing to its log, and its servers are small; L3.
+func TestIdle(t *testing.T) {
+	text := os.Getenv("OUTSPAN_IDLE")
+	if text == "" {
+		t.Skip("it watches for as long as OUTSPAN_IDLE says: make idle")
+	}
+	length, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := startCluster(t, options{servers: 3, agents: 4, unhurried: true})
+	c.run(t, job{name: "web", count: 8, expose: c.freePort(t)})
+	c.waitSettled(t)
+
+	before, index, began := c.written(t), c.status(t).Index, time.Now()
+	var cpu []float64
+	for _, s := range c.servers {
+		used, _ := s.process(t).usage()
+		cpu = append(cpu, used)
+	}
+	time.Sleep(length)
+	passed := time.Since(began)
+	for i, s := range c.servers {
+		used, rss := s.process(t).usage()
+		core := (used - cpu[i]) / passed.Seconds()
+		t.Logf("%s in %s: %.2f %% of a core, %.1f MB resident", s.name, passed.Round(time.Second), 100*core, float64(rss)/(1<<20))
+		if core >= idleCore || rss >= idleRSS {
+			t.Errorf("%s uses %.2f %% of a core (want < %.0f) and %.1f MB (want < %d)", s.name, 100*core, 100*idleCore, float64(rss)/(1<<20), idleRSS>>20)
+		}
+	}
+	for path, was := range before {
+		if is := c.written(t)[path]; is != was {
+			t.Errorf("%s was written: %s, before %s", path, is, was)
+		}
+	}
+	now := c.status(t).Index
+	t.Logf("index %d before and %d after", index, now)
+	if now != index {
+		t.Errorf("the index was %d and is %d: %+v", index, now, c.events(t))
+	}
+}
+
+// waitSettled waits until the servers have written nothing for two seconds.
+func (c *cluster) waitSettled(t *testing.T) {
+	t.Helper()
+	last, since := fmt.Sprint(c.written(t)), time.Now()
+	waitFor(t, "two seconds without a write", patience, func() error {
+		if now := fmt.Sprint(c.written(t)); now != last {
+			last, since = now, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 2*time.Second {
+			return fmt.Errorf("quiet for %s", quiet)
+		}
+		return nil
+	})
+}
+
+// written is when each file in the servers' data directories was last written, by the file system.
+func (c *cluster) written(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, s := range c.servers {
+		err := filepath.WalkDir(s.data(), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			found[path] = fmt.Sprintf("%d bytes at %s", info.Size(), info.ModTime().Format(time.StampMicro))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !regexp.MustCompile(`raft[^ ]*\.db`).MatchString(fmt.Sprint(found)) {
+		t.Fatalf("where is the log? %v", found)
+	}
+	return found
+}
+
+// process is the row of the member's own process.
+func (m *member) process(t *testing.T) process {
+	t.Helper()
+	p, ok := readProcess(m.cmd.Process.Pid)
+	if !ok {
+		t.Fatalf("%s does not run", m.name)
+	}
+	return p
+}
