@@ -247,13 +247,26 @@ func (s *Server) Promote(ctx context.Context, id fsm.ServerID) error {
 	return s.change(ctx, m.Index, Change{Kind: ChangePromote, ID: id, Address: v.Configured, Reason: "an operator asked"})
 }
 
+// membershipNow asks every server again: who answered a moment ago may be gone, and a removal that counts on it would end the
+// majority. It blocks for at most a second.
+func (s *Server) membershipNow(ctx context.Context) Membership {
+	s.tickAll(ctx, s.Term())
+	m := s.membership()
+	for i := range m.Servers {
+		if v := &m.Servers[i]; v.ID != s.dir.id {
+			v.Answered = v.Answered && s.state.follower.get(v.ID).answersNow()
+		}
+	}
+	return m
+}
+
 // Remove takes a server out for good. Without force it is refused where the rest would have no working majority.
 // Codes: no_leader, not_found, conflict.
 func (s *Server) Remove(ctx context.Context, id fsm.ServerID, force bool) error {
 	if s.Term() == 0 {
 		return s.noLeader()
 	}
-	m := s.membership()
+	m := s.membershipNow(ctx)
 	check := m.CheckRemove
 	if force {
 		check = m.CheckForcedRemove

@@ -79,6 +79,9 @@ func (f follower) answered() bool {
 	return !f.at.IsZero() && time.Since(f.at) < 3*tickEvery
 }
 
+// answersNow reports whether the server answered the very last tick.
+func (f follower) answersNow() bool { return !f.healthy.IsZero() || !f.lagging.IsZero() }
+
 func (f follower) healthyFor() time.Duration {
 	if f.healthy.IsZero() || !f.answered() {
 		return 0
@@ -91,15 +94,20 @@ func (f follower) healthyFor() time.Duration {
 func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
 	for ctx.Err() == nil {
-		var wg sync.WaitGroup
-		for _, server := range s.servers() {
-			if id := fsm.ServerID(server.ID); id != s.dir.id {
-				wg.Go(func() { s.tickOne(ctx, term, id) })
-			}
-		}
-		wg.Wait()
+		s.tickAll(ctx, term)
 		pause(ctx, tickEvery)
 	}
+}
+
+// tickAll sends one tick to every other server and waits for the answers, at most tickTimeout.
+func (s *Server) tickAll(ctx context.Context, term uint64) {
+	var wg sync.WaitGroup
+	for _, server := range s.servers() {
+		if id := fsm.ServerID(server.ID); id != s.dir.id {
+			wg.Go(func() { s.tickOne(ctx, term, id) })
+		}
+	}
+	wg.Wait()
 }
 
 func (s *Server) tickOne(ctx context.Context, term uint64, id fsm.ServerID) {
