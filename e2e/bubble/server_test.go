@@ -228,6 +228,12 @@ func (s *server) kill() {
 	s.die()
 }
 
+// powerOff is kill without the kernel's part: nobody hears anything.
+func (s *server) powerOff() {
+	s.w.net.Vanish(s.host)
+	s.die()
+}
+
 // restart starts the process again once what was left of the last one is gone.
 func (s *server) restart() {
 	s.w.t.Helper()

@@ -199,6 +199,20 @@ func (w *world) leads() (found *server) {
 	return found
 }
 
+// lead makes a server the leader.
+func (w *world) lead(s *server) {
+	w.t.Helper()
+	w.eventually(30*time.Second, s.name+" leads", func() bool {
+		leader := w.leader()
+		if leader != s {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			_ = leader.cluster.TransferLeader(ctx, s.cluster.ID()) // tried again
+		}
+		return w.leads() == s
+	})
+}
+
 // followers are the servers that run and do not lead.
 func (w *world) followers() []*server {
 	leader := w.leads()
