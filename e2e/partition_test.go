@@ -80,8 +80,7 @@ func testLeaderBlind(t *testing.T, c *cluster) {
 // proves acceptance 6 of the core: an agent that is cut off longer than the threshold and returns stops what was replaced; S7, S9.
 func testAgentCutOff(t *testing.T, c *cluster) {
 	n1 := c.agents[0]
-	c.must(t, "job", "run", c.write(t, job{name: "web", count: 8}), "--detach") // without distinct, so that it can be replaced
-	c.waitReady(t, "web", 8)
+	c.run(t, job{name: "web", count: 8}) // without distinct, so that it can be replaced
 	old := c.instancesOf("web", n1)
 	if len(old) == 0 {
 		t.Fatal("n1 runs nothing")
