@@ -7,7 +7,7 @@ import (
 )
 
 func agentRun(a *app) *cobra.Command {
-	return runVerb("run", "run an agent",
+	return runVerb("agent", "run an agent",
 		"Runs the agent of a node until SIGTERM or SIGINT. Then it leaves the work running, and takes it up again at its next start, or drains the node first (on_shutdown = \"drain\"). SIGHUP reloads log level, TLS, limits and labels.",
 		runAgent)
 }

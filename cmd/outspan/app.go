@@ -70,12 +70,15 @@ Begin with:  outspan demo      a whole cluster on this machine, for about 90 s
 	root.SetFlagErrorFunc(flagError)
 	a.conn.register(root.PersistentFlags())
 	a.output.register(root.PersistentFlags())
+	_ = root.RegisterFlagCompletionFunc("output", completeWords("table", "json", "yaml", "wide", "name")) // the flag is there: it was made above
 	for _, n := range nouns() {
 		root.AddCommand(a.noun(n))
 	}
 	for _, v := range alone() {
 		root.AddCommand(v(a))
 	}
+	root.SetHelpCommand(helpCommand(a))
+	fillExamples(root)
 	return root
 }
 

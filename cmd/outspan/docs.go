@@ -108,8 +108,8 @@ func docsOf(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Long != "" {
 		fmt.Fprintf(b, "\n%s\n", cmd.Long)
 	}
-	if cmd.Example != "" {
-		fmt.Fprintf(b, "\n    %s\n", strings.ReplaceAll(cmd.Example, "\n", "\n    "))
+	if lines := examplesOf(cmd); len(lines) > 0 {
+		fmt.Fprintf(b, "\n    %s\n", strings.Join(lines, "\n    "))
 	}
 	if table := flagTable(cmd.LocalNonPersistentFlags()); table != "" {
 		b.WriteString("\n" + table)

@@ -35,14 +35,15 @@ func memberColumns() []column[api.Member] {
 }
 
 func serverRun(a *app) *cobra.Command {
-	return runVerb("run", "run a server", "Runs a server until SIGTERM or SIGINT; then it hands leadership over and ends with 0. SIGHUP reloads log level, TLS and limits.", runServer)
+	return runVerb("server", "run a server", "Runs a server until SIGTERM or SIGINT; then it hands leadership over and ends with 0. SIGHUP reloads log level, TLS and limits.", runServer)
 }
 
 // runVerb runs a process from its files.
-func runVerb(name, short, long string, run func(context.Context, []string) error) *cobra.Command {
+func runVerb(noun, short, long string, run func(context.Context, []string) error) *cobra.Command {
 	var paths []string
 	cmd := &cobra.Command{
-		Use: name, Short: short, Long: long, Args: exactly(),
+		Use: "run", Short: short, Long: long, Args: exactly(),
+		Example: fmt.Sprintf("outspan %s run --config /etc/outspan.d", noun),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(paths) == 0 {
 				return usage("%s needs --config", cmd.CommandPath()).WithHint("name a file, or a directory such as /etc/outspan.d")
@@ -200,7 +201,8 @@ func serverRecover(a *app) *cobra.Command {
 	var dir, cluster, address string
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "recover", Short: "make one server that is left the whole cluster, when a majority is lost for good", Args: exactly(),
+		Example: "outspan server recover --data-dir /var/lib/outspan --advertise 10.0.0.1:7640 --yes",
+		Use:     "recover", Short: "make one server that is left the whole cluster, when a majority is lost for good", Args: exactly(),
 		Long: `Rewrites the membership in the data directory of a stopped server so that it alone is the cluster. Use it only when the majority
 of servers can't come back: what they had acknowledged and this one had not yet received is lost. Never run it on two servers of one cluster.
 Start the server afterwards, then join new ones.`,

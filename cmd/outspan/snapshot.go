@@ -35,7 +35,7 @@ type snapshotView struct {
 func snapshotSave(a *app) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "save FILE", Short: "save the whole state into a file", Args: exactly("FILE"),
+		Use: "save FILE", Example: "outspan server snapshot save monday.snap", Short: "save the whole state into a file", Args: exactly("FILE"),
 		Long: "Saves the state of the cluster, as of now, and checks what arrived. The file appears only when it is whole (0600).",
 		RunE: func(cmd *cobra.Command, args []string) error { return a.saveSnapshot(cmd.Context(), args[0], force) },
 	}
@@ -106,7 +106,7 @@ func (a *app) showSnapshot(v snapshotView, done string) error {
 
 func snapshotInspect(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "inspect FILE", Short: "check a snapshot file and say what is in it", Args: exactly("FILE"),
+		Use: "inspect FILE", Example: "outspan server snapshot inspect monday.snap", Short: "check a snapshot file and say what is in it", Args: exactly("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
@@ -125,7 +125,7 @@ func snapshotInspect(a *app) *cobra.Command {
 func snapshotRestore(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "restore FILE", Short: "replace the state of the whole cluster by a saved one", Args: exactly("FILE"),
+		Use: "restore FILE", Example: "outspan server snapshot restore monday.snap --yes", Short: "replace the state of the whole cluster by a saved one", Args: exactly("FILE"),
 		Long: `Replaces the state of the whole cluster. The file is read and checked before anything changes. Agents go on running what they run, and stop
 nothing that the restored state does not know until that is confirmed with: outspan settings resume.`,
 		RunE: func(cmd *cobra.Command, args []string) error {

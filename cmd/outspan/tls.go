@@ -135,7 +135,7 @@ func gossipKey(a *app) *cobra.Command {
 	}
 	var force bool
 	create := &cobra.Command{
-		Use: "create [FILE]", Short: "make a key; every server and agent needs the same", Args: between(0, 1),
+		Use: "create [FILE]", Example: "outspan gossip key create gossip.key", Short: "make a key; every server and agent needs the same", Args: between(0, 1),
 		Long: "Writes a new key into FILE (0600). Without FILE the key goes to standard output.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -29,6 +29,7 @@ func (f *waitFlags) register(cmd *cobra.Command, state string, also ...string) {
 	}
 	cmd.Flags().Var(&stateValue{state: &f.state, known: append([]string{state}, also...)}, "wait", help)
 	cmd.Flags().Lookup("wait").NoOptDefVal = state
+	_ = cmd.RegisterFlagCompletionFunc("wait", completeWords(append([]string{state}, also...)...)) // the flag is there: it was made above
 	f.registerTimeout(cmd)
 }
 
