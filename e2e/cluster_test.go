@@ -20,7 +20,7 @@ import (
 // patience bounds every wait for something that has to happen but has no promised time. Two busy cores are slow.
 const patience = 45 * time.Second
 
-// offlineAfter is the threshold T of every cluster here, and heartbeat its H.
+// offlineAfter is the threshold T of every cluster here that is not unhurried, and heartbeat its H.
 const (
 	offlineAfter = 2 * time.Second
 	heartbeat    = offlineAfter / 6

@@ -33,6 +33,7 @@ func TestWork(t *testing.T) {
 		{"Snapshots", testSnapshots},
 		{"ForeignData", testForeignData},
 		{"Secrets", testSecrets},
+		{"MemoryCap", testMemoryCap},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			defer c.reset(t)

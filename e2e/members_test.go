@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -43,6 +44,7 @@ func testMembers(t *testing.T, c *cluster) {
 	}
 	c.waitVoters(t, 3)
 	c.waitReady(t, "web", 4)
+	c.removeAndReturn(t, wiped)
 	var j jobView
 	if err := wiped.get("/v1/jobs/web?consistency=stale", &j); err != nil || j.Groups[0].Ready != 4 {
 		t.Errorf("the new server knows %+v (%v)", j, err)
@@ -58,4 +60,63 @@ func (c *cluster) memberID(t *testing.T, m *member) string {
 	}
 	t.Fatalf("there is no server %s", m.name)
 	return ""
+}
+
+// removeAndReturn takes a server out and lets it join anew, with an empty directory.
+// Removing one of three where another is down is refused.
+func (c *cluster) removeAndReturn(t *testing.T, m *member) {
+	t.Helper()
+	id := c.memberID(t, m)
+	followers := without(c.servers, c.leader(t))
+	down, up := followers[0], followers[1]
+	down.kill()
+	waitFor(t, "notice that "+down.name+" is dead", patience, func() error {
+		for _, one := range list[memberView](t, c, "/v1/members") {
+			if one.Name == down.name && one.State != "alive" {
+				return nil
+			}
+		}
+		return errors.New("it is still alive")
+	})
+	c.refused(t, 5, []string{"no majority"}, "server", "remove", up.name)
+	down.start(t)
+	c.waitVoters(t, 3)
+
+	c.must(t, "server", "remove", m.name)
+	c.waitNoVote(t, id)
+	m.kill()
+	if err := os.RemoveAll(m.data()); err != nil {
+		t.Fatal(err)
+	}
+	m.start(t)
+	waitFor(t, "the removed server as a new one", patience, func() error {
+		for _, one := range list[memberView](t, c, "/v1/members") {
+			switch {
+			case one.Name != m.name || one.ID == id || one.State != "alive":
+			case one.Voter:
+				return nil
+			default: // instead of waiting until it has been healthy for long enough
+				_ = c.cli(t, "server", "promote", one.ID)
+			}
+		}
+		return fmt.Errorf("%+v", list[memberView](t, c, "/v1/members"))
+	})
+	c.waitVoters(t, 3)
+}
+
+// waitNoVote waits until a server has no vote, or is not there at all.
+func (c *cluster) waitNoVote(t *testing.T, id string) {
+	t.Helper()
+	waitFor(t, "loss of the vote of "+id, patience, func() error {
+		var l struct{ Items []memberView }
+		if err := c.get("/v1/members", &l); err != nil {
+			return err
+		}
+		for _, one := range l.Items {
+			if one.ID == id && one.Voter {
+				return fmt.Errorf("%+v", l.Items)
+			}
+		}
+		return nil
+	})
 }
