@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
 )
 
 func agentRun(a *app) *cobra.Command {
@@ -15,16 +20,46 @@ func agentRun(a *app) *cobra.Command {
 func agentStatus(a *app) *cobra.Command {
 	cmd := nodeStatus(a)
 	cmd.Use, cmd.Short, cmd.Args = "status [NODE]", "show the node of this machine's agent, or of another", between(0, 1)
-	cmd.Long = "Without NODE: the node that has the name of this machine."
+	cmd.Long, cmd.Example = "Without NODE: the node of this machine.", "outspan agent status\noutspan agent status n7 --wait --timeout 60s"
+	show := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
-			return a.showNode(cmd.Context(), args[0])
+			return show(cmd, args)
 		}
-		name, err := os.Hostname() // what an agent is called unless its file says otherwise
+		name, err := a.nodeHere(cmd.Context())
 		if err != nil {
-			return usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
+			return err
 		}
-		return a.showNode(cmd.Context(), name)
+		return show(cmd, []string{name})
 	}
 	return cmd
+}
+
+// nodeHere is the node of this machine: the one that bears its name, or the only one whose agent runs on it.
+func (a *app) nodeHere(ctx context.Context) (string, error) {
+	host, err := os.Hostname() // what an agent is called unless its file says otherwise
+	if err != nil {
+		return "", usage("this machine has no name: %v", err).WithHint("name the node: outspan agent status NODE")
+	}
+	got, err := list[api.Node](ctx, a, "/v1/nodes", nil)
+	if err != nil {
+		return "", err
+	}
+	var here []string
+	for _, n := range got.items {
+		if n.Name == host {
+			return host, nil
+		}
+		if n.Attributes["hostname"] == host {
+			here = append(here, n.Name)
+		}
+	}
+	slices.Sort(here)
+	switch len(here) {
+	case 0:
+		return "", fsm.Refuse(fsm.CodeNotFound, "no node runs on this machine, %s", host).WithHint("name the node: outspan agent status NODE; list them with: outspan node ls")
+	case 1:
+		return here[0], nil
+	}
+	return "", fsm.Refuse(fsm.CodeAmbiguous, "%d nodes run on this machine: %s", len(here), joined(here)).WithHint("name one: outspan agent status %s", here[0])
 }

@@ -228,6 +228,13 @@ func (h *history) judge() {
 	h.t.Logf("%d entries, the last at index %d", len(h.entries), h.state.Index)
 }
 
+// last is the state after the last entry.
+func (h *history) last() fsm.State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state
+}
+
 // find lists the entries for which ok says so.
 func (h *history) find(ok func(committed) bool) []committed {
 	h.mu.Lock()

@@ -225,10 +225,9 @@ func (w *world) followers() []*server {
 	return out
 }
 
-// state is the newest one that a server shows, or has shown before it died.
+// state is the newest one that any server has shown, also before it died: those that have just been started don't know what is committed.
 func (w *world) state() fsm.State {
-	w.t.Helper()
-	var newest fsm.State
+	newest := w.history.last()
 	for _, s := range w.servers {
 		if st := s.state(); st.Index >= newest.Index {
 			newest = st
