@@ -146,15 +146,6 @@ func Stopping(ctx context.Context) <-chan struct{} {
 	return c
 }
 
-// MaxBody limits request bodies to n bytes (DefaultMaxBody if 0). Reading past it fails with *http.MaxBytesError,
-// which the handler answers with 413.
-func MaxBody(next http.Handler, n int64) http.Handler {
-	if n <= 0 {
-		n = DefaultMaxBody
-	}
-	return http.MaxBytesHandler(next, n)
-}
-
 // running counts the handlers at work.
 type running struct {
 	mu   sync.Mutex

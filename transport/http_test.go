@@ -1,12 +1,9 @@
 package transport_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -152,25 +149,6 @@ func TestHeaderLimit(t *testing.T) {
 	// An HTTP/2 client knows the limit and does not even send it.
 	if resp, err := ask(client(t, d), 32<<10); err == nil && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("32 KiB of header over HTTP/2: status %d", resp.StatusCode)
-	}
-}
-
-func TestMaxBody(t *testing.T) {
-	creds := credentials(t, authority(t, "c1"), transport.RoleServer, "s1")
-	s := start(t, creds, stationConfig{handler: transport.MaxBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.Copy(io.Discard, r.Body)
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			w.WriteHeader(http.StatusRequestEntityTooLarge)
-		}
-	}), 0)})
-	c := client(t, transport.Dialer{Credentials: creds})
-	for size, want := range map[int]int{1 << 20: http.StatusOK, 1<<20 + 1: http.StatusRequestEntityTooLarge, 2 << 20: http.StatusRequestEntityTooLarge} {
-		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+s.addr, bytes.NewReader(make([]byte, size))))(t)
-		resp := must(c.Do(req))(t)
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("%d bytes: status %d, want %d", size, resp.StatusCode, want)
-		}
 	}
 }
 

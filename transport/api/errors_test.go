@@ -262,3 +262,20 @@ func wantCode(t testing.TB, err error, code fsm.Code) {
 		t.Fatalf("got error %v, want code %s", err, code)
 	}
 }
+
+// A client that sends much more than is allowed reads the answer, not a broken connection.
+func TestTooLargeIsAnswered(t *testing.T) {
+	r := newRig(t)
+	via := &http.Transport{TLSClientConfig: must(r.ca.Credentials(transport.RoleCLI, "alice"))(t).ClientConfig(transport.RoleServer), DisableKeepAlives: true}
+	for range 100 {
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+r.servers["s1"].address+"/v1/jobs", bytes.NewReader(make([]byte, 4<<20))))(t)
+		resp, err := via.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Fatalf("got %s, want 413", resp.Status)
+		}
+	}
+}

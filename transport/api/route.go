@@ -52,6 +52,9 @@ const (
 	writeLimit  = 30 * time.Second
 	requestTime = maxWait + writeLimit
 	bodyTime    = 30 * time.Second // until the body is there
+
+	swallowTime  = 2 * time.Second // for the rest of a body that was refused
+	swallowLimit = 8 << 20         // bytes of it
 )
 
 // route is one operation without its code.
@@ -156,24 +159,36 @@ func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
-	if r.ContentLength > transport.DefaultMaxBody {
-		return nil, bodyTooLarge()
-	}
 	slow := http.NewResponseController(w)
 	if err := slow.SetReadDeadline(time.Now().Add(bodyTime)); err != nil {
 		return nil, fsm.Refuse(fsm.CodeInternal, "the time for a body can't be bounded: %v", err)
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, transport.DefaultMaxBody))
-	_ = slow.SetReadDeadline(time.Time{}) // it worked just now; if not, the connection ends a little early
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
+	if r.ContentLength > transport.DefaultMaxBody {
+		swallow(slow, r.Body)
 		return nil, bodyTooLarge()
+	}
+	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, transport.DefaultMaxBody))
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		swallow(slow, r.Body)
+		return nil, bodyTooLarge()
+	}
+	_ = slow.SetReadDeadline(time.Time{}) // it worked just now; if not, the connection ends a little early
+	switch {
 	case err != nil:
 		return nil, fsm.Refuse(fsm.CodeInvalid, "the body did not arrive whole")
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
 	return raw, nil
+}
+
+// swallow takes in what a client still sends of a body that was refused, so that it reads the answer instead of a broken connection: at
+// most swallowLimit bytes, for at most swallowTime.
+func swallow(slow *http.ResponseController, body io.Reader) {
+	if slow.SetReadDeadline(time.Now().Add(swallowTime)) == nil {
+		_, _ = io.CopyN(io.Discard, body, swallowLimit)
+	}
+	_ = slow.SetReadDeadline(time.Time{})
 }
 
 // ownPage refuses a write that a foreign web page may have sent with the certificate of the browser's user. Codes:
