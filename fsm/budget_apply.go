@@ -173,7 +173,7 @@ func (s *State) spendRate(inst *Instance, c *InstanceStop) {
 func (c Cause) Valid() bool {
 	switch c {
 	case CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser, CauseCrashLoop, CauseStartTimeout,
-		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced:
+		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement:
 		return true
 	}
 	return false
@@ -182,7 +182,7 @@ func (c Cause) Valid() bool {
 // voluntary reports whether a stop for this cause is the system's or an operator's choice, so that it uses the rate.
 func (c Cause) voluntary() bool {
 	switch c {
-	case CauseRollout, CauseNodeDraining, CauseUser:
+	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement:
 		return true
 	}
 	return false

@@ -12,6 +12,16 @@ const (
 	CodePaused             Code = "actuation_paused"
 	CodeHold               Code = "mass_offline_hold"
 	CodeStopping           Code = "stopping"
+	CodeLastHealthy        Code = "replica_last_healthy"
+	CodeReplicaEvicting    Code = "replica_evicting"
+	CodeNoCandidate        Code = "replica_no_candidate"
+	CodeIsLeader           Code = "role_is_leader"
+	CodeNotDrained         Code = "role_not_drained"
+	CodeNoInSyncFollower   Code = "role_no_in_sync_follower"
+	CodeQuorumNotHealthy   Code = "quorum_not_healthy"
+	CodeFactsUnknown       Code = "facts_unknown"
+	CodeActorRate          Code = "actor_rate"
+	CodeHookFailed         Code = "hook_failed"
 
 	CodeNoMemory      Code = "no_capacity_memory"
 	CodeNoPorts       Code = "no_capacity_ports"
@@ -47,7 +57,15 @@ const (
 	CodeNeedsFormat     Code = "needs_format"
 	CodeInternal        Code = "internal"
 	CodeDiskFull        Code = "disk_full"
+	CodeLastCopy        Code = "last_copy"
+	CodeInUse           Code = "in_use"
 )
+
+// Gate makes the code of a gate that is not satisfied and has no code of its own: "gate:group.ready >= 2".
+func Gate(name string) Code { return "gate:" + Code(name) }
+
+// QuotaExceeded makes the code of a class's quota that is used up: "quota_exceeded:memory".
+func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dimension) }
 
 // Unschedulable makes the blocker code of a replacement that fits nowhere: "replacement_unschedulable:no_capacity_memory".
 func Unschedulable(code Code) Code { return "replacement_unschedulable:" + code }
@@ -71,4 +89,9 @@ const (
 	CauseDrainTimeout Cause = "drain_timeout"
 	CauseJobStopped   Cause = "job_stopped"
 	CauseFenced       Cause = "fenced"
+
+	CausePreempted       Cause = "preempted"
+	CauseRebalance       Cause = "rebalance"
+	CauseAffinity        Cause = "affinity"
+	CauseRoleReplacement Cause = "role_replacement"
 )

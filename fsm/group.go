@@ -15,6 +15,7 @@ type Group struct {
 	Placed   uint64    `cbor:"10,keyasint"`           // placements ever made: the attempt in an instance id
 	Failures []Failure `cbor:"11,keyasint,omitempty"` // recent failures, for reschedule limits and avoidance
 	Removed  bool      `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
+	Held     int       `cbor:"13,keyasint,omitempty"` // ready instances whose stop is being prepared
 }
 
 // Failure is one instance that failed on a node.

@@ -67,3 +67,6 @@ func ValidName(name string) bool {
 	}
 	return true
 }
+
+// BudgetName names a shared budget.
+type BudgetName string

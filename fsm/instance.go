@@ -51,6 +51,16 @@ type InstanceStatus struct {
 	Reason     string     `cbor:"4,keyasint,omitempty"` // required with failed: crash_loop, start_timeout, oom_killed, shim_lost ...
 	ExitCode   *int       `cbor:"5,keyasint,omitempty"`
 	Restarts   int        `cbor:"6,keyasint,omitempty"`
+	// Facts are what the role check last said; nil: nothing is known. What can't be confirmed for three intervals is withdrawn.
+	Facts map[string]string `cbor:"7,keyasint,omitempty"`
+	Hook  *HookResult       `cbor:"8,keyasint,omitempty"` // of the last preparation
+}
+
+// HookResult is what became of a preparation: the before_stop hook, if there is one, and the instance's own gates looked at once more.
+type HookResult struct {
+	Seq     uint64 `cbor:"1,keyasint"`           // Eviction.Seq of the preparation
+	OK      bool   `cbor:"2,keyasint,omitempty"` // the stop may begin
+	Message string `cbor:"3,keyasint,omitempty"` // why not
 }
 
 // Links tie an instance to its slot's past and future.
@@ -69,6 +79,13 @@ type Eviction struct {
 	Cause     Cause  `cbor:"2,keyasint,omitempty"`
 	By        string `cbor:"3,keyasint,omitempty"` // a drain id or an actor
 	Since     Time   `cbor:"4,keyasint,omitempty"`
+
+	// Preparing: the budget's unit is held, and the agent runs what must come before the stop.
+	Preparing bool   `cbor:"5,keyasint,omitempty"`
+	Seq       uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation of the instance
+	RetryAt   Time   `cbor:"7,keyasint,omitempty"` // after an aborted one: not again before
+	Aborts    int    `cbor:"8,keyasint,omitempty"` // aborted ones in a row
+	Failure   string `cbor:"9,keyasint,omitempty"` // why the last one was aborted
 }
 
 // Claims are what an instance takes from its node until it is confirmed stopped.
@@ -136,7 +153,15 @@ type InstanceStop struct {
 	By     string     `cbor:"3,keyasint,omitempty"` // a drain id, or why in words
 	Grace  *Duration  `cbor:"4,keyasint,omitempty"` // overrides the group's
 	Bypass bool       `cbor:"5,keyasint,omitempty"` // skips budgets; authorised by the API, recorded in the event
-	Avoid  bool       `cbor:"6,keyasint,omitempty"` // reserved: the node is avoided for the replacement
+	Avoid  bool       `cbor:"6,keyasint,omitempty"` // the group avoids the node for an hour
+	// Facts names the generation of facts that the decision rests on, by node; refused with stale if one moved.
+	Facts []FactsRef `cbor:"7,keyasint,omitempty"`
+}
+
+// FactsRef is a node and the generation of its facts.
+type FactsRef struct {
+	Node NodeID `cbor:"1,keyasint"`
+	Gen  uint64 `cbor:"2,keyasint"`
 }
 
 // InstanceKill writes stopped for a draining instance whose grace is over (P15). Code: grace_running before that, unless Now.

@@ -24,10 +24,13 @@ type GroupSpec struct {
 	Stop      StopSpec          `json:"stop" cbor:"11,keyasint"`
 	Restart   RestartSpec       `json:"restart" cbor:"12,keyasint"`
 	Exclusive bool              `json:"exclusive,omitempty" cbor:"13,keyasint,omitempty"`
+	RoleCheck *RoleCheckSpec    `json:"role_check,omitempty" cbor:"14,keyasint,omitempty"`
+	Hooks     []HookSpec        `json:"hooks,omitempty" cbor:"15,keyasint,omitempty"`
 
 	Reschedule  RetrySpec       `json:"reschedule" cbor:"20,keyasint"`
 	Update      UpdateSpec      `json:"update" cbor:"21,keyasint"`
 	Budget      *BudgetSpec     `json:"budget,omitempty" cbor:"22,keyasint,omitempty"`
+	Budgets     []BudgetName    `json:"budgets,omitempty" cbor:"26,keyasint,omitempty"` // shared ones, beside its own
 	Eviction    EvictionSpec    `json:"eviction" cbor:"23,keyasint"`
 	Replacement ReplacementSpec `json:"replacement" cbor:"24,keyasint"`
 	Toleration  TolerationSpec  `json:"toleration" cbor:"25,keyasint"`
@@ -62,7 +65,7 @@ type PortSpec struct {
 // VolumeKind says how many copies of a volume's data there are.
 type VolumeKind string
 
-// The kinds of volumes. VolumeReplicated is not supported yet.
+// The kinds of volumes.
 const (
 	VolumeLocal      VolumeKind = "local"
 	VolumeReplicated VolumeKind = "replicated"
@@ -109,6 +112,43 @@ type CheckSpec struct {
 	Grace     Duration  `json:"grace" cbor:"8,keyasint,omitempty"`
 	Successes int       `json:"successes" cbor:"9,keyasint,omitempty"`
 	Failures  int       `json:"failures" cbor:"10,keyasint,omitempty"`
+}
+
+// RoleCheckSpec asks each instance what part it plays in its own system: exec prints, or an HTTP GET returns, one flat JSON object
+// of facts. Exec or Port is given. Defaults: interval 5 s, timeout 2 s, path /.
+type RoleCheckSpec struct {
+	Exec     []string `json:"exec,omitempty" cbor:"1,keyasint,omitempty"`
+	Port     string   `json:"port,omitempty" cbor:"2,keyasint,omitempty"`
+	Path     string   `json:"path,omitempty" cbor:"3,keyasint,omitempty"`
+	Interval Duration `json:"interval" cbor:"4,keyasint,omitempty"`
+	Timeout  Duration `json:"timeout" cbor:"5,keyasint,omitempty"`
+}
+
+// HookName says when a hook runs.
+type HookName string
+
+// The hooks. Before stop: before a planned stop begins, while the instance still serves. After start: once the program runs, before it
+// can be ready.
+const (
+	HookBeforeStop HookName = "before_stop"
+	HookAfterStart HookName = "after_start"
+)
+
+// HookFailure says what a failed hook means for what it was run for.
+type HookFailure string
+
+// What a failed hook means.
+const (
+	HookAbort    HookFailure = "abort"    // the stop is given up for now, or the start has failed
+	HookContinue HookFailure = "continue" // as if it had succeeded
+)
+
+// HookSpec is a program that the agent runs beside an instance, with its environment and user. Defaults: timeout 30 s, on_failure abort.
+type HookSpec struct {
+	Name      HookName    `json:"name" cbor:"1,keyasint"`
+	Exec      []string    `json:"exec" cbor:"2,keyasint"`
+	Timeout   Duration    `json:"timeout" cbor:"3,keyasint,omitempty"`
+	OnFailure HookFailure `json:"on_failure,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
 // StopSpec is how an instance ends: readiness is withdrawn, DrainDelay passes (default 1 s), Signal is sent (default SIGTERM), and after Grace

@@ -96,6 +96,12 @@ func (g *GroupSpec) checkRole() *Error {
 	}
 	e, r := g.Eviction, g.Replacement
 	switch {
+	case g.RoleCheck != nil:
+		return Refuse(CodeNotSupported, "role_check is not supported yet")
+	case len(g.Hooks) > 0:
+		return Refuse(CodeNotSupported, "hooks are not supported yet")
+	case len(g.Budgets) > 0:
+		return Refuse(CodeNotSupported, "shared budgets are not supported yet")
 	case e.Mode == "when" || r.Mode == "when":
 		return Refuse(CodeNotSupported, "mode \"when\" is not supported yet")
 	case !slices.Contains([]Mode{ModeAlways, ModeNever, ModeLast}, e.Mode):

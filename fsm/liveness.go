@@ -22,4 +22,6 @@ type Liveness struct {
 	Silent bool
 	// SeenBy names a server that heard the node recently although the leader did not.
 	SeenBy ServerID
+	// FactsGen is the generation of facts that its last heartbeat told of. While it is newer than the state's, a report is on its way.
+	FactsGen uint64
 }

@@ -39,6 +39,8 @@ type Node struct {
 	Version uint64 `cbor:"11,keyasint"`
 	// Assigned is the index of the last change to what the agent must run; the agent's long poll waits on it.
 	Assigned uint64 `cbor:"12,keyasint"`
+	// FactsGen is the generation of the facts that its agent last reported, of this epoch.
+	FactsGen uint64 `cbor:"13,keyasint,omitempty"`
 }
 
 // AgentInfo is what an agent said at its last registration.
@@ -141,6 +143,7 @@ type NodeReport struct {
 	Epoch     uint64           `cbor:"2,keyasint"`
 	Full      bool             `cbor:"3,keyasint,omitempty"`
 	Instances []InstanceStatus `cbor:"4,keyasint,omitempty"`
+	FactsGen  uint64           `cbor:"5,keyasint,omitempty"`
 }
 
 // NodeIntent cordons, uncordons, disables or enables. Uncordon cancels a running drain of the node.

@@ -3,11 +3,19 @@ package fsm
 // Role is a named preset for who may be evicted, when, and what replaces it (model section 4).
 type Role string
 
-// The roles that are supported. The stateful ones are refused with not_supported.
+// The roles.
 const (
-	RoleService Role = "service"
-	RoleLocal   Role = "local"
-	RoleSystem  Role = "system"
+	RoleService        Role = "service"
+	RoleProbe          Role = "probe"
+	RoleFront          Role = "front"
+	RoleWorker         Role = "worker"
+	RoleShardedData    Role = "sharded-data"
+	RoleQuorum         Role = "quorum"
+	RoleSingleton      Role = "singleton"
+	RoleLeaderFollower Role = "leader-follower"
+	RoleLocal          Role = "local"
+	RoleReplicated     Role = "replicated"
+	RoleSystem         Role = "system"
 )
 
 // Mode says whether something is done.
@@ -17,6 +25,7 @@ type Mode string
 const (
 	ModeAlways  Mode = "always"
 	ModeNever   Mode = "never"
+	ModeWhen    Mode = "when"    // while all gates hold
 	ModeRestart Mode = "restart" // replacement only: on the same node
 	ModeLast    Mode = "last"    // eviction only: after all others of the node
 )
@@ -44,13 +53,15 @@ type EvictionSpec struct {
 	Mode      Mode      `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
 	Order     Order     `json:"order,omitempty" cbor:"2,keyasint,omitempty"`
 	SurgeWait SurgeWait `json:"surge_wait,omitempty" cbor:"3,keyasint,omitempty"`
+	When      []string  `json:"when,omitempty" cbor:"4,keyasint,omitempty"` // gates, with mode when: all must hold
 }
 
 // ReplacementSpec says whether another instance takes over.
 type ReplacementSpec struct {
-	Mode     Mode   `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
-	Identity string `json:"identity,omitempty" cbor:"2,keyasint,omitempty"` // new | same
-	Data     string `json:"data,omitempty" cbor:"3,keyasint,omitempty"`     // empty | keep
+	Mode     Mode     `json:"mode,omitempty" cbor:"1,keyasint,omitempty"`
+	Identity string   `json:"identity,omitempty" cbor:"2,keyasint,omitempty"` // new | same
+	Data     string   `json:"data,omitempty" cbor:"3,keyasint,omitempty"`     // empty | keep
+	When     []string `json:"when,omitempty" cbor:"4,keyasint,omitempty"`     // gates, with mode when: all must hold
 }
 
 // TolerationSpec is extra time before an instance is replaced: after its node went offline, and after it stopped being ready. A nil

@@ -53,6 +53,7 @@ type ReportRequest struct {
 	Epoch     uint64               `cbor:"2,keyasint"`
 	Full      bool                 `cbor:"3,keyasint,omitempty"`
 	Instances []fsm.InstanceStatus `cbor:"4,keyasint,omitempty"`
+	FactsGen  uint64               `cbor:"5,keyasint,omitempty"` // see fsm.Node
 }
 
 // ReportReply says at which index the report is in the state.
@@ -91,6 +92,9 @@ type Assignment struct {
 	Grace      *fsm.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's for this stop
 	Memory     int64          `cbor:"9,keyasint"`           // the hard cap in bytes, without overhead
 	Job        fsm.JobName    `cbor:"10,keyasint"`
+	Prepare    uint64         `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
+	Gates      []string       `cbor:"12,keyasint,omitempty"` // of its own, to be looked at once more before the stop signal
+	Fencing    uint64         `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
 }
 
 // ServicesRequest waits at most Wait for services newer than Index.

@@ -133,7 +133,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 			q.Instances[i].Reason = strings.ToValidUTF8(reason[:256], "")
 		}
 	}
-	index, err := s.commitFor(ctx, who, &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances})
+	index, err := s.commitFor(ctx, who, &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen})
 	if err != nil {
 		return transport.ReportReply{}, err
 	}
