@@ -79,6 +79,12 @@ func (c *cluster) run(t testing.TB, j job) {
 		}
 		return nil
 	})
+	waitFor(t, "the end of what older versions of "+j.name+" run", patience, func() error {
+		if n := len(c.instancesOf(j.name)); n != j.count {
+			return fmt.Errorf("the kernel shows %d instances, want %d", n, j.count)
+		}
+		return nil
+	})
 }
 
 // reset removes every job, ends every drain and makes every node take work again, for the next test on the same cluster.
