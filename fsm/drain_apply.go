@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -21,10 +22,12 @@ func (c *DrainStart) apply(s *State) error {
 		return Refuse(CodeInvalid, "a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
 	}
 	d := &Drain{ID: c.ID, Actor: s.entry.actor, Message: c.Message, Options: c.Options, Index: s.Index, Wall: s.Wall}
+	var first *Error
 	for _, name := range c.Nodes {
 		n, refusal := s.drainable(name)
 		switch {
 		case refusal != nil:
+			first = cmp.Or(first, refusal)
 			d.Rejected = append(d.Rejected, DrainRefusal{Node: name, Code: refusal.Code, Message: refusal.Message})
 		case slices.ContainsFunc(d.Nodes, func(p DrainNode) bool { return p.Node == n.ID }):
 		default:
@@ -32,8 +35,7 @@ func (c *DrainStart) apply(s *State) error {
 		}
 	}
 	if len(d.Nodes) == 0 {
-		first := d.Rejected[0]
-		return Refuse(first.Code, "%s", first.Message)
+		return first
 	}
 	turns := len(d.Nodes)
 	if c.Options.MaxParallelNodes > 0 {
@@ -79,7 +81,8 @@ func (s *State) drainable(name string) (*Node, *Error) {
 		return nil, Refuse(CodeDisabled, "node %s is disabled", n.Name).WithHint("enable it first: outspan node enable %s", n.Name)
 	}
 	if d, ok := s.RunningDrain(n); ok {
-		return nil, Refuse(CodeAlreadyDraining, "node %s is already in drain %s", n.Name, d.ID).WithHint("watch it with: outspan drain watch %s", d.ID)
+		return nil, Refuse(CodeAlreadyDraining, "node %s is already in drain %s", n.Name, d.ID).
+			WithHint("follow it with: outspan drain watch %s; cancel it with: outspan drain cancel %s", d.ID, d.ID)
 	}
 	return n, nil
 }
