@@ -103,6 +103,11 @@ func TestForward(t *testing.T) {
 	if got := get(t, follower, "/v1/nodes/n1")["state"]; got != "cordoned" {
 		t.Errorf("read through a follower: state %v", got)
 	}
+	resp := must(follower.Open(t.Context(), transport.Request{Path: "/v1/nodes"}))(t)
+	resp.Body.Close()
+	if got := resp.Header.Get(transport.HeaderStale); got != "0" {
+		t.Errorf("a read that the leader answered: %s %q, want 0", transport.HeaderStale, got)
+	}
 	_, _, err := follower.Do(t.Context(), http.MethodGet, "/v1/nodes/n9", nil, nil)
 	wantCode(t, err, fsm.CodeNotFound)
 	_, _, err = follower.Do(t.Context(), http.MethodPost, "/v1/jobs/web/scale", nil, map[string]string{"cuont": "3"})

@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/oklog/ulid/v2"
 
@@ -98,7 +99,7 @@ func (c *DrainChoices) command(r *reading, nodes []string) ([]fsm.Command, error
 		return nil, fsm.Refuse(fsm.CodeInvalid, "no node is given").WithHint("name nodes, or a selector")
 	}
 	if c.Policy != "" && !slices.Contains(fsm.DrainPolicies(), c.Policy) {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "policy is unknown").WithHint("use one of: %v", fsm.DrainPolicies())
+		return nil, fsm.Refuse(fsm.CodeInvalid, "policy is unknown").WithHint("use one of: %s", strings.Join(fsm.DrainPolicies(), ", "))
 	}
 	id := c.ID
 	if id == "" {

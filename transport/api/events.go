@@ -221,6 +221,9 @@ func matches(text string, words []string) bool {
 // run writes events as they come. It ends when the reader has gone, the server stops, or its time is over.
 func (e *eventStream) run(ctx context.Context, w http.ResponseWriter) error {
 	flush := http.NewResponseController(w)
+	if err := flush.Flush(); err != nil { // a reader who waits for the first event knows already that it was let in
+		return fmt.Errorf("flush a stream: %w", err)
+	}
 	var buf bytes.Buffer
 	e.greet(&buf)
 	for {

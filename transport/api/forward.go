@@ -16,7 +16,7 @@ import (
 var passedOn = [...]string{"Accept", "Content-Type", transport.HeaderLastEvent}
 
 // passedBack are the headers of an answer that the caller gets.
-var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", transport.HeaderIndex, transport.HeaderLeader, "Content-Disposition"}
+var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", transport.HeaderIndex, transport.HeaderLeader, transport.HeaderStale, "Content-Disposition"}
 
 // forward has the leader answer a request, with the caller's identity, once.
 func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {

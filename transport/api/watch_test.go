@@ -270,6 +270,19 @@ func TestEventsFollow(t *testing.T) {
 	}
 }
 
+// Who waits for events that have not happened hears at once that the stream is open.
+func TestEventsOpenAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	resp, err := r.cli().Open(ctx, transport.Request{Path: "/v1/events", Header: http.Header{"Accept": {"application/x-ndjson"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+}
+
 // Streams are bounded, and a place is free again once its reader has gone.
 func TestStreamLimit(t *testing.T) {
 	r := newRig(t)
