@@ -44,8 +44,8 @@ func (a *Amount) UnmarshalText(text []byte) error {
 }
 
 // ResolveBudget turns a group's budget, or its class's default, into numbers for a count.
-func ResolveBudget(spec *BudgetSpec, class ClassName, count int) Budget {
-	down := defaultDown(class, count)
+func ResolveBudget(spec *BudgetSpec, class MaxDown, count int) Budget {
+	down := class.Of(count)
 	var b Budget
 	if spec != nil {
 		switch {
@@ -63,17 +63,6 @@ func ResolveBudget(spec *BudgetSpec, class ClassName, count int) Budget {
 	return b
 }
 
-// defaultDown is how many of a class's instances may be down when the group says nothing (model section 7).
-func defaultDown(class ClassName, count int) int {
-	switch class {
-	case ClassSystem, ClassCritical:
-		return min(1, count)
-	case ClassBatch:
-		return count / 2
-	}
-	return min(max(1, count/4), count)
-}
-
 // resolveBudget writes a group's budget anew; called by each entry that changes its count.
 func (s *State) resolveBudget(id GroupID) {
 	g, ok := s.Groups.Get(id)
@@ -85,7 +74,8 @@ func (s *State) resolveBudget(id GroupID) {
 	if !ok || job == nil {
 		return
 	}
-	b := ResolveBudget(policy.Budget, job.Class, s.Want(g))
+	class, _, _ := s.Class(job.Class)
+	b := ResolveBudget(policy.Budget, class.MaxDown, s.Want(g))
 	if b == g.Budget {
 		return
 	}

@@ -55,7 +55,9 @@ func (c *checker) scalars() {
 	}
 	c.want(len(s.Classes) > 0, "there is no class")
 	for i, class := range s.Classes {
-		c.want(class != "" && slices.Index(s.Classes, class) == i, "class %q is empty or stands twice", class)
+		_, at, _ := s.Class(class.Name)
+		c.want(class.Name != "" && at == i, "class %q is empty or stands twice", class.Name)
+		c.want(class.PreemptEqual.Valid(), "class %s: preempt_equal is %q", class.Name, class.PreemptEqual)
 	}
 }
 

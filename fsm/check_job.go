@@ -32,7 +32,8 @@ func (c *checker) budget(g *Group, job *Job) {
 	if !ok || g.Removed {
 		return
 	}
-	want := ResolveBudget(policy.Budget, job.Class, c.s.Want(g))
+	class, _, _ := c.s.Class(job.Class)
+	want := ResolveBudget(policy.Budget, class.MaxDown, c.s.Want(g))
 	c.want(g.Budget == want, "group %s: its budget is %+v, by its spec it would be %+v", g.ID, g.Budget, want)
 	c.want(g.Budget.MinReady >= 0 && g.Budget.MinReady+g.Budget.MaxDown == c.s.Want(g), "group %s: its budget %+v does not add up to %d", g.ID, g.Budget, c.s.Want(g))
 	if g.Role != RoleSystem && !job.Stopped {
@@ -44,7 +45,8 @@ func (c *checker) jobs() {
 	s := c.s
 	for name, j := range s.Jobs.All() {
 		c.want(j.Name == name && ValidName(string(name)), "job %s: its row says %q", name, j.Name)
-		c.want(oneOf(j.Class, s.Classes...), "job %s: its class %q is unknown", name, j.Class)
+		_, _, known := s.Class(j.Class)
+		c.want(known, "job %s: its class %q is unknown", name, j.Class)
 		c.want(j.Index <= s.Index && j.Stable <= j.Version, "job %s: index %d of %d, stable version %d of %d", name, j.Index, s.Index, j.Stable, j.Version)
 		c.want(!j.Purge || j.Stopped, "job %s is to be purged and not stopped", name)
 		v, ok := s.Versions.Get(versionKey(name, j.Version))

@@ -78,7 +78,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 	}{
 		{"format", "format 9", func(s *State) { s.Format = 9 }},
 		{"settings", "offline_after", func(s *State) { s.Settings.OfflineAfter = 0 }},
-		{"class twice", "stands twice", func(s *State) { s.Classes = []ClassName{"production", "production"} }},
+		{"class twice", "stands twice", func(s *State) { s.Classes = []Class{s.Classes[2], s.Classes[2]} }},
 
 		{"memory sum", "is placed", node("n1", func(n *Node) { n.Placed.MemoryBytes++ })},
 		{"instance count", "is placed", node("n2", func(n *Node) { n.Placed.Instances++ })},

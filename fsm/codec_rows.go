@@ -73,18 +73,18 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 
 // metaRow is everything of a State that is not in a table.
 type metaRow struct {
-	Index         uint64      `cbor:"1,keyasint"`
-	LogTerm       uint64      `cbor:"2,keyasint"`
-	Now           Time        `cbor:"3,keyasint"`
-	Wall          int64       `cbor:"4,keyasint"`
-	Format        uint16      `cbor:"5,keyasint"`
-	Incarnation   uint64      `cbor:"6,keyasint"`
-	Unconfirmed   bool        `cbor:"7,keyasint,omitempty"`
-	Cluster       ClusterID   `cbor:"8,keyasint"`
-	Settings      Settings    `cbor:"9,keyasint"`
-	SettingsIndex uint64      `cbor:"10,keyasint"`
-	Hold          Hold        `cbor:"11,keyasint"`
-	Classes       []ClassName `cbor:"12,keyasint"`
+	Index         uint64    `cbor:"1,keyasint"`
+	LogTerm       uint64    `cbor:"2,keyasint"`
+	Now           Time      `cbor:"3,keyasint"`
+	Wall          int64     `cbor:"4,keyasint"`
+	Format        uint16    `cbor:"5,keyasint"`
+	Incarnation   uint64    `cbor:"6,keyasint"`
+	Unconfirmed   bool      `cbor:"7,keyasint,omitempty"`
+	Cluster       ClusterID `cbor:"8,keyasint"`
+	Settings      Settings  `cbor:"9,keyasint"`
+	SettingsIndex uint64    `cbor:"10,keyasint"`
+	Hold          Hold      `cbor:"11,keyasint"`
+	Classes       []Class   `cbor:"12,keyasint"`
 }
 
 func (s *State) meta() metaRow {

@@ -9,17 +9,17 @@ type Blocker struct {
 	Unblock  string     `json:"unblock,omitempty" cbor:"5,keyasint,omitempty"` // what would let it go on
 }
 
-// Class says whether an instance has data on its node: it is stateful iff it has volumes there (P1).
-type Class string
+// DataClass says whether an instance has data on its node: it is stateful iff it has volumes there (P1).
+type DataClass string
 
 // The classes of instances.
 const (
-	Stateless Class = "stateless"
-	Stateful  Class = "stateful"
+	Stateless DataClass = "stateless"
+	Stateful  DataClass = "stateful"
 )
 
-// ClassOf tells the class of an instance.
-func (i *Instance) ClassOf() Class {
+// ClassOf tells the data class of an instance.
+func (i *Instance) ClassOf() DataClass {
 	if i.Links.VolumeHome {
 		return Stateful
 	}
@@ -43,7 +43,7 @@ type Forecast struct {
 	Node     NodeID     `json:"node" cbor:"1,keyasint"`
 	Instance InstanceID `json:"instance" cbor:"2,keyasint"`
 	Group    GroupID    `json:"group" cbor:"3,keyasint"`
-	Class    Class      `json:"class" cbor:"4,keyasint"`
+	Class    DataClass  `json:"class" cbor:"4,keyasint"`
 	Action   Action     `json:"action" cbor:"5,keyasint"`
 	Target   NodeID     `json:"target,omitempty" cbor:"6,keyasint,omitempty"`  // where its replacement fits now
 	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't go now; nil if it can
@@ -53,7 +53,7 @@ type Forecast struct {
 // NodeRemaining is one instance that is still on a draining node.
 type NodeRemaining struct {
 	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
-	Class    Class      `json:"class" cbor:"2,keyasint"`
+	Class    DataClass  `json:"class" cbor:"2,keyasint"`
 	State    string     `json:"state" cbor:"3,keyasint"` // its observed state; "left_running" once it was acknowledged
 	Blocker  Code       `json:"blocker,omitempty" cbor:"4,keyasint,omitempty"`
 }

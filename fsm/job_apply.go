@@ -49,7 +49,7 @@ func (c *JobSubmit) apply(s *State) error {
 
 // checkAgainstCluster refuses what can't be right in this cluster: unknown classes, services of others, memory or ports that no node has.
 func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
-	if !slices.Contains(s.Classes, spec.Class) {
+	if _, _, ok := s.Class(spec.Class); !ok {
 		return Refuse(CodeUnknownClass, "job %s: class %q is unknown", spec.Name, spec.Class).WithHint("the classes are: %s", joinClasses(s.Classes))
 	}
 	if old, ok := s.Jobs.Get(spec.Name); ok && old.Purge {

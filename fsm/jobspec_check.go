@@ -260,7 +260,7 @@ func (g *GroupSpec) checkBudget() *Error {
 	case b.Rate != nil && (b.Rate.Max < 1 || b.Rate.Window < Second):
 		return Refuse(CodeInvalid, "budget.rate: max must be at least 1, window at least 1s")
 	}
-	r := ResolveBudget(b, ClassProduction, g.Count)
+	r := ResolveBudget(b, defaultMaxDown(), g.Count)
 	if g.Count > 0 && r.MaxDown == 0 && g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever && !b.Blocking {
 		return Refuse(CodeInvalid, "budget keeps %d of %d ready and the order is stop_first, so no drain could ever finish", r.MinReady, g.Count).
 			WithHint("allow one to be down, use order = \"surge\", or write blocking = true in the budget")

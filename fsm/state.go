@@ -23,7 +23,7 @@ type State struct {
 	Settings      Settings
 	SettingsIndex uint64
 	Hold          Hold
-	Classes       []ClassName
+	Classes       []Class // the most important first
 
 	Nodes       Table[NodeID, *Node]
 	Jobs        Table[JobName, *Job]

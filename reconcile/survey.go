@@ -98,10 +98,7 @@ func (p *pass) viewGroups() {
 			continue
 		}
 		g.job, g.spec = job, spec
-		g.class = slices.Index(s.Classes, job.Class)
-		if g.class < 0 {
-			g.class = len(s.Classes)
-		}
+		g.class = s.ClassRank(job.Class)
 		g.deploy, _ = s.Deployments.Get(job.Deployment)
 		p.viewSlots(g)
 		views = append(views, g)

@@ -31,6 +31,7 @@ type DrainNode struct {
 	StartedAt *time.Time       `json:"started_at"`
 	Deadline  *time.Time       `json:"deadline" doc:"null: none, or its turn has not come"`
 	EndedAt   *time.Time       `json:"ended_at"`
+	BootID    string           `json:"boot_id" doc:"of the node when the drain began"`
 	Moved     int              `json:"moved"`
 	Remaining []DrainRemaining `json:"remaining"`
 	Blockers  []DrainBlocker   `json:"blockers"`
@@ -39,7 +40,7 @@ type DrainNode struct {
 // DrainRemaining is an instance that is still on a draining node.
 type DrainRemaining struct {
 	Instance fsm.InstanceID `json:"instance"`
-	Class    fsm.Class      `json:"class" enum:"stateless,stateful"`
+	Class    fsm.DataClass  `json:"class" enum:"stateless,stateful"`
 	State    string         `json:"state"`
 	Blocker  fsm.Code       `json:"blocker"`
 }
@@ -59,7 +60,7 @@ type DrainForecast struct {
 	NodeID   fsm.NodeID     `json:"node_id"`
 	Instance fsm.InstanceID `json:"instance"`
 	Group    fsm.GroupID    `json:"group"`
-	Class    fsm.Class      `json:"class" enum:"stateless,stateful"`
+	Class    fsm.DataClass  `json:"class" enum:"stateless,stateful"`
 	Action   fsm.Action     `json:"action" enum:"move,stop_first,stop,leave,wait"`
 	Target   string         `json:"target" doc:"name of the node where its replacement fits now"`
 	Blocker  fsm.Code       `json:"blocker"`
@@ -103,7 +104,7 @@ func (r *reading) drain(d *fsm.Drain) Drain {
 func (r *reading) drainNode(n fsm.DrainNode, status fsm.DrainStatus) DrainNode {
 	v := DrainNode{
 		Node: r.nodeName(n.Node), NodeID: n.Node, Phase: n.Phase, Turn: n.Turn, LastError: n.LastError, StartedAt: wallTimeOrNil(n.StartedWall),
-		Deadline: wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), Moved: n.Moved, Remaining: []DrainRemaining{}, Blockers: []DrainBlocker{},
+		Deadline: wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved, Remaining: []DrainRemaining{}, Blockers: []DrainBlocker{},
 	}
 	for _, rest := range status.Remaining {
 		v.Remaining = append(v.Remaining, DrainRemaining{Instance: rest.Instance, Class: rest.Class, State: rest.State, Blocker: rest.Blocker})

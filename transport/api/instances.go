@@ -29,7 +29,7 @@ type Instance struct {
 	Replaces   fsm.InstanceID    `json:"replaces"`
 	ReplacedBy fsm.InstanceID    `json:"replaced_by"`
 	Version    uint64            `json:"version" doc:"of the job"`
-	Class      fsm.Class         `json:"class" enum:"stateless,stateful"`
+	Class      fsm.DataClass     `json:"class" enum:"stateless,stateful"`
 	ExitCode   *int              `json:"exit_code"`
 	Restarts   int               `json:"restarts"`
 	Address    string            `json:"address" doc:"of its node"`

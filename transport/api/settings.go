@@ -103,8 +103,8 @@ func listClasses(r *reading, _ *classList, _ string, yield func(string, ClassVie
 	for _, j := range r.Jobs.All() {
 		jobs[j.Class]++
 	}
-	for rank, name := range r.Classes {
-		one := ClassView{Name: name, Rank: rank, Default: name == fsm.ClassProduction, Jobs: jobs[name]}
+	for rank, class := range r.Classes {
+		one := ClassView{Name: class.Name, Rank: rank, Default: class.Name == fsm.ClassProduction, Jobs: jobs[class.Name]}
 		if !yield("c"+strconv.Itoa(10000+rank), one) {
 			break
 		}
