@@ -34,6 +34,16 @@ type DrainOptions struct {
 	IgnoreSystem     bool     `cbor:"5,keyasint,omitempty" json:"ignore_system,omitempty"`
 	MaxParallelNodes int      `cbor:"6,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // 0 = all at once
 	Policy           string   `cbor:"7,keyasint,omitempty" json:"policy,omitempty"`
+	Roll             *Roll    `cbor:"8,keyasint,omitempty" json:"roll,omitempty"` // the rolling maintenance that it is a step of
+}
+
+// Roll is the maintenance of many machines, one drain for each. What is done of it stands in its drains, so that anybody can go on with it
+// from any machine.
+type Roll struct {
+	ID       string   `cbor:"1,keyasint" json:"id"`
+	Nodes    []string `cbor:"2,keyasint" json:"nodes"`                                  // names of all of them, in order
+	Exec     string   `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`               // what reboots {node}; empty: a person does
+	Parallel int      `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
 }
 
 // AcceptsDowntime reports whether the operator accepted that group may be stopped without a replacement.
@@ -58,6 +68,7 @@ type DrainNode struct {
 	LastError    string     `cbor:"8,keyasint,omitempty"`
 	Moved        int        `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
 	EndedWall    int64      `cbor:"10,keyasint,omitempty"`
+	BootID       string     `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
 }
 
 // DrainRefusal is a node that a drain could not start on: not_found, already_draining or disabled.

@@ -6,7 +6,12 @@ import (
 	"slices"
 )
 
-const keptDrains = 200 // ended drains that are remembered
+const (
+	keptDrains = 2000 // ended drains that are remembered
+	maxRoll    = 1000 // nodes of one rolling maintenance, all of whose drains are to be remembered
+
+	maxRollExec = 4096 // bytes
+)
 
 func (c *DrainStart) apply(s *State) error {
 	if old, ok := s.Drains.Get(c.ID); ok {
@@ -15,11 +20,8 @@ func (c *DrainStart) apply(s *State) error {
 		}
 		return Refuse(CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
 	}
-	if c.ID == "" || !ValidName(string(c.ID)) {
-		return Refuse(CodeInvalid, "%q is no drain id: use 1 to 63 letters, digits, '-', '_' or '.'", c.ID)
-	}
-	if len(c.Nodes) == 0 || c.Options.Deadline <= 0 || c.Options.MaxParallelNodes < 0 {
-		return Refuse(CodeInvalid, "a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
+	if refusal := c.check(); refusal != nil {
+		return refusal
 	}
 	d := &Drain{ID: c.ID, Actor: s.entry.actor, Message: c.Message, Options: c.Options, Index: s.Index, Wall: s.Wall}
 	var first *Error
@@ -31,7 +33,7 @@ func (c *DrainStart) apply(s *State) error {
 			d.Rejected = append(d.Rejected, DrainRefusal{Node: name, Code: refusal.Code, Message: refusal.Message})
 		case slices.ContainsFunc(d.Nodes, func(p DrainNode) bool { return p.Node == n.ID }):
 		default:
-			d.Nodes = append(d.Nodes, DrainNode{Node: n.ID, Phase: PhaseDraining})
+			d.Nodes = append(d.Nodes, DrainNode{Node: n.ID, Phase: PhaseDraining, BootID: n.Agent.BootID})
 		}
 	}
 	if len(d.Nodes) == 0 {
@@ -51,6 +53,20 @@ func (c *DrainStart) apply(s *State) error {
 	s.touch("drains", Topic("drain/"+d.ID))
 	s.emit(Event{Type: EventDrainStarted, Subject: "drain/" + string(d.ID), After: string(PhaseDraining), Data: map[string]string{"nodes": joinNodes(d.Nodes), "message": c.Message}})
 	s.forgetDrains()
+	return nil
+}
+
+// check refuses what is wrong with the command itself.
+func (c *DrainStart) check() *Error {
+	switch r := c.Options.Roll; {
+	case !ValidName(string(c.ID)):
+		return Refuse(CodeInvalid, "%q is no drain id: use 1 to 63 letters, digits, '-', '_' or '.'", c.ID)
+	case len(c.Nodes) == 0 || c.Options.Deadline <= 0 || c.Options.MaxParallelNodes < 0:
+		return Refuse(CodeInvalid, "a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
+	case r != nil && (!ValidName(r.ID) || len(r.Nodes) == 0 || len(r.Nodes) > maxRoll || r.Parallel < 0 || len(r.Exec) > maxRollExec):
+		return Refuse(CodeInvalid, "a roll needs an id of 1 to 63 letters, digits, '-', '_' or '.', 1 to %d nodes, and a command of at most %d bytes", maxRoll, maxRollExec).
+			WithHint("roll more nodes in several parts")
+	}
 	return nil
 }
 

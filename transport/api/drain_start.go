@@ -44,6 +44,7 @@ type DrainChoices struct {
 	IgnoreSystem     bool          `json:"ignore_system,omitempty" doc:"leave instances of system groups alone"`
 	MaxParallelNodes int           `json:"max_parallel_nodes,omitempty" minimum:"0" doc:"0: all at once"`
 	Policy           string        `json:"policy,omitempty" doc:"instead of the setting node_drain_policy"`
+	Roll             *fsm.Roll     `json:"roll,omitempty" doc:"the rolling maintenance that it is a step of"`
 }
 
 func (in *drainInput) body() any     { return &in.Input }
@@ -107,7 +108,7 @@ func (c *DrainChoices) command(r *reading, nodes []string) ([]fsm.Command, error
 	}
 	options := fsm.DrainOptions{
 		Deadline: r.Settings.DrainDeadline, Force: c.Force, ForceAtDeadline: c.ForceAtDeadline, AcceptDowntime: c.AcceptDowntime,
-		IgnoreSystem: c.IgnoreSystem, MaxParallelNodes: c.MaxParallelNodes, Policy: c.Policy,
+		IgnoreSystem: c.IgnoreSystem, MaxParallelNodes: c.MaxParallelNodes, Policy: c.Policy, Roll: c.Roll,
 	}
 	if c.Deadline != nil {
 		options.Deadline = *c.Deadline
