@@ -71,7 +71,7 @@ func NewBeater(cfg BeaterConfig) *Beater {
 func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.mu.Lock()
 	b.reg = registration{key: slices.Clone(key), epoch: epoch, every: interval}
-	b.seq = 0
+	b.seq, b.facts = 0, 0
 	for id, l := range b.servers {
 		l.sent = [8]sentBeat{}
 		b.servers[id] = l
@@ -91,11 +91,14 @@ func (b *Beater) SetInterval(interval time.Duration) {
 	}
 }
 
-// SetFacts names the newest generation of facts; heartbeats carry it.
-func (b *Beater) SetFacts(generation uint64) {
+// SetFacts names the newest generation of facts of an epoch; heartbeats carry it from now on. Another epoch than the one that was
+// registered last is ignored: its generations were counted anew.
+func (b *Beater) SetFacts(epoch, generation uint64) {
 	b.mu.Lock()
-	b.facts = generation
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	if epoch == b.reg.epoch {
+		b.facts = max(b.facts, generation)
+	}
 }
 
 // GivenUp carries a token when a server says that it agreed to this epoch being offline: the agent has to register

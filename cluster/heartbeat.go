@@ -24,7 +24,7 @@ type beat struct {
 	Echo        uint64       `cbor:"5,keyasint"` // the number the server's process drew; a beat without it doesn't count
 	BootID      string       `cbor:"6,keyasint"`
 	Incarnation string       `cbor:"7,keyasint"`
-	Facts       uint64       `cbor:"8,keyasint,omitempty"` // generation of the facts of its instances
+	Facts       uint64       `cbor:"8,keyasint,omitempty"` // generation of the facts of its instances, within the epoch; 0: the agent keeps none
 }
 
 // beatAnswer is what the server says to a beat.

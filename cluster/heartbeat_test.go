@@ -247,8 +247,9 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 			t.Fatal("a lease before any answer")
 		}
 		const every = 333 * time.Millisecond
-		r.agent.SetFacts(4)
 		r.agent.Register(key, 1, every)
+		r.agent.SetFacts(1, 4)
+		r.agent.SetFacts(7, 9) // of another registration
 		eventually(t, 2*time.Second, "every server hears it", func() bool {
 			return r.hearts["s1"].Age("n1").Heard && r.hearts["s2"].Age("n1").Heard && r.hearts["s3"].Age("n1").Heard
 		})
@@ -263,8 +264,11 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 				t.Fatalf("lease of 2 s has %s left", left)
 			}
 		}
-		if got := r.hearts["s2"].Facts("n1"); got != 4 {
+		if got := r.hearts["s2"].Facts("n1", 1); got != 4 {
 			t.Errorf("facts generation %d, want 4", got)
+		}
+		if got := r.hearts["s2"].Facts("n1", 2); got != 0 {
+			t.Errorf("facts generation %d of an epoch that nobody heard of", got)
 		}
 		// With one server gone the lease holds; with two it runs out at the last answered heartbeat.
 		r.net.Isolate("10.0.0.11", "10.0.0.1")

@@ -153,11 +153,14 @@ func (h *Hearts) Ages(nodes []fsm.NodeID) map[fsm.NodeID]Age {
 	return out
 }
 
-// Facts is the newest generation of facts that the node's heartbeats named.
-func (h *Hearts) Facts(node fsm.NodeID) uint64 {
+// Facts is the newest generation of facts that the node's heartbeats of this epoch named; 0: none did.
+func (h *Hearts) Facts(node fsm.NodeID, epoch uint64) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.nodes[node].facts
+	if n := h.nodes[node]; n.epoch == epoch {
+		return n.facts
+	}
+	return 0
 }
 
 // GiveUp agrees that an epoch of a node is offline: its beats are heard, but none of its lease is renewed by this

@@ -188,8 +188,8 @@ func (s *Server) calmEnough() bool {
 // Live is the evidence about every node of the state. It does not block. The verdicts in it are the leader's only.
 func (s *Server) Live() map[fsm.NodeID]fsm.Liveness { return s.sight.judge.live() }
 
-// LiveChanged returns a channel that is closed when Live says something new: a verdict, a state of gossip, or an
-// age that has passed three heartbeats. Take it before calling Live.
+// LiveChanged returns a channel that is closed when Live says something new: a verdict, a state of gossip, an age that has
+// passed three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
 func (s *Server) LiveChanged() <-chan struct{} {
 	s.sight.judge.mu.Lock()
 	defer s.sight.judge.mu.Unlock()
@@ -212,7 +212,9 @@ func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
 	out := make(map[fsm.NodeID]fsm.Liveness, state.Nodes.Len())
 	for id, n := range state.Nodes.All() {
 		age := j.s.sight.hearts.Age(id)
-		l := fsm.Liveness{Age: fsm.Duration(age.Since.Milliseconds()), Gossip: gossip[id], Unheard: !age.Heard}
+		l := fsm.Liveness{
+			Age: fsm.Duration(age.Since.Milliseconds()), Gossip: gossip[id], Unheard: !age.Heard, FactsGen: j.s.sight.hearts.Facts(id, n.Agent.Epoch),
+		}
 		if l.Gossip == "" {
 			l.Gossip = fsm.GossipUnknown
 		}
@@ -227,21 +229,34 @@ func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
 
 // publish wakes who waits for LiveChanged if there is something new.
 func (j *judge) publish() {
+	state := j.s.cfg.Machine.State()
 	now := j.live()
-	late := fsm.Duration(3 * HeartbeatInterval(j.s.cfg.Machine.State().Settings.OfflineAfter).Milliseconds())
+	late := fsm.Duration(3 * HeartbeatInterval(state.Settings.OfflineAfter).Milliseconds())
 	for id, l := range now {
 		l.Age = min(l.Age/late, 1) // only whether it is late
+		if n, ok := state.Nodes.Get(id); ok && l.FactsGen <= n.FactsGen {
+			l.FactsGen = 0 // the report came first, as it should
+		}
 		now[id] = l
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	same := len(now) == len(j.shown)
 	for id, l := range now {
-		same = same && j.shown[id] == l
+		same = same && sameNews(j.shown[id], l)
 	}
+	j.shown = now
 	if !same {
-		j.shown = now
 		close(j.change)
 		j.change = make(chan struct{})
 	}
+}
+
+// sameNews reports whether b tells nothing that a did not. Facts that are in the state by now are no news: the entry that brought them
+// woke everybody.
+func sameNews(a, b fsm.Liveness) bool {
+	if b.FactsGen == 0 {
+		a.FactsGen = 0
+	}
+	return a == b
 }
