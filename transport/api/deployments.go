@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -112,8 +113,10 @@ func (s *Server) deploymentOperations() []operation {
 		}),
 		read(s, getRoute("get-deployment", "/v1/deployments/{id}", "deployments", "Show a deployment"), s.deploymentTopics, showDeployment),
 		write(s, route{id: "promote-deployment", path: "/v1/deployments/{id}/promote", tag: "deployments", summary: "Accept the canaries of a deployment"},
-			onDeployment((*promoteInput).ref, func(d *fsm.Deployment, _ *promoteInput) fsm.Command { return &fsm.DeploymentPromote{ID: d.ID} })),
-		write(s, route{id: "fail-deployment", path: "/v1/deployments/{id}/fail", tag: "deployments", summary: "End a deployment as failed"},
+			onDeployment((*promoteInput).ref, func(_ *reading, d *fsm.Deployment, _ *promoteInput) []fsm.Command {
+				return []fsm.Command{&fsm.DeploymentPromote{ID: d.ID}}
+			})),
+		write(s, route{id: "fail-deployment", path: "/v1/deployments/{id}/fail", tag: "deployments", summary: "End a deployment as failed; with auto_revert the job goes back to the last version that succeeded"},
 			onDeployment((*failInput).ref, failDeployment)),
 	}
 }
@@ -135,23 +138,45 @@ func showDeployment(_ context.Context, r *reading, in *deploymentRead) (Deployme
 	return r.deployment(d), nil
 }
 
-func failDeployment(d *fsm.Deployment, in *failInput) fsm.Command {
+// failDeployment ends a deployment, and in the same entry goes back to the last version that succeeded if a group asks for that and it can be done.
+func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command {
 	reason := in.Input.Reason
 	if reason == "" {
 		reason = "failed by an operator"
 	}
-	return &fsm.DeploymentStep{ID: d.ID, Status: fsm.DeploymentFailed, Reason: reason}
+	end := []fsm.Command{&fsm.DeploymentStep{ID: d.ID, Status: fsm.DeploymentFailed, Reason: reason}}
+	job, ok := r.Jobs.Get(d.Job)
+	if !ok || job.Stable == 0 || job.Version != d.Version || job.Stable == d.Version || !r.autoReverts(d) {
+		return end
+	}
+	back := append(end, &fsm.JobRevert{
+		Job: d.Job, Version: job.Stable, IfVersion: d.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable),
+	})
+	if r.NewDraft(r.now).Try(back...) != nil {
+		return end
+	}
+	return back
 }
 
-// onDeployment is a change of one command to one deployment.
-func onDeployment[I any](ref func(*I) string, command func(*fsm.Deployment, *I) fsm.Command) change[I, DeploymentReply] {
+// autoReverts reports whether a group of the deployment's version asks for auto_revert.
+func (r *reading) autoReverts(d *fsm.Deployment) bool {
+	for _, g := range r.GroupsOf(d.Job) {
+		if spec, ok := r.Spec(g.ID, d.Version); ok && spec.Update.AutoRevert {
+			return true
+		}
+	}
+	return false
+}
+
+// onDeployment is a change of one deployment.
+func onDeployment[I any](ref func(*I) string, commands func(*reading, *fsm.Deployment, *I) []fsm.Command) change[I, DeploymentReply] {
 	return change[I, DeploymentReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
 			d, refusal := r.FindDeployment(ref(in))
 			if refusal != nil {
 				return nil, refusal
 			}
-			return []fsm.Command{command(d, in)}, nil
+			return commands(r, d, in), nil
 		},
 		answer: func(o *outcome, in *I) (DeploymentReply, error) {
 			reply := DeploymentReply{Written: o.Written}
