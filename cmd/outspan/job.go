@@ -195,22 +195,36 @@ func jobScale(a *app) *cobra.Command {
 	var change changeFlags
 	cmd := &cobra.Command{
 		Use: "scale JOB [GROUP] COUNT", Short: "change how many instances a group has", Args: between(2, 3), ValidArgsFunction: a.complete("jobs"),
+		Long:    "Changes the count in the job's spec. A job of one group needs no GROUP; JOB/GROUP COUNT and JOB GROUP=COUNT mean the same as JOB GROUP COUNT.",
 		Example: "outspan job scale web 5\noutspan job scale web http 5",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			last := args[len(args)-1]
-			count, err := strconv.Atoi(last)
+			job, group, text := scaleWords(args)
+			count, err := strconv.Atoi(text)
 			if err != nil || count < 0 {
-				return usage("%q is not a number of instances", last).WithHint("write: outspan job scale %s [GROUP] COUNT", args[0])
+				return usage("%q is not a number of instances", text).WithHint("write: outspan job scale %s [GROUP] COUNT", job)
 			}
 			body := map[string]any{"count": count}
-			if len(args) == 3 {
-				body["group"] = args[1]
+			if group != "" {
+				body["group"] = group
 			}
-			return a.changeJob(cmd.Context(), args[0], "scale", fmt.Sprintf("is scaled to %d", count), body, &change)
+			return a.changeJob(cmd.Context(), job, "scale", fmt.Sprintf("is scaled to %d", count), body, &change)
 		},
 	}
 	change.register(cmd, "check only, change nothing")
 	return cmd
+}
+
+// scaleWords takes what people type apart: JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.
+func scaleWords(args []string) (job, group, count string) {
+	job, count = args[0], args[len(args)-1]
+	if len(args) == 3 {
+		return job, args[1], count
+	}
+	if name, number, ok := strings.Cut(count, "="); ok {
+		return job, name, number
+	}
+	job, group, _ = strings.Cut(job, "/")
+	return job, group, count
 }
 
 func jobRestart(a *app) *cobra.Command {

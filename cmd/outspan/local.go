@@ -96,9 +96,22 @@ func replaceFile(path string, data []byte) error {
 	return nil
 }
 
+// configPaths lets the files of a command be given as the run commands take them, too.
+func configPaths(cmd *cobra.Command) *cobra.Command {
+	named := cmd.Flags().StringArray("config", nil, "file, or directory of *.hcl files, as for server run and agent run")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if args = append(args, *named...); len(args) == 0 {
+			return usage("%s needs a file", cmd.CommandPath()).WithHint("name a file, or a directory such as /etc/outspan.d")
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
+
 func configValidate(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "validate FILE|DIR...", Short: "check the files of a server or agent", Args: atLeast(1),
+	return configPaths(&cobra.Command{
+		Use: "validate FILE|DIR...", Short: "check the files of a server or agent", Args: atLeast(0),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := config.Load(args...)
 			if err != nil {
@@ -112,7 +125,7 @@ func configValidate(a *app) *cobra.Command {
 			}
 			return a.show(s)
 		},
-	}
+	})
 }
 
 func roleText(c *config.Config) string {
@@ -126,8 +139,8 @@ func roleText(c *config.Config) string {
 }
 
 func configShow(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use: "show FILE|DIR...", Short: "show what the files come to, with every default", Args: atLeast(1),
+	return configPaths(&cobra.Command{
+		Use: "show FILE|DIR...", Short: "show what the files come to, with every default", Args: atLeast(0),
 		RunE: func(_ *cobra.Command, args []string) error {
 			c, err := config.Load(args...)
 			if err != nil {
@@ -146,7 +159,7 @@ func configShow(a *app) *cobra.Command {
 			}
 			return a.show(s)
 		},
-	}
+	})
 }
 
 func versionCommand(a *app) *cobra.Command {

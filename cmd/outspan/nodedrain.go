@@ -50,6 +50,8 @@ func (f *drainFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
 	fs.StringVar(&f.order, "order", "given", "in which order: given, name, fewest or most (instances)")
 	f.until.register(cmd, "drained", "started")
+	_ = cmd.RegisterFlagCompletionFunc("policy", completeWords(fsm.DrainPolicies()...)) // the flags are there: they were made above
+	_ = cmd.RegisterFlagCompletionFunc("order", completeWords("given", "name", "fewest", "most"))
 }
 
 // checkWait makes --wait=started the same as --detach; to wait until it is drained is what happens anyway.
