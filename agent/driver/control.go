@@ -26,6 +26,7 @@ const (
 	opStop   op = 2 // Signal, GraceMS; grace 0 kills at once
 	opSignal op = 3 // Signal, to the process group
 	opLease  op = 4 // Until
+	opNote   op = 5 // Text
 )
 
 type request struct {
@@ -33,6 +34,7 @@ type request struct {
 	Signal  int      `cbor:"2,keyasint"`
 	GraceMS int64    `cbor:"3,keyasint"`
 	Until   BootTime `cbor:"4,keyasint"`
+	Text    string   `cbor:"5,keyasint,omitempty"`
 }
 
 type reply struct {

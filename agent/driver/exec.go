@@ -21,6 +21,8 @@ type Command struct {
 	Env    map[string]string // added to the instance's
 	Stdout io.Writer         // nil = discarded
 	Stderr io.Writer         // nil = discarded
+	// Alone: what still runs of an earlier command with the same Env is killed first. An agent that was killed leaves such a one behind.
+	Alone bool
 }
 
 // Exec runs c as the instance's user, in its directory, mounts, environment, cgroup and rlimits, and returns its exit
@@ -34,6 +36,11 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	if len(c.Argv) == 0 {
 		return 0, fsm.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
 	}
+	if c.Alone {
+		if err := t.killEarlier(ctx, c.Env); err != nil {
+			return 0, fsm.Refuse(CodeStateFailed, "end the earlier run of %s in instance %s: %v", c.Argv[0], t.ID(), err)
+		}
+	}
 	p := t.launch.plan(c.Argv)
 	p.Beside = t.Process()
 	env := t.launch.fullEnv()
@@ -46,6 +53,45 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 		return 0, fsm.Refuse(CodeStartFailed, "run %s in instance %s: %v", c.Argv[0], t.ID(), err)
 	}
 	return code, err
+}
+
+// killEarlier kills the processes of the instance that have all of env in their environment, and what descends from them, and returns when they
+// are gone.
+func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
+	wanted := append(environ(env), t.launch.marker())
+	for deadline := time.Now().Add(leftoverTimeout); ; {
+		list, err := processes()
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, p := range list {
+			if p.pid == t.Process().PID || p.dead() || !hasAllEnv(p.pid, wanted) {
+				continue
+			}
+			left++
+			for _, d := range append(descendants(list, p.pid), p) {
+				_ = d.identity(t.launch.Boot).signal(syscall.SIGKILL)
+			}
+		}
+		switch {
+		case left == 0:
+			return nil
+		case time.Now().After(deadline):
+			return fmt.Errorf("%d processes are left (%w)", left, os.ErrDeadlineExceeded)
+		case !sleep(ctx, 5*time.Millisecond):
+			return ctx.Err()
+		}
+	}
+}
+
+func hasAllEnv(pid int, entries []string) bool {
+	for _, e := range entries {
+		if !hasEnv(pid, e) {
+			return false
+		}
+	}
+	return true
 }
 
 // runOnce runs the plan to its end.

@@ -65,3 +65,52 @@ func TestExecTimeout(t *testing.T) {
 	_, err = task.Exec(t.Context(), driver.Command{Argv: []string{"true"}})
 	wantCode(t, err, driver.CodeNotRunning)
 }
+
+// A command that an agent left when it was killed is ended before it is run again; others are left alone.
+func TestExecAlone(t *testing.T) {
+	modes(t, func(t *testing.T, b *bench) {
+		task := b.start(b.sh("exec sleep 1000"))
+		began, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ended := make(chan int, 2)
+		run := func(env map[string]string) {
+			code, _ := task.Exec(began, driver.Command{Argv: []string{"sh", "-c", "sleep 1000; true"}, Env: env})
+			ended <- code
+		}
+		hook := map[string]string{"HOOK": "one"}
+		go run(hook)
+		go run(map[string]string{"HOOK": "two"})
+		count := func() int { return len(processesOf("no directory", map[driver.ID]bool{task.ID(): true})) }
+		eventually(t, "both to run", func() bool { return count() == 5 })
+		code, err := task.Exec(t.Context(), driver.Command{Argv: []string{"true"}, Env: hook, Alone: true})
+		if err != nil || code != 0 {
+			t.Errorf("the second run: %d, %v", code, err)
+		}
+		if code := <-ended; code != 137 {
+			t.Errorf("the first run ended with %d, want 137", code)
+		}
+		if n := count(); n != 3 {
+			t.Errorf("%d processes, want the program and the other command's two", n)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// What is said beside the program stands in its log, in whole lines, and the program's log ends when the instance does.
+func TestNote(t *testing.T) {
+	b := newBench(t)
+	task := b.start(b.sh("trap 'exit 0' TERM; echo first >&2; while :; do sleep 0.01; done"))
+	eventually(t, "the program's line", func() bool { return b.logs(task, driver.Stderr) == "first\n" })
+	must(t, task.Note(t.Context(), "hook: one\nhook: two\n"))
+	long := strings.Repeat("x", driver.NoteLimit-1) + "\n"
+	must(t, task.Note(t.Context(), long))
+	eventually(t, "the notes", func() bool { return b.logs(task, driver.Stderr) == "first\nhook: one\nhook: two\n"+long })
+	wantCode(t, task.Note(t.Context(), long+"x"), driver.CodeInvalidSpec)
+	begin := time.Now()
+	stop(t, task, syscall.SIGTERM, 5*time.Second)
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("the end took %v: the log was held open", took)
+	}
+	wantCode(t, task.Note(t.Context(), "late\n"), driver.CodeNotRunning)
+}

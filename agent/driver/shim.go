@@ -227,6 +227,8 @@ func (s *shim) answer(req request) reply {
 		return s.signalGroup(unixSignal(req.Signal))
 	case opLease:
 		return s.renew(req.Until)
+	case opNote:
+		return s.note(req.Text)
 	}
 	return reply{Code: CodeInvalidSpec, Message: fmt.Sprintf("this shim does not know request %d", req.Op)}
 }

@@ -128,6 +128,7 @@ func initResult(said string) error {
 // logPumps are the two pipes of the program and the goroutines that empty them.
 type logPumps struct {
 	stdout, stderr *os.File // write ends, until started
+	notes          *os.File // write end of the stderr pipe for what is not the program's, until drain
 	readers        []*os.File
 	done           chan struct{}
 	running        int
@@ -156,6 +157,11 @@ func openLogPumps(l launch) (*logPumps, error) {
 			p.done <- struct{}{}
 		}()
 	}
+	notes, err := openNotes(p.stderr)
+	if err != nil {
+		return nil, err
+	}
+	p.notes = notes
 	return p, nil
 }
 
@@ -168,6 +174,7 @@ func (p *logPumps) started() {
 // drain waits until everything that was written is in the files. The limit is for a pipe that was handed to a
 // process outside of the instance.
 func (p *logPumps) drain(limit time.Duration) {
+	p.notes.Close()
 	timer := time.AfterFunc(limit, func() {
 		for _, r := range p.readers {
 			r.Close()

@@ -1,0 +1,56 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// NoteLimit is how many bytes one note may have: the kernel writes so many to a pipe in one piece.
+const NoteLimit = 4096
+
+// noteTimeout bounds how long a shim waits for room in the pipe: whoever empties it may wait for a disk, and the shim has leases to watch.
+const noteTimeout = 20 * time.Millisecond
+
+// Note puts text, whole lines of at most NoteLimit bytes together, into the instance's stderr log, between what the program writes. It is for what runs
+// beside the program on its behalf. It blocks for a moment at most; what could not be written is lost. CodeNotRunning: the instance has ended.
+// CodeInvalidSpec: the text is too long, or the instance's shim is of an older release and takes none.
+func (t *Task) Note(ctx context.Context, text string) error {
+	if len(text) > NoteLimit {
+		return fsm.Refuse(CodeInvalidSpec, "a note of %d bytes for instance %s is above %d", len(text), t.ID(), NoteLimit)
+	}
+	_, err := callShim(ctx, t.dir, request{Op: opNote, Text: text}, shimPatience)
+	if noShim(err) {
+		return fsm.Refuse(CodeNotRunning, "instance %s does not run", t.ID())
+	}
+	return err
+}
+
+// openNotes opens the write end of the stderr pipe once more, as an own description: that one of ours doesn't block must not be seen by the program.
+func openNotes(pipe *os.File) (*os.File, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", pipe.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the log pipe for notes: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "notes"), nil
+}
+
+// note writes what the agent has to say into the stderr pipe.
+func (s *shim) note(text string) reply {
+	if len(text) > NoteLimit {
+		return reply{Code: CodeInvalidSpec, Message: "the note is too long"}
+	}
+	err := s.logs.notes.SetWriteDeadline(time.Now().Add(noteTimeout))
+	if err == nil {
+		_, err = s.logs.notes.WriteString(text)
+	}
+	if err != nil {
+		return reply{Code: CodeStateFailed, Message: fmt.Sprintf("write to the log: %v", err)}
+	}
+	return reply{}
+}
