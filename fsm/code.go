@@ -61,8 +61,8 @@ const (
 	CodeInUse           Code = "in_use"
 )
 
-// Gate makes the code of a gate that is not satisfied and has no code of its own: "gate:group.ready >= 2".
-func Gate(name string) Code { return "gate:" + Code(name) }
+// Gated makes the code of a gate that is not satisfied and has no code of its own: "gate:group.ready >= 2".
+func Gated(name string) Code { return "gate:" + Code(name) }
 
 // QuotaExceeded makes the code of a class's quota that is used up: "quota_exceeded:memory".
 func QuotaExceeded(dimension string) Code { return "quota_exceeded:" + Code(dimension) }

@@ -1,0 +1,283 @@
+package fsm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Bounds of what one member may report; what is beyond them is left out.
+const (
+	maxFacts     = 16
+	maxFactName  = 48
+	maxFactValue = 64
+)
+
+// CleanFacts returns what of reported facts is kept: at most 16, names of a-z, 0-9, '_' and '.', values of at most 64 printable bytes; nil if nothing is left.
+// The argument stays as it is.
+func CleanFacts(facts map[string]string) map[string]string {
+	var kept map[string]string
+	for _, name := range sortedKeys(facts) {
+		if !validFact(name) || !validValue(facts[name]) || len(kept) >= maxFacts {
+			continue
+		}
+		if kept == nil {
+			kept = map[string]string{}
+		}
+		kept[name] = facts[name]
+	}
+	return kept
+}
+
+func validFact(name string) bool {
+	return name != "" && len(name) <= maxFactName && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.')
+	})
+}
+
+func validValue(value string) bool {
+	return value != "" && len(value) <= maxFactValue && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// responds reports whether an instance can be asked: it runs, and its node is online. What it reported is true only so long.
+func (s *State) responds(inst *Instance) bool {
+	n, ok := s.Nodes.Get(inst.Node)
+	if !ok || n.Health != HealthOnline || n.Return.Recovering {
+		return false
+	}
+	switch inst.Status.Observed {
+	case ObservedBooting, ObservedReady, ObservedUnready:
+		return true
+	}
+	return false
+}
+
+// OwnFacts are what an instance says of itself; nil if nothing is known: it doesn't run, its node isn't online, or its role check was not answered.
+func (s *State) OwnFacts(inst *Instance) map[string]string {
+	if !s.responds(inst) {
+		return nil
+	}
+	return inst.Status.Facts
+}
+
+// FactsOf are what is known of an instance: its own words, or where there are none what its peers say of its slot ("slot.2.leads_shards"), as far as
+// all that say something agree. The rows in it must not be changed.
+func (s *State) FactsOf(inst *Instance) map[string]string {
+	if own := s.OwnFacts(inst); own != nil {
+		return own
+	}
+	prefix := fmt.Sprintf("slot.%d.", inst.Slot)
+	said, disputed := map[string]string{}, map[string]bool{}
+	for peer := range s.InstancesOf(inst.Group) {
+		if peer.ID == inst.ID || peer.Slot == inst.Slot { // who takes over the slot speaks for itself
+			continue
+		}
+		for name, value := range s.OwnFacts(peer) { // the order doesn't matter: what two say differently is dropped
+			name, about := strings.CutPrefix(name, prefix)
+			if !about {
+				continue
+			}
+			if other, twice := said[name]; twice && other != value {
+				disputed[name] = true
+			}
+			said[name] = value
+		}
+	}
+	maps.DeleteFunc(said, func(name, _ string) bool { return disputed[name] })
+	return said
+}
+
+// FactsRefs names the nodes whose facts the gates of an instance may rest on, with the generation of the facts that the state has.
+func (s *State) FactsRefs(inst *Instance) []FactsRef {
+	var refs []FactsRef
+	for member := range s.InstancesOf(inst.Group) {
+		n, ok := s.Nodes.Get(member.Node)
+		seen := slices.ContainsFunc(refs, func(r FactsRef) bool { return r.Node == member.Node })
+		if ok && !seen && !member.Terminal() && n.Health != HealthOffline {
+			refs = append(refs, FactsRef{Node: n.ID, Gen: n.FactsGen})
+		}
+	}
+	return refs
+}
+
+// freshFacts refuses a command when the facts of a node that it rests on have moved.
+func (s *State) freshFacts(refs []FactsRef) *Error {
+	for _, r := range refs {
+		n, ok := s.Nodes.Get(r.Node)
+		if !ok || n.FactsGen != r.Gen {
+			return Refuse(CodeStale, "the facts of node %s changed since it was decided", r.Node)
+		}
+	}
+	return nil
+}
+
+// dropFacts forgets what the instances of a node said: its agent begins anew.
+func (s *State) dropFacts(id NodeID) {
+	var spoke []*Instance
+	for inst := range s.InstancesOn(id) {
+		if len(inst.Status.Facts) > 0 {
+			spoke = append(spoke, inst)
+		}
+	}
+	for _, inst := range spoke {
+		next := *inst
+		next.Status.Facts = nil
+		s.setInstance(inst, &next)
+	}
+}
+
+// GateChoice says which gates of a list are looked at.
+type GateChoice int
+
+// The choices.
+const (
+	EveryGate GateChoice = iota
+	NotOfSelf            // leave out those of the member itself: a hook is about to change what they look at
+)
+
+// CheckGates returns nil if every gate of a list holds for an instance, or why the first one that matters doesn't: one that is known not to hold before one
+// that nobody can tell (facts_unknown).
+func (s *State) CheckGates(inst *Instance, when []string, choice GateChoice) *Error {
+	var unknown *Error
+	for _, text := range when {
+		gate, refusal := ParseGate(text)
+		if refusal == nil && !(choice == NotOfSelf && gate.Self()) {
+			refusal = s.checkGate(inst, gate)
+		}
+		switch {
+		case refusal == nil:
+		case refusal.Code == CodeFactsUnknown:
+			unknown = refusal
+		default:
+			return refusal
+		}
+	}
+	return unknown
+}
+
+func (s *State) checkGate(inst *Instance, gate Gate) *Error {
+	switch {
+	case gate.Self():
+		refusal := gate.HoldsFor(s.FactsOf(inst))
+		if refusal != nil {
+			refusal.Message = fmt.Sprintf("instance %s: %s", inst.ID, refusal.Message)
+			refusal.Hint = gate.hint(inst)
+		}
+		return refusal
+	case gate.Subject == GateOld:
+		if inst.Status.Observed == ObservedStopped {
+			return nil
+		}
+		return Refuse(gate.Code(), "instance %s is not known to have stopped", inst.ID).WithHint("bring its node back, or if it is gone: outspan node confirm-dead %s", inst.Node)
+	case gate.Fact == "ready":
+		if g, ok := s.Groups.Get(inst.Group); ok && g.Ready >= gate.AtLeast {
+			return nil
+		}
+		return Refuse(gate.Code(), "%s does not hold for %s", gate, inst.Group).WithHint("it holds when more of its instances are ready")
+	}
+	return s.checkQuorum(inst, gate)
+}
+
+// hint says what would make a gate of the member itself hold.
+func (g Gate) hint(inst *Instance) string {
+	switch g.Code() {
+	case CodeIsLeader:
+		return "let another member lead, by hand or with a before_stop hook that resigns"
+	case CodeNotDrained:
+		return "clean it out, by hand or with a before_stop hook that does"
+	case CodeNoInSyncFollower:
+		return "wait until a follower of each of its shards is in sync, or move them"
+	}
+	return "it holds once the role check of " + string(inst.ID) + " says so"
+}
+
+// census counts the members of a group by what they say.
+type census struct {
+	wanted, ready   int // desired running; of these ready and answering
+	leaders         int
+	followers       int // besides the instance that is asked for
+	otherLeaders    int
+	silent          int // they run on an online node, and their facts aren't known
+	names, indexes  map[string]int
+	named, numbered int
+}
+
+func (s *State) takeCensus(inst *Instance) census {
+	c := census{names: map[string]int{}, indexes: map[string]int{}}
+	for m := range s.InstancesOf(inst.Group) {
+		if m.Desired != DesiredRunning {
+			continue
+		}
+		c.wanted++
+		facts := s.OwnFacts(m)
+		if _, told := facts[FactLeader]; !told {
+			c.silent += count(s.responds(m))
+			continue
+		}
+		if !m.Ready() {
+			continue
+		}
+		c.ready++
+		leads, other := facts[FactLeader] == "true", m.ID != inst.ID
+		c.leaders += count(leads)
+		c.otherLeaders += count(leads && other)
+		c.followers += count(!leads && other)
+		if name, ok := facts[FactLeaderName]; ok {
+			c.names[name]++
+			c.named++
+		}
+		if index, ok := facts[FactIndex]; ok {
+			c.indexes[index]++
+			c.numbered++
+		}
+	}
+	return c
+}
+
+// checkQuorum answers the gates about the other members. Those that run and don't say what they are make the answer unknown, if they could change it; those
+// that are down don't respond.
+func (s *State) checkQuorum(inst *Instance, gate Gate) *Error {
+	c := s.takeCensus(inst)
+	g, ok := s.Groups.Get(inst.Group)
+	holds, why := false, ""
+	switch gate.Fact {
+	case "leader_responding":
+		holds, why = c.otherLeaders > 0, "no other member that is ready says that it leads"
+	case "followers_responding":
+		holds, why = c.followers >= gate.AtLeast, fmt.Sprintf("%d other followers respond, %d are needed", c.followers, gate.AtLeast)
+	case "healthy":
+		why = c.sick(ok, g)
+		holds = why == ""
+	}
+	switch {
+	case holds:
+		return nil
+	case c.silent > 0:
+		return Refuse(CodeFactsUnknown, "%s: %s; of %d members of %s it is not known what they are", gate, why, c.silent, inst.Group).
+			WithHint("look at their role checks")
+	}
+	return Refuse(gate.Code(), "%s does not hold for %s: %s", gate, inst.Group, why).WithHint("it holds when the group is whole again")
+}
+
+// sick says why a group is not healthy: one leader, all agree on it, indexes equal, nobody missing. Empty if it is.
+func (c *census) sick(known bool, g *Group) string {
+	switch {
+	case !known || c.ready < c.wanted || c.ready < g.Count:
+		return fmt.Sprintf("%d members are ready and answer, %d should", c.ready, max(c.wanted, count(known)*groupCount(g)))
+	case c.leaders != 1:
+		return fmt.Sprintf("%d members say that they lead", c.leaders)
+	case len(c.names) > 1 || c.named > 0 && c.named < c.ready:
+		return "its members do not agree on who leads"
+	case len(c.indexes) > 1 || c.numbered > 0 && c.numbered < c.ready:
+		return "its members are not equally far"
+	}
+	return ""
+}
+
+func groupCount(g *Group) int {
+	if g == nil {
+		return 0
+	}
+	return g.Count
+}

@@ -1,0 +1,165 @@
+package fsm
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// GateSubject is what a gate looks at.
+type GateSubject string
+
+// The subjects of gates.
+const (
+	GateSelf      GateSubject = "self"       // the member's own facts
+	GateLedShards GateSubject = "led_shards" // the shards that the member leads, by its own facts
+	GateGroup     GateSubject = "group"      // the other members
+	GateOld       GateSubject = "old"        // the instance that would be replaced
+)
+
+// Gate is one condition of an eviction or a replacement. All of a list must hold, and what isn't known never satisfies one (model section 4).
+type Gate struct {
+	Subject GateSubject
+	Fact    string // of self; otherwise one of a few words
+	Not     bool   // "!self.FACT": the fact must be known to be false
+	AtLeast int    // of followers_responding and ready
+}
+
+// The facts that gates of the presets and of this file look at.
+const (
+	FactLeader      = "leader"       // this member leads
+	FactLeaderName  = "leader_name"  // who it thinks leads
+	FactIndex       = "index"        // how far it has come
+	FactInSync      = "in_sync"      // its copy is complete
+	FactDrained     = "drained"      // it holds nothing any more
+	FactLeadsShards = "leads_shards" // it leads at least one shard
+	FactShardsSafe  = "led_shards_in_sync_followers"
+)
+
+const gateForms = "[!]self.FACT, led_shards.in_sync_followers, group.leader_responding, group.followers_responding >= N, group.healthy, group.ready >= N, old.confirmed_stopped"
+
+// ParseGate reads one gate. Code: invalid, with the gates that there are.
+func ParseGate(text string) (Gate, *Error) {
+	wrong := func() (Gate, *Error) {
+		return Gate{}, Refuse(CodeInvalid, "%q is no gate", text).WithHint("the gates are: %s", gateForms)
+	}
+	words := strings.Fields(text)
+	if len(words) != 1 && len(words) != 3 {
+		return wrong()
+	}
+	name, not := strings.CutPrefix(words[0], "!")
+	subject, fact, _ := strings.Cut(name, ".")
+	g := Gate{Subject: GateSubject(subject), Fact: fact, Not: not}
+	if len(words) == 3 {
+		n, err := strconv.Atoi(words[2])
+		if err != nil || words[1] != ">=" || n < 1 || n > maxCount {
+			return wrong()
+		}
+		g.AtLeast = n
+	}
+	if !g.known() {
+		return wrong()
+	}
+	return g, nil
+}
+
+// known reports whether a gate has one of the forms that there are.
+func (g Gate) known() bool {
+	counted := g.Subject == GateGroup && (g.Fact == "followers_responding" || g.Fact == "ready")
+	switch {
+	case counted != (g.AtLeast > 0), g.Not && g.Subject != GateSelf:
+		return false
+	case counted:
+		return true
+	case g.Subject == GateSelf:
+		return validFact(g.Fact)
+	}
+	switch g.String() {
+	case "led_shards.in_sync_followers", "group.leader_responding", "group.healthy", "old.confirmed_stopped":
+		return true
+	}
+	return false
+}
+
+// String writes a gate as a job file does.
+func (g Gate) String() string {
+	text := string(g.Subject) + "." + g.Fact
+	if g.Not {
+		text = "!" + text
+	}
+	if g.AtLeast > 0 {
+		text += fmt.Sprintf(" >= %d", g.AtLeast)
+	}
+	return text
+}
+
+// Self reports whether a gate rests on the member's own facts alone: the agent looks at those once more right before the stop signal.
+func (g Gate) Self() bool { return g.Subject == GateSelf || g.Subject == GateLedShards }
+
+// NeedsFacts reports whether a gate rests on facts at all.
+func (g Gate) NeedsFacts() bool { return g.Subject != GateOld && g.Fact != "ready" }
+
+// Code is what stands for a gate that is known not to hold.
+func (g Gate) Code() Code {
+	switch {
+	case g.Subject == GateSelf && g.Fact == FactLeader && g.Not:
+		return CodeIsLeader
+	case g.Subject == GateSelf && g.Fact == FactDrained && !g.Not:
+		return CodeNotDrained
+	case g.Subject == GateLedShards, g.Subject == GateSelf && g.Fact == FactLeadsShards && g.Not:
+		return CodeNoInSyncFollower
+	case g.Subject == GateGroup && g.Fact != "ready":
+		return CodeQuorumNotHealthy
+	}
+	return Gated(g.String())
+}
+
+// HoldsFor returns nil if a gate of self holds for these facts, or why not: facts_unknown if they don't say, otherwise the gate's own code. It is what the
+// agent asks right before a stop. facts may be nil; other gates are nothing that it can answer, so they hold.
+func (g Gate) HoldsFor(facts map[string]string) *Error {
+	switch g.Subject {
+	case GateSelf:
+		return g.fact(facts, g.Fact, !g.Not)
+	case GateLedShards:
+		if facts[FactLeadsShards] == "false" {
+			return nil // it leads none
+		}
+		return g.fact(facts, FactShardsSafe, true)
+	}
+	return nil
+}
+
+func (g Gate) fact(facts map[string]string, name string, want bool) *Error {
+	value, ok := facts[name]
+	switch {
+	case !ok:
+		return Refuse(CodeFactsUnknown, "%s: the fact %s is not known", g, name)
+	case value != strconv.FormatBool(want):
+		return Refuse(g.Code(), "%s does not hold: %s is %s", g, name, value)
+	}
+	return nil
+}
+
+// checkGates returns the first mistake in a list of gates. The key names it in the message.
+func (g *GroupSpec) checkGates(key string, mode Mode, when []string, replacing bool) *Error {
+	switch {
+	case mode == ModeWhen && len(when) == 0:
+		return Refuse(CodeInvalid, "%s.mode is \"when\" and there are no gates", key).WithHint("give %s.when a list of gates, such as [\"!self.leader\"]", key)
+	case mode != ModeWhen && len(when) > 0:
+		return Refuse(CodeInvalid, "%s.when has gates and the mode is %q", key, mode).WithHint("leave the mode out, or set it to \"when\"")
+	}
+	for _, text := range when {
+		gate, refusal := ParseGate(text)
+		switch {
+		case refusal != nil:
+			refusal.Message = key + ".when: " + refusal.Message
+			return refusal
+		case gate.Subject == GateOld && !replacing:
+			return Refuse(CodeInvalid, "%s.when: %q is about the instance that is replaced; it belongs in replacement.when", key, text)
+		case gate.NeedsFacts() && g.RoleCheck == nil:
+			return Refuse(CodeInvalid, "%s.when: %q rests on facts, and the group reports none", key, text).
+				WithHint("add a role_check block, which asks each instance for them")
+		}
+	}
+	return nil
+}
