@@ -97,7 +97,25 @@ func (a *app) runJob(ctx context.Context, file, message, ifIndex string, change 
 	if !follows {
 		return cmp.Or(a.showJobReply(got, "is submitted", change), planned.short())
 	}
+	if r := &got.value; r.Job != nil && !r.Changed {
+		r.DeploymentID = a.unfinished(ctx, r.Job)
+	}
 	return a.followJob(ctx, got, "is submitted", change)
+}
+
+// unfinished is the deployment of a job's version that is still going on, or that failed and left instances of an older version. Who submits the same
+// again, because waiting was cut off, follows that instead of hearing that all is well.
+func (a *app) unfinished(ctx context.Context, job *api.Job) fsm.DeploymentID {
+	id := fsm.NewDeploymentID(job.Name, job.Version)
+	d, err := get[api.Deployment](ctx, a, "/v1/deployments/"+segment(string(id)), nil)
+	if err != nil {
+		return "" // it ended long ago; following the job says what else is wrong
+	}
+	left := slices.ContainsFunc(d.value.Groups, func(g api.DeploymentGroup) bool { return g.Old > 0 || g.Ready < g.Count })
+	if left && d.value.Status != fsm.DeploymentSucceeded {
+		return id
+	}
+	return ""
 }
 
 // changeJob does one write to a job, and follows what comes of it.
