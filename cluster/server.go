@@ -216,6 +216,10 @@ func (s *Server) openSight() error {
 	return err
 }
 
+// cachedEntries are kept in memory after they were written, at most 16 MiB. Each of raft's heartbeats looks at the last one, and followers
+// are sent the latest: a seventh of an idle leader's time was spent reading them from the file again.
+const cachedEntries = 64
+
 // openRaft starts consensus on what the disk holds. raft panics on a store that fails now, which is an error here.
 func (s *Server) openRaft() (err error) {
 	defer func() {
@@ -226,7 +230,11 @@ func (s *Server) openRaft() (err error) {
 	layer := &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, cluster: s.ClusterID, log: s.log.Named("raft-net")}
 	s.disk.trans = newPeerTransport(layer, addressBook{s}, s.disk.space.room, s.log.Named("raft-net"))
 	config := s.cfg.Raft.raft(s.dir.id, s.notes, s.log.Named("raft"))
-	s.raft, err = raft.NewRaft(config, s.fsm, s.disk.store, s.disk.store, s.disk.snaps, s.disk.trans)
+	cached, err := raft.NewLogCache(cachedEntries, s.disk.store)
+	if err != nil {
+		return fmt.Errorf("start raft: %w", err)
+	}
+	s.raft, err = raft.NewRaft(config, s.fsm, cached, s.disk.store, s.disk.snaps, s.disk.trans)
 	if err != nil {
 		return fmt.Errorf("start raft on %s: %w", s.cfg.DataDir, err)
 	}

@@ -232,6 +232,9 @@ func (m *member) command() *exec.Cmd {
 	if m.c.network != nil {
 		args = append([]string{"nsenter", "--net=" + m.c.network.space(m), "--"}, args...)
 	}
+	if _, err := os.Stat(m.bootFile()); err == nil {
+		args = m.inOwnBoot(args)
+	}
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd

@@ -24,6 +24,7 @@ type nodeView struct {
 	Labels       map[string]string `json:"labels"`
 	Address      string            `json:"address"`
 	Epoch        uint64            `json:"epoch"`
+	BootID       string            `json:"boot_id"`
 	Instances    int               `json:"instances"`
 	DrainID      string            `json:"drain_id"`
 	AutoEvicting bool              `json:"auto_evicting"`

@@ -99,6 +99,11 @@ func (p probed) String() string {
 // probe asks a service 50 times a second, each time on a new connection and at the next of these agents, until the returned
 // function is called.
 func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
+	return c.probeExcept(port, func(string) bool { return false }, agents...)
+}
+
+// probeExcept is probe that leaves out the agents that are named so at the moment, as people do with a machine that they reboot.
+func (c *cluster) probeExcept(port int, except func(name string) bool, agents ...*member) (stop func() probed) {
 	ctx, cancel := context.WithCancel(context.Background())
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, a := range agents { // an agent hears of a service a moment after its instances are ready
@@ -119,7 +124,11 @@ func (c *cluster) probe(port int, agents ...*member) (stop func() probed) {
 				return
 			case <-tick.C:
 			}
-			url := "http://" + net.JoinHostPort(agents[n%len(agents)].address, strconv.Itoa(port)) + "/"
+			at := agents[n%len(agents)]
+			if except(at.name) {
+				continue
+			}
+			url := "http://" + net.JoinHostPort(at.address, strconv.Itoa(port)) + "/"
 			done.Go(func() {
 				err := fetch(client, url)
 				mu.Lock()

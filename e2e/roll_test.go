@@ -1,0 +1,199 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// bootFile holds what the member takes for the boot id of its kernel, once it has been rebooted.
+func (m *member) bootFile() string { return m.c.path(m.name + ".boot") }
+
+// inOwnBoot makes cmd see the member's own boot id instead of the machine's, in a mount namespace of its own.
+func (m *member) inOwnBoot(args []string) []string {
+	return append([]string{
+		"unshare", "--mount", "--propagation", "private", "sh", "-c", `mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"`, m.bootFile(),
+	}, args...)
+}
+
+// reboot ends everything of the member and starts it on a kernel with another boot id.
+func (m *member) reboot(t testing.TB, n int) {
+	t.Helper()
+	m.die(t)
+	id := fmt.Sprintf("0000000%d-%s-4000-8000-%012d\n", n%10, strings.Repeat("0", 4), n)
+	if err := os.WriteFile(m.bootFile(), []byte(id), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.start(t)
+}
+
+// reboots is what the command of a roll asks for, and what happens then: the machine is rebooted as soon as the prober leaves it out.
+type reboots struct {
+	c    *cluster
+	dir  string
+	mu   sync.Mutex
+	done []string // names, in order
+	out  map[string]bool
+}
+
+// script is the command of a roll: it asks for a reboot and waits until it has happened.
+func (r *reboots) script() string {
+	return fmt.Sprintf("touch %[1]s/{node} && while [ -e %[1]s/{node} ]; do sleep 0.05; done", r.dir)
+}
+
+// serve carries out reboots until ctx ends.
+func (r *reboots) serve(ctx context.Context, t *testing.T) {
+	for n := 1; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+		asked, _ := os.ReadDir(r.dir)
+		for _, f := range asked {
+			m := r.c.member(f.Name())
+			r.leaveOut(m.name, true)
+			time.Sleep(300 * time.Millisecond) // requests in flight through its forwarding end
+			m.reboot(t, n)
+			n++
+			_ = os.Remove(filepath.Join(r.dir, f.Name()))
+		}
+	}
+}
+
+func (r *reboots) leaveOut(name string, out bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.out[name] = out
+	if out {
+		r.done = append(r.done, name)
+	}
+}
+
+func (r *reboots) isOut(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out[name]
+}
+
+func (r *reboots) order() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.done)
+}
+
+// TestRoll reboots four machines in turn under a service, and loses its caller in the middle.
+//
+// proves acceptance 7 of the eviction model: every node is done once, no request fails, and another caller goes on; L23.
+func TestRoll(t *testing.T) {
+	require(t, "unshare", "mount")
+	c := startCluster(t, options{servers: 3, agents: 4})
+	port := c.freePort(t)
+	c.run(t, job{name: "web", count: 8, expose: port, more: "    budget { min_ready = 7 }"})
+	r := &reboots{c: c, dir: c.path("reboot"), out: map[string]bool{}}
+	if err := os.Mkdir(r.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c.cli(t, "node", "roll", "n1", "n2", "n3", "n4").want(t, 2, "--exec")
+	c.cli(t, "node", "roll", "n1", "n9", "--wait-reboot").want(t, 4, "n9")
+	dry := c.cli(t, "node", "roll", "n1", "n2", "n3", "n4", "--dry-run")
+	dry.want(t, 0)
+	if lines := strings.Count(dry.out, "\nn"); lines != 4 {
+		t.Errorf("the forecast has %d nodes:\n%s", lines, dry.out)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var serving sync.WaitGroup
+	serving.Go(func() { r.serve(ctx, t) })
+	defer serving.Wait()
+	defer cancel()
+	stop := c.probeExcept(port, r.isOut, c.agents...)
+	first := c.beginRoll(t, r.script())
+	waitFor(t, "the second node to be rebooted", 2*patience, func() error {
+		for _, name := range r.order() { // one that is back serves again
+			if n := c.node(t, c.member(name)); n.Eligible && c.member(name).running() && c.forwards(c.member(name), port) {
+				r.leaveOut(name, false)
+			}
+		}
+		if got := r.order(); len(got) < 2 {
+			return fmt.Errorf("rebooted: %v", got)
+		}
+		return nil
+	})
+	_ = first.Process.Kill() // in the middle of the second node, at whatever it does there
+	_ = relatives.wait(first)
+
+	id := c.rollID(t)
+	var result struct {
+		Roll  string
+		Nodes []struct{ Node, State, Drain, Error string }
+	}
+	out := c.cli(t, "node", "roll", "--resume", id[:20], "-o", "json")
+	out.want(t, 0)
+	if err := json.Unmarshal([]byte(out.out), &result); err != nil {
+		t.Fatalf("%v: %s", err, out.out)
+	}
+	probed := stop()
+	if result.Roll != id || len(result.Nodes) != 4 {
+		t.Errorf("%s", out.out)
+	}
+	for _, n := range result.Nodes {
+		if n.State != "done" {
+			t.Errorf("node %s is %s: %s", n.Node, n.State, n.Error)
+		}
+	}
+	boots := map[string]bool{}
+	for _, n := range c.nodes(t) {
+		boots[n.BootID] = true
+		if !n.Eligible || !strings.HasPrefix(n.BootID, "0000000") {
+			t.Errorf("node %s: eligible %t, boot id %s", n.Name, n.Eligible, n.BootID)
+		}
+	}
+	if done := r.order(); !slices.Equal(done, []string{"n1", "n2", "n3", "n4"}) || len(boots) != 4 {
+		t.Errorf("rebooted %v, boot ids %v", done, boots)
+	}
+	probed.perfect(t)
+	t.Logf("%v; %s", probed, strings.TrimSpace(out.err))
+	if again := c.cli(t, "node", "roll", "--resume", id); again.code != 0 || !strings.Contains(again.out, "4 of 4 done") {
+		t.Errorf("%v", again)
+	}
+}
+
+// beginRoll starts the caller of a roll and does not wait for it.
+func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(c.bin, "node", "roll", "n1", "n2", "n3", "n4", "--exec", script, "--within", "40s")
+	cmd.Env = append(os.Environ(), c.environment()...)
+	cmd.Dir = c.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := relatives.start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// rollID finds the id of the only roll in its drains.
+func (c *cluster) rollID(t testing.TB) string {
+	t.Helper()
+	type drain struct{ Options struct{ Roll *struct{ ID string } } }
+	for _, d := range list[drain](t, c, "/v1/drains") {
+		if d.Options.Roll != nil {
+			return d.Options.Roll.ID
+		}
+	}
+	t.Fatal("no drain is a step of a roll")
+	return ""
+}
+
+// forwards reports whether an agent serves the exposed port.
+func (c *cluster) forwards(m *member, port int) bool {
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return fetch(client, "http://"+net.JoinHostPort(m.address, strconv.Itoa(port))+"/") == nil
+}
