@@ -203,7 +203,7 @@ func (d *decoder) settings(body hcl.Body, c *Config) {
 		durationTo("offline_after", &s.OfflineAfter), text("node_drain_policy", &s.NodeDrainPolicy), durationTo("drain_deadline", &s.DrainDeadline),
 		text("rescheduler", &s.Rescheduler), text("failure_domain_label", &s.FailureDomainLabel), flag("place_on_degraded", &s.PlaceOnDegraded),
 		text("placement_algorithm", &s.Algorithm), number("cpu_overcommit_percent", &s.CPUOvercommit), size("instance_overhead", &s.InstanceOverhead),
-		durationTo("start_timeout", &s.StartTimeout), number("event_limit", &s.EventLimit), durationTo("event_age", &s.EventAge))
+		durationTo("start_timeout", &s.StartTimeout), number("event_limit", &s.EventLimit), durationTo("event_age", &s.EventAge), durationTo("volume_cooling", &s.VolumeCooling))
 }
 
 // address is an IP address, or a template such as "{{ GetPrivateIP }}" that finds one.

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,9 +14,9 @@ const maxFindings = 20
 // closed sets hold (testing.md S1, S2, S7, S8, S9, as far as one state can show them; CheckStep does the rest). It visits every row, some twice,
 // at about 5 microseconds an instance, and only reads.
 func Check(s State) error {
-	c := &checker{s: &s, memory: map[NodeID]Usage{}, sums: map[GroupID]groupSum{}}
+	c := &checker{s: &s, memory: map[NodeID]Usage{}, waits: map[NodeID]int64{}, sums: map[GroupID]groupSum{}}
 	for _, part := range []func(){
-		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.groups, c.jobs, c.versions, c.deployments, c.services, c.volumes, c.drains, c.records,
+		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.groups, c.jobs, c.versions, c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes, c.records, c.rails,
 	} {
 		if part(); len(c.found) >= maxFindings {
 			break
@@ -28,6 +29,7 @@ func Check(s State) error {
 type checker struct {
 	s      *State
 	memory map[NodeID]Usage
+	waits  map[NodeID]int64
 	sums   map[GroupID]groupSum
 	ports  int
 	gone   map[string]bool // CheckStep: the nodes and jobs that ended in between, by the subject of the event
@@ -78,6 +80,7 @@ func (c *checker) instances() {
 		c.want(i.Marks.CreatedIndex <= i.Marks.ChangedIndex && i.Marks.ChangedIndex <= c.s.Index, "instance %s: created at index %d, changed at %d, the state is at %d",
 			id, i.Marks.CreatedIndex, i.Marks.ChangedIndex, c.s.Index)
 		c.addUp(i)
+		c.members(i)
 	}
 }
 
@@ -103,6 +106,10 @@ func (c *checker) addUp(i *Instance) {
 	sum.alive += count(i.holdsClaims())
 	c.sums[i.Group] = sum
 	if !i.holdsClaims() {
+		return
+	}
+	if i.WaitsForRoom() {
+		c.waiting(i)
 		return
 	}
 	u := c.memory[i.Node]
@@ -174,11 +181,14 @@ func (c *checker) nodes() {
 		c.want(n.ID == id && ValidName(string(id)) && ValidName(n.Name), "node %s: its row says id %s, name %q", id, n.ID, n.Name)
 		c.want(oneOf(n.Intent, IntentActive, IntentCordoned, IntentDraining, IntentDisabled), "node %s: intent is %q", id, n.Intent)
 		c.want(oneOf(n.Health, HealthOnline, HealthDegraded, HealthOffline), "node %s: health is %q", id, n.Health)
+		c.want(n.Promised == c.waits[id], "node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v", id, n.Placed, c.memory[id])
 		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep sees that.
-		c.want(n.Agent.Epoch > 1 || n.Placed.Instances == 0 || n.Placed.MemoryBytes <= n.Allocatable().MemoryBytes, "node %s: %d bytes are placed on %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
+		c.want(n.Agent.Epoch > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0, "node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes, n.Promised)
 		c.want(n.Agent.Epoch >= 1 && n.Version >= 1 && n.Agent.BootID != "", "node %s: epoch %d, version %d, boot id %q", id, n.Agent.Epoch, n.Version, n.Agent.BootID)
 		c.want(n.Assigned <= c.s.Index, "node %s: assigned at index %d, the state is at %d", id, n.Assigned, c.s.Index)
+		c.want(len(n.Avoid) <= avoidLimit && slices.IsSortedFunc(n.Avoid, func(a, b AvoidEntry) int { return cmp.Or(cmp.Compare(a.Group, b.Group), -1) }),
+			"node %s: its avoid list has %d entries, or two of one group: %v", id, len(n.Avoid), n.Avoid)
 		c.want(n.Health == HealthOffline || !n.Return.ConfirmedDead, "node %s is %s and confirmed dead", id, n.Health)
 	}
 }
@@ -206,6 +216,7 @@ func (c *checker) indexes() {
 		{"instances of groups", s.inGroup.Len(), s.Instances.Len()},
 		{"owners of ports", s.portOwners.Len(), c.ports},
 		{"log of requests", s.requestLog.Len(), s.Requests.Len()},
+		{"copies of nodes", s.copiesOn.Len(), c.copies()},
 	} {
 		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
 	}

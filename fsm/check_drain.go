@@ -62,5 +62,5 @@ func (c *checker) records() {
 
 func (t EventType) valid() bool {
 	return oneOf(t, EventNodeRegistered, EventNodeState, EventAllocated, EventDesired, EventStatus, EventEviction, EventDrainStarted, EventDrainPhase,
-		EventBudget, EventJob, EventDeployment, EventSettings, EventLeader, EventHold)
+		EventBudget, EventJob, EventDeployment, EventSettings, EventLeader, EventHold, EventVolume)
 }

@@ -32,8 +32,7 @@ func (c *checker) budget(g *Group, job *Job) {
 	if !ok || g.Removed {
 		return
 	}
-	class, _, _ := c.s.Class(job.Class)
-	want := ResolveBudget(policy.Budget, class.MaxDown, c.s.Want(g))
+	want := c.s.ResolveGroup(policy, job.Class, c.s.Want(g))
 	c.want(g.Budget == want, "group %s: its budget is %+v, by its spec it would be %+v", g.ID, g.Budget, want)
 	c.want(g.Budget.MinReady >= 0 && g.Budget.MinReady+g.Budget.MaxDown == c.s.Want(g), "group %s: its budget %+v does not add up to %d", g.ID, g.Budget, c.s.Want(g))
 	if g.Role != RoleSystem && !job.Stopped {
@@ -113,12 +112,50 @@ func (c *checker) services() {
 
 func (c *checker) volumes() {
 	for id, v := range c.s.Volumes.All() {
-		c.want(id == NewVolumeID(v.Group, v.Slot, v.Name) && v.ID == id, "volume %s: its row says %+v", id, *v)
-		c.want(v.Kind == VolumeLocal, "volume %s: kind is %q", id, v.Kind)
+		if v.Copy != "" {
+			c.detached(id, v)
+			continue
+		}
 		c.want(c.s.Nodes.Has(v.Home), "volume %s: its home %s does not exist", id, v.Home)
 		c.want(c.s.Groups.Has(v.Group), "volume %s: its group does not exist", id)
+		if v.Kind == VolumeReplicated {
+			c.copyRow(id, v)
+			continue
+		}
+		c.want(id == NewVolumeID(v.Group, v.Slot, v.Name) && v.ID == id, "volume %s: its row says %+v", id, *v)
+		c.want(v.Kind == VolumeLocal, "volume %s: kind is %q", id, v.Kind)
 		for i := range c.s.InstancesInSlot(v.Group, v.Slot) {
-			c.want(i.Node == v.Home || !i.Links.VolumeHome || !i.holdsClaims(), "volume %s is on %s, its instance %s on %s", id, v.Home, i.ID, i.Node)
+			spec, ok := c.s.Spec(i.Group, i.Version)
+			c.want(i.Node == v.Home || !ok || !spec.hasVolume(VolumeLocal) || !i.holdsClaims(), "volume %s is on %s, its instance %s on %s", id, v.Home, i.ID, i.Node)
+		}
+	}
+}
+
+func (c *checker) copyRow(id VolumeID, v *Volume) {
+	c.want(id == NewCopyID(v.Group, v.Slot, v.Name, v.Home) && v.ID == id, "copy %s: its row says %+v", id, *v)
+	c.want(v.Made > 0 && v.Made <= c.s.Index, "copy %s: made at index %d, the state is at %d", id, v.Made, c.s.Index)
+	c.want(c.s.copiesOn.Has(copyKey(v)), "copy %s is missing in the index of copies", id)
+}
+
+// copies is the number of rows that the index of copies must have.
+func (c *checker) copies() int {
+	n := 0
+	for _, v := range c.s.Volumes.All() {
+		n += count(v.Kind == VolumeReplicated)
+	}
+	return n
+}
+
+// members holds that each living member has the row of its copy, and that no two of a group share a node.
+func (c *checker) members(i *Instance) {
+	m, ok := c.s.MemberOf(i)
+	if !ok || !i.holdsClaims() {
+		return
+	}
+	c.want(c.s.Volumes.Has(m.Volume), "instance %s has no row of its copy %s", i.ID, m.Volume)
+	for other := range c.s.InstancesOn(i.Node) {
+		if _, also := c.s.MemberOf(other); also && other.ID != i.ID && other.Group == i.Group && other.holdsClaims() {
+			c.want(false, "instances %s and %s of one replicated group are both on node %s", i.ID, other.ID, i.Node)
 		}
 	}
 }

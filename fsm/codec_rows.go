@@ -42,6 +42,11 @@ var rowTables = [...]rowTable{
 	rows(10, "volumes", func(s *State) *Table[VolumeID, *Volume] { return &s.Volumes }, func(v *Volume) VolumeID { return v.ID }),
 	rows(11, "events", func(s *State) *Table[EventKey, *Event] { return &s.Events }, func(e *Event) EventKey { return e.Key }),
 	rows(12, "requests", func(s *State) *Table[RequestID, *Request] { return &s.Requests }, func(r *Request) RequestID { return r.ID }),
+	rows(16, "transfers", func(s *State) *Table[TransferID, *Transfer] { return &s.Transfers }, func(t *Transfer) TransferID { return t.ID }),
+	rows(17, "backups", func(s *State) *Table[BackupID, *Backup] { return &s.Backups }, func(b *Backup) BackupID { return b.ID }),
+	rows(13, "budgets", func(s *State) *Table[BudgetName, *SharedBudget] { return &s.Budgets }, func(b *SharedBudget) BudgetName { return b.Name }),
+	rows(14, "actors", func(s *State) *Table[ActorKind, *ActorLedger] { return &s.Actors }, func(l *ActorLedger) ActorKind { return l.Actor }),
+	rows(15, "rails", func(s *State) *Table[RailName, *Rail] { return &s.Rails }, func(r *Rail) RailName { return r.Name }),
 }
 
 func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Table[K, *V], key func(*V) K) rowTable {

@@ -85,6 +85,7 @@ func (s *State) forgetJob(name JobName) {
 	for _, id := range deployments {
 		s.Deployments.del(id)
 	}
+	s.endTransfersOfJob(name)
 	s.dropVolumes(func(v *Volume) bool { return jobOf(v.Group) == name })
 	s.dropServices(name, func(ServiceName) bool { return true })
 	s.Jobs.del(name)

@@ -57,6 +57,7 @@ var kinds = [...]kindInfo{
 	{22, "instance.kill", 1, func() Command { return new(InstanceKill) }},
 	{23, "instance.mark", 1, func() Command { return new(InstanceMark) }},
 	{24, "instance.restart", 1, func() Command { return new(InstanceRestart) }},
+	{28, "instance.move", 1, func() Command { return new(InstanceMove) }},
 	{30, "drain.start", 1, func() Command { return new(DrainStart) }},
 	{31, "drain.turn", 1, func() Command { return new(DrainTurn) }},
 	{32, "drain.end", 1, func() Command { return new(DrainEnd) }},
@@ -69,6 +70,14 @@ var kinds = [...]kindInfo{
 	{44, "job.restart", 1, func() Command { return new(JobRestart) }},
 	{50, "deployment.step", 1, func() Command { return new(DeploymentStep) }},
 	{51, "deployment.promote", 1, func() Command { return new(DeploymentPromote) }},
+	{70, "transfer.start", 1, func() Command { return new(TransferStart) }},
+	{71, "transfer.step", 1, func() Command { return new(TransferStep) }},
+	{72, "transfer.cancel", 1, func() Command { return new(TransferCancel) }},
+	{73, "backup.forget", 1, func() Command { return new(BackupForget) }},
+	{60, "budget.set", 1, func() Command { return new(BudgetSet) }},
+	{61, "budget.remove", 1, func() Command { return new(BudgetRemove) }},
+	{62, "class.set", 1, func() Command { return new(ClassSet) }},
+	{63, "class.remove", 1, func() Command { return new(ClassRemove) }},
 }
 
 // Kind implements Command.
@@ -126,6 +135,9 @@ func (*InstanceMark) Kind() Kind { return 23 }
 func (*InstanceRestart) Kind() Kind { return 24 }
 
 // Kind implements Command.
+func (*InstanceMove) Kind() Kind { return 28 }
+
+// Kind implements Command.
 func (*DrainStart) Kind() Kind { return 30 }
 
 // Kind implements Command.
@@ -160,3 +172,27 @@ func (*DeploymentStep) Kind() Kind { return 50 }
 
 // Kind implements Command.
 func (*DeploymentPromote) Kind() Kind { return 51 }
+
+// Kind implements Command.
+func (*TransferStart) Kind() Kind { return 70 }
+
+// Kind implements Command.
+func (*TransferStep) Kind() Kind { return 71 }
+
+// Kind implements Command.
+func (*TransferCancel) Kind() Kind { return 72 }
+
+// Kind implements Command.
+func (*BackupForget) Kind() Kind { return 73 }
+
+// Kind implements Command.
+func (*BudgetSet) Kind() Kind { return 60 }
+
+// Kind implements Command.
+func (*BudgetRemove) Kind() Kind { return 61 }
+
+// Kind implements Command.
+func (*ClassSet) Kind() Kind { return 62 }
+
+// Kind implements Command.
+func (*ClassRemove) Kind() Kind { return 63 }

@@ -135,6 +135,9 @@ func (s *State) cordonForDrain(id NodeID, drain DrainID) {
 	}
 	for _, inst := range pending {
 		s.setDesired(inst, DesiredStopped, CauseNodeDraining, string(drain))
+		if inst.WaitsForRoom() {
+			s.maybePurge(inst.Group)
+		}
 	}
 }
 
@@ -249,6 +252,8 @@ func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 		case inst.Desired != DesiredRunning:
 			return Refuse(CodeStopping, "instance %s is stopping", inst.ID)
 		case d.Options.IgnoreSystem && s.isSystem(inst):
+		case s.leaving(inst):
+			return Refuse(CodeReplacementPending, "instance %s moves with its volumes", inst.ID)
 		case slices.Contains(n.Acked, inst.ID) && s.Movable(inst) != nil:
 		case s.Movable(inst) != nil:
 			return s.Movable(inst)
@@ -256,7 +261,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 			return Refuse(CodeReplacementPending, "instance %s still runs", inst.ID)
 		}
 	}
-	return nil
+	return s.copiedFrom(n.ID)
 }
 
 func (s *State) isSystem(inst *Instance) bool {
@@ -278,8 +283,12 @@ func (s *State) endDrainOf(n *Node, phase DrainPhase, why string) {
 			marked = append(marked, inst)
 		}
 	}
+	reason := "EvictionCanceled"
+	if phase == PhaseFailed {
+		reason = "EvictionFailed"
+	}
 	for _, inst := range marked {
-		s.mark(inst, false, "", "")
+		s.flip(inst, Eviction{}, reason)
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	EventSettings       EventType = "settings.changed"
 	EventLeader         EventType = "leader.changed"
 	EventHold           EventType = "hold.changed"
+	EventVolume         EventType = "volume.changed"
 )
 
 // EventKey orders events: the log index, then the position within the entry.

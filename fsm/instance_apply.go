@@ -1,6 +1,9 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Movable returns nil if the instance may leave its node for a cause from outside its job, or the blocker: volume_local or role_never.
 func (s *State) Movable(inst *Instance) *Error {
@@ -25,19 +28,7 @@ func (s *State) Successor(inst *Instance) (*Instance, bool) {
 }
 
 // Room returns nil if the node has memory and ports for the claims now, or no_capacity_memory or no_capacity_ports.
-func (s *State) Room(n *Node, claims Claims) *Error {
-	free := n.Allocatable().MemoryBytes - n.Placed.MemoryBytes
-	if claims.Resources.MemoryBytes > free {
-		return Refuse(CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20, claims.Resources.MemoryBytes>>20)
-	}
-	for _, name := range sortedKeys(claims.Ports) {
-		port := claims.Ports[name]
-		if owner, taken := s.PortOwner(n.ID, port); taken {
-			return Refuse(CodeNoPorts, "port %d of node %s belongs to instance %s", port, n.Name, owner)
-		}
-	}
-	return nil
-}
+func (s *State) Room(n *Node, claims Claims) *Error { return s.roomWith(n, claims, nil) }
 
 // ClaimsOf is what an instance of spec takes from a node, the overhead included.
 func (s *State) ClaimsOf(spec *GroupSpec, ports map[string]int) Claims {
@@ -69,14 +60,28 @@ func (c *InstancePlace) apply(s *State) error {
 	if refusal := portsMatch(spec, c.Ports); refusal != nil {
 		return refusal
 	}
-	if refusal := s.Room(node, claims); refusal != nil {
+	if refusal := s.mayAwait(c, node, claims); refusal != nil {
+		return refusal
+	}
+	if refusal := s.roomWith(node, claims, c.Awaits); refusal != nil {
 		return refusal
 	}
 	old, refusal := s.slotFree(c, g, spec)
 	if refusal != nil {
 		return refusal
 	}
+	if refusal := s.CheckQuota(jobOf(c.Group), claims.Resources, c.ended(old)); refusal != nil {
+		return refusal
+	}
 	s.place(c, g, spec, old, claims)
+	return nil
+}
+
+// ended is the replaced instance if the placement itself ends it: one that failed does not count beside the new one.
+func (c *InstancePlace) ended(old *Instance) *Instance {
+	if old != nil && old.Desired == DesiredRunning && old.Status.Observed == ObservedFailed {
+		return old
+	}
 	return nil
 }
 
@@ -120,8 +125,14 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 	if c.Replaces != "" && (old == nil || above && old.Desired != DesiredRunning) {
 		return nil, Refuse(CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
 	}
+	if refusal := s.slotHeld(spec, c.Group, c.Slot); refusal != nil {
+		return nil, refusal
+	}
 	if home, ok := s.VolumeHome(spec, c.Group, c.Slot); ok && home != c.Node {
 		return nil, Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", c.Slot, c.Group, home)
+	}
+	if refusal := s.keepsApart(c, spec); refusal != nil {
+		return nil, refusal
 	}
 	if g.Role == RoleSystem {
 		for inst := range s.InstancesOn(c.Node) {
@@ -138,7 +149,7 @@ func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance
 	inst := &Instance{
 		ID: c.ID, Group: c.Group, Slot: c.Slot, Version: c.Version, Node: c.Node, Desired: DesiredRunning,
 		Status: InstanceStatus{ID: c.ID, Observed: ObservedPending}, Cause: c.Cause, Claims: claims,
-		Links: Links{Replaces: c.Replaces, VolumeHome: len(spec.Volumes) > 0},
+		Links: Links{Replaces: c.Replaces, VolumeHome: len(spec.Volumes) > 0, Awaits: slices.Clone(c.Awaits)},
 		Marks: Marks{Created: s.Now, CreatedWall: s.Wall, CreatedIndex: s.Index, UnreadySince: s.Now},
 	}
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && c.Version == g.Version {
@@ -163,14 +174,20 @@ func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance
 
 // setDesired moves the wish for an instance forward, and says so in an event.
 func (s *State) setDesired(inst *Instance, desired Desired, cause Cause, reason string) *Instance {
+	if inst.WaitsForRoom() {
+		return s.endWaiting(inst, cause, reason)
+	}
 	next := *inst
 	next.Desired = desired
 	if next.Marks.StopCause == "" {
 		next.Marks.StopCause, next.Marks.StopReason, next.Marks.StopBegan = cause, reason, s.Now
 	}
 	s.setInstance(inst, &next)
-	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(desired),
-		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}})
+	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}
+	if cause == CausePreempted {
+		data["by"] = next.Marks.StopReason // the preemptor
+	}
+	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(desired), Data: data})
 	s.forgetOld(&next)
 	return &next
 }
@@ -189,6 +206,7 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 		s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(status.Observed),
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
 	}
+	s.noteCopies(&next)
 	if moved && status.Observed == ObservedFailed {
 		s.noteFailure(&next, status.Reason)
 	}
@@ -221,7 +239,7 @@ func (s *State) markTimes(next, before *Instance) {
 // report takes one status from the agent. Late and repeated ones change nothing; the whole row of a terminal instance stays as it is.
 func (s *State) report(inst *Instance, status InstanceStatus) {
 	known := inst.Status
-	if inst.Terminal() || status.Generation < known.Generation || status.Generation == known.Generation && known.Observed != ObservedLost {
+	if inst.Terminal() || inst.WaitsForRoom() || status.Generation < known.Generation || status.Generation == known.Generation && known.Observed != ObservedLost {
 		return
 	}
 	switch status.Observed {
@@ -256,7 +274,10 @@ func (s *State) accept(inst *Instance, status InstanceStatus) {
 func (s *State) confirmStopped(inst *Instance, cause Cause, reason string) {
 	status := inst.Status
 	status.Observed, status.Reason = ObservedStopped, reason
-	next := s.observe(inst, status)
+	next := inst
+	if !inst.WaitsForRoom() {
+		next = s.observe(inst, status)
+	}
 	if next.Desired != DesiredStopped {
 		s.setDesired(next, DesiredStopped, cause, reason)
 	}

@@ -41,6 +41,10 @@ type Node struct {
 	Assigned uint64 `cbor:"12,keyasint"`
 	// FactsGen is the generation of the facts that its agent last reported, of this epoch.
 	FactsGen uint64 `cbor:"13,keyasint,omitempty"`
+	// Promised is the memory, in bytes, that preemptors here will take beyond what those give back whose end they wait for.
+	Promised int64 `cbor:"15,keyasint,omitempty"`
+	// Avoid lists the groups that did badly here, at most 64, in order of group.
+	Avoid []AvoidEntry `cbor:"16,keyasint,omitempty"`
 }
 
 // AgentInfo is what an agent said at its last registration.
@@ -144,6 +148,7 @@ type NodeReport struct {
 	Full      bool             `cbor:"3,keyasint,omitempty"`
 	Instances []InstanceStatus `cbor:"4,keyasint,omitempty"`
 	FactsGen  uint64           `cbor:"5,keyasint,omitempty"`
+	Transfers []TransferReport `cbor:"6,keyasint,omitempty"`
 }
 
 // NodeIntent cordons, uncordons, disables or enables. Uncordon cancels a running drain of the node.

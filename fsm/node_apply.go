@@ -69,6 +69,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Assigned = s.Index
 	s.nodeNames.put(n.Name, n.ID)
 	s.setNode(old, n)
+	s.keepPromises(n.ID)
 	s.emit(Event{Type: EventNodeRegistered, Subject: "node/" + string(n.ID), Data: map[string]string{"name": n.Name, "address": n.Agent.Address, "boot_id": n.Agent.BootID}})
 	return nil
 }
@@ -133,6 +134,9 @@ func (c *NodeReport) apply(s *State) error {
 			s.report(inst, status)
 		}
 	}
+	for _, r := range c.Transfers {
+		s.reportTransfer(c.ID, r)
+	}
 	if c.Full {
 		s.takeInventory(n.ID, c.Instances)
 	}
@@ -145,7 +149,7 @@ func (s *State) takeInventory(id NodeID, reported []InstanceStatus) {
 	var gone []*Instance
 	for inst := range s.InstancesOn(id) {
 		there := slices.ContainsFunc(reported, func(r InstanceStatus) bool { return r.ID == inst.ID })
-		if !there && inst.holdsClaims() && inst.Status.Observed != ObservedPending {
+		if !there && inst.takesRoom() && inst.Status.Observed != ObservedPending {
 			gone = append(gone, inst)
 		}
 	}
@@ -276,8 +280,10 @@ func (c *NodeConfirmDead) apply(s *State) error {
 			there = append(there, inst)
 		}
 	}
-	for _, inst := range there {
-		s.confirmStopped(inst, CauseNodeOffline, "confirmed dead by the operator")
+	for _, row := range there {
+		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() { // one that waited for others got its room when they ended
+			s.confirmStopped(inst, CauseNodeOffline, "confirmed dead by the operator")
+		}
 	}
 	current, _ := s.Nodes.Get(c.ID)
 	next := *current
@@ -305,6 +311,7 @@ func (c *NodeForget) apply(s *State) error {
 		s.setInstance(inst, nil)
 	}
 	s.endDrainOf(n, PhaseCanceled, "node was forgotten")
+	s.endTransfersOf(c.ID, n.Name)
 	s.dropVolumes(func(v *Volume) bool { return v.Home == c.ID })
 	s.Nodes.del(c.ID)
 	s.nodeNames.del(n.Name)

@@ -143,6 +143,11 @@ func sampleState() State {
 	putSample(&s.Volumes, func(v *Volume) VolumeID { return v.ID })
 	putSample(&s.Events, func(e *Event) EventKey { return e.Key })
 	putSample(&s.Requests, func(r *Request) RequestID { return r.ID })
+	putSample(&s.Budgets, func(b *SharedBudget) BudgetName { return b.Name })
+	putSample(&s.Actors, func(l *ActorLedger) ActorKind { return l.Actor })
+	putSample(&s.Transfers, func(t *Transfer) TransferID { return t.ID })
+	putSample(&s.Backups, func(b *Backup) BackupID { return b.ID })
+	putSample(&s.Rails, func(r *Rail) RailName { return r.Name })
 	if err := s.buildIndexes(); err != nil {
 		panic(err)
 	}

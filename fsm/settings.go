@@ -15,13 +15,29 @@ type Settings struct {
 	Paused             bool     `json:"actuation_paused" cbor:"11,keyasint,omitempty"`    // decisions are computed and shown, none is proposed
 	EventLimit         int      `json:"event_limit" cbor:"12,keyasint"`                   // default 100000: how many events are kept
 	EventAge           Duration `json:"event_age" cbor:"13,keyasint"`                     // default 7d of wall time: for how long
+	VolumeCooling      Duration `json:"volume_cooling" cbor:"25,keyasint"`                // default 24h: how long the old copy of a moved volume is kept
+
+	// Stops that each kind of actor may begin, in the whole cluster; the zero value is no limit, the default.
+	RateDrain       ActorRate `json:"rate_drain" cbor:"15,keyasint,omitempty"`
+	RatePreemption  ActorRate `json:"rate_preemption" cbor:"16,keyasint,omitempty"`
+	RateRescheduler ActorRate `json:"rate_rescheduler" cbor:"17,keyasint,omitempty"`
+	RateOperator    ActorRate `json:"rate_operator" cbor:"18,keyasint,omitempty"`
+	EvictOn            EvictOn  `json:"evict_on" cbor:"14,keyasint"`                      // drain (default) | cordon: what sets the eviction of replicas off
+
+	// What the rescheduler's preset is overridden by; zero = the preset's.
+	MoveMinAge    Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"`          // younger instances stay
+	MoveCooldown  Duration `json:"rescheduler_cooldown" cbor:"20,keyasint,omitempty"`         // between two moves of a group
+	MoveCycle     Duration `json:"rescheduler_cycle" cbor:"21,keyasint,omitempty"`            // in which at most rescheduler_moves begin
+	MovesPerCycle int      `json:"rescheduler_moves" cbor:"22,keyasint,omitempty"`            // moves a cycle
+	MoveGain      int      `json:"rescheduler_gain" cbor:"23,keyasint,omitempty"`             // least gain of a move, in points
+	MoveWindow    string   `json:"rescheduler_window,omitempty" cbor:"24,keyasint,omitempty"` // cron expression in UTC; empty = always
 }
 
 // DefaultSettings are those of a new cluster.
 func DefaultSettings() Settings {
 	return Settings{
 		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica", Rescheduler: "off",
-		Algorithm: "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000, EventAge: 7 * 24 * Hour,
+		Algorithm: "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000, EventAge: 7 * 24 * Hour, VolumeCooling: 24 * Hour, EvictOn: EvictOnDrain,
 	}
 }
 

@@ -44,11 +44,6 @@ func (c *RestoreMark) apply(s *State) error {
 	return nil
 }
 
-// DrainPolicies are the values of the setting node_drain_policy; the last is an alias.
-func DrainPolicies() []string {
-	return []string{"block-if-contains-last-replica", "block-for-eviction", "block-for-eviction-if-contains-last-replica", "allow-if-replica-is-stopped", "always-allow", "block-for-eviction-if-last-replica"}
-}
-
 // Check returns what is wrong with the settings. Code: invalid.
 func (c *Settings) Check() *Error {
 	switch {
@@ -58,18 +53,25 @@ func (c *Settings) Check() *Error {
 		return Refuse(CodeInvalid, "drain_deadline is %s; it must be above 0s, or none", c.DrainDeadline)
 	case !slices.Contains(DrainPolicies(), c.NodeDrainPolicy):
 		return Refuse(CodeInvalid, "node_drain_policy %q is unknown", c.NodeDrainPolicy).WithHint("use one of: %s", strings.Join(DrainPolicies(), ", "))
-	case !slices.Contains([]string{"off", "careful", "balanced", "eager"}, c.Rescheduler):
-		return Refuse(CodeInvalid, "rescheduler %q is unknown", c.Rescheduler).WithHint("use one of: off, careful, balanced, eager")
+	case !c.EvictOn.Valid():
+		return Refuse(CodeInvalid, "evict_on %q is unknown", c.EvictOn).WithHint("use drain or cordon")
+	case !slices.Contains(Reschedulers(), c.Rescheduler):
+		return Refuse(CodeInvalid, "rescheduler %q is unknown", c.Rescheduler).WithHint("use one of: %s", strings.Join(Reschedulers(), ", "))
 	case c.Algorithm != "spread" && c.Algorithm != "binpack":
 		return Refuse(CodeInvalid, "placement_algorithm %q is unknown", c.Algorithm).WithHint("use spread or binpack")
 	case c.CPUOvercommit > 1_000_000 || c.InstanceOverhead > maxAmount:
 		return Refuse(CodeInvalid, "cpu_overcommit_percent is at most 1000000, instance_overhead_bytes %d", maxAmount)
 	case c.CPUOvercommit < 100 || c.InstanceOverhead < 0 || c.EventLimit < 1000 || c.StartTimeout < Second:
 		return Refuse(CodeInvalid, "cpu_overcommit_percent must be at least 100, instance_overhead_bytes 0, event_limit 1000, start_timeout 1s")
+	case c.VolumeCooling < Second:
+		return Refuse(CodeInvalid, "volume_cooling is %s; it must be at least 1s", c.VolumeCooling)
 	case c.EventAge < Minute || c.EventAge == Forever:
 		return Refuse(CodeInvalid, "event_age is %s; it must be at least 1m", c.EventAge)
 	}
-	return nil
+	if refusal := c.checkRates(); refusal != nil {
+		return refusal
+	}
+	return c.checkRescheduler()
 }
 
 func (c *SettingsSet) apply(s *State) error {
@@ -108,6 +110,18 @@ func settingsDiff(a, b Settings) map[string]string {
 		{"actuation_paused", fmt.Sprint(a.Paused), fmt.Sprint(b.Paused)},
 		{"event_limit", fmt.Sprint(a.EventLimit), fmt.Sprint(b.EventLimit)},
 		{"event_age", a.EventAge.String(), b.EventAge.String()},
+		{"rate_drain", a.RateDrain.String(), b.RateDrain.String()},
+		{"rate_preemption", a.RatePreemption.String(), b.RatePreemption.String()},
+		{"rate_rescheduler", a.RateRescheduler.String(), b.RateRescheduler.String()},
+		{"rate_operator", a.RateOperator.String(), b.RateOperator.String()},
+		{"volume_cooling", a.VolumeCooling.String(), b.VolumeCooling.String()},
+		{"evict_on", string(a.EvictOn), string(b.EvictOn)},
+		{"rescheduler_min_age", a.MoveMinAge.String(), b.MoveMinAge.String()},
+		{"rescheduler_cooldown", a.MoveCooldown.String(), b.MoveCooldown.String()},
+		{"rescheduler_cycle", a.MoveCycle.String(), b.MoveCycle.String()},
+		{"rescheduler_moves", fmt.Sprint(a.MovesPerCycle), fmt.Sprint(b.MovesPerCycle)},
+		{"rescheduler_gain", fmt.Sprint(a.MoveGain), fmt.Sprint(b.MoveGain)},
+		{"rescheduler_window", a.MoveWindow, b.MoveWindow},
 	} {
 		if f.before != f.after {
 			diff[f.name] = f.before + " -> " + f.after

@@ -36,13 +36,20 @@ type State struct {
 	Volumes     Table[VolumeID, *Volume]
 	Events      Table[EventKey, *Event]
 	Requests    Table[RequestID, *Request]
+	Transfers   Table[TransferID, *Transfer]
+	Backups     Table[BackupID, *Backup]
+	Budgets     Table[BudgetName, *SharedBudget]
+	Actors      Table[ActorKind, *ActorLedger]
+	Rails       Table[RailName, *Rail]
 
 	// Indexes, derived from the rows above; they are not in snapshots.
 	nodeNames  Table[string, NodeID]
 	onNode     Table[string, InstanceID] // node/instance
 	inGroup    Table[string, InstanceID] // group/slot/instance
 	portOwners Table[string, InstanceID] // node/port
+	copiesOn   Table[string, VolumeID]   // node/volume, of replicated volumes
 	requestLog Table[uint64, RequestID]
+	classUse   Table[ClassName, Usage] // of the instances that count toward quotas
 
 	entry entryContext // of the entry being applied; zero in a published State
 }
@@ -59,6 +66,7 @@ type entryContext struct {
 	request RequestID
 	events  int
 	touched []Topic
+	group   []Command // the group of commands being applied
 }
 
 // Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", or a whole table: "nodes",
@@ -76,8 +84,12 @@ func (s State) fork() *State {
 	s.Nodes, s.Jobs, s.Versions = s.Nodes.fork(), s.Jobs.fork(), s.Versions.fork()
 	s.Groups, s.Instances, s.Drains = s.Groups.fork(), s.Instances.fork(), s.Drains.fork()
 	s.Deployments, s.Services, s.Volumes = s.Deployments.fork(), s.Services.fork(), s.Volumes.fork()
+	s.Budgets, s.Actors, s.classUse = s.Budgets.fork(), s.Actors.fork(), s.classUse.fork()
 	s.Events, s.Requests, s.requestLog = s.Events.fork(), s.Requests.fork(), s.requestLog.fork()
+	s.Rails = s.Rails.fork()
+	s.Transfers, s.Backups = s.Transfers.fork(), s.Backups.fork()
 	s.nodeNames, s.onNode, s.inGroup, s.portOwners = s.nodeNames.fork(), s.onNode.fork(), s.inGroup.fork(), s.portOwners.fork()
+	s.copiesOn = s.copiesOn.fork()
 	return &s
 }
 

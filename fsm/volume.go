@@ -2,10 +2,11 @@ package fsm
 
 import "fmt"
 
-// VolumeID is "job/group/slot/name".
+// VolumeID is "job/group/slot/name"; of a copy of a replicated volume "job/group/slot/name@node".
 type VolumeID string
 
-// Volume is per-instance data on a node. A local one has a single copy, on its home node.
+// Volume is per-instance data on a node. A local one has a single copy, on its home node. Of a replicated one each member has its own copy, and
+// each copy has its own row, which outlives the instance that made it: a copy that was kept where its instance stopped is still a member.
 type Volume struct {
 	ID    VolumeID   `cbor:"1,keyasint"`
 	Group GroupID    `cbor:"2,keyasint"`
@@ -13,6 +14,13 @@ type Volume struct {
 	Name  string     `cbor:"4,keyasint"`
 	Kind  VolumeKind `cbor:"5,keyasint"`
 	Home  NodeID     `cbor:"6,keyasint"`
+	// Made is the index at which a copy began, empty. The agent tells by it whether what it finds on its disk is this copy or an older one.
+	Made uint64 `cbor:"7,keyasint,omitempty"`
+	// Held says that a copy was in sync at least once. One that never was has nothing to lose.
+	Held bool `cbor:"8,keyasint,omitempty"`
+
+	Transfer TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
+	Copy     TransferID `cbor:"21,keyasint,omitempty"` // of a restored volume that is not in use: the transfer that made it
 }
 
 // NewVolumeID names a volume of a slot.
@@ -20,10 +28,18 @@ func NewVolumeID(group GroupID, slot int, name string) VolumeID {
 	return VolumeID(fmt.Sprintf("%s/%d/%s", group, slot, name))
 }
 
+// NewCopyID names the copy of a slot's replicated volume on a node.
+func NewCopyID(group GroupID, slot int, name string, node NodeID) VolumeID {
+	return NewVolumeID(group, slot, name) + "@" + VolumeID(node)
+}
+
+// Replicated reports whether each instance of the group is a replica that holds a copy of the data.
+func (g *GroupSpec) Replicated() bool { return g.hasVolume(VolumeReplicated) }
+
 // VolumeHome returns the node that holds a slot's local volumes, if it ever had any.
 func (s *State) VolumeHome(spec *GroupSpec, group GroupID, slot int) (NodeID, bool) {
 	for _, v := range spec.Volumes {
-		if row, ok := s.Volumes.Get(NewVolumeID(group, slot, v.Name)); ok {
+		if row, ok := s.Volumes.Get(NewVolumeID(group, slot, v.Name)); ok && v.Kind == VolumeLocal {
 			return row.Home, true
 		}
 	}
@@ -31,27 +47,123 @@ func (s *State) VolumeHome(spec *GroupSpec, group GroupID, slot int) (NodeID, bo
 }
 
 // singleHolder reports whether a slot may never have two instances that are not confirmed stopped: they would share a volume or an identity.
-func (g *GroupSpec) singleHolder() bool { return len(g.Volumes) > 0 || g.Exclusive }
+func (g *GroupSpec) singleHolder() bool { return g.hasVolume(VolumeLocal) || g.Exclusive }
 
-// claimVolumes makes the node of an instance the home of the volumes that it uses for the first time.
+// claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was kept there is used again.
 func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 	for _, v := range spec.Volumes {
-		id := NewVolumeID(inst.Group, inst.Slot, v.Name)
-		if !s.Volumes.Has(id) {
-			s.Volumes.put(id, &Volume{ID: id, Group: inst.Group, Slot: inst.Slot, Name: v.Name, Kind: v.Kind, Home: inst.Node})
+		row := Volume{ID: NewVolumeID(inst.Group, inst.Slot, v.Name), Group: inst.Group, Slot: inst.Slot, Name: v.Name, Kind: v.Kind, Home: inst.Node}
+		if v.Kind == VolumeReplicated {
+			row.ID, row.Made = NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node), s.Index
+		}
+		if !s.Volumes.Has(row.ID) {
+			row.Transfer = s.transferNaming(row.ID)
+			s.putVolume(&row)
 		}
 	}
 }
 
+// putVolume writes a row and keeps the index of copies by node.
+func (s *State) putVolume(v *Volume) {
+	s.Volumes.put(v.ID, v)
+	if v.Kind == VolumeReplicated {
+		s.copiesOn.put(copyKey(v), v.ID)
+	}
+}
+
+func copyKey(v *Volume) string { return string(v.Home) + "/" + string(v.ID) }
+
 // dropVolumes forgets the volumes for which gone is true.
 func (s *State) dropVolumes(gone func(*Volume) bool) {
-	var ids []VolumeID
-	for id, v := range s.Volumes.All() {
+	var rows []*Volume
+	for _, v := range s.Volumes.All() {
 		if gone(v) {
-			ids = append(ids, id)
+			rows = append(rows, v)
 		}
 	}
-	for _, id := range ids {
-		s.Volumes.del(id)
+	for _, v := range rows {
+		s.dropVolume(v)
+	}
+}
+
+func (s *State) dropVolume(v *Volume) {
+	s.Volumes.del(v.ID)
+	s.copiesOn.del(copyKey(v))
+}
+
+// CopiesOf returns the copies of a slot's first replicated volume, one for each node that has one, in order of node.
+func (s *State) CopiesOf(group GroupID, slot int) []*Volume {
+	var copies []*Volume
+	prefix := NewVolumeID(group, slot, "")
+	for id, v := range s.Volumes.From(prefix) {
+		if len(id) < len(prefix) || id[:len(prefix)] != prefix {
+			break
+		}
+		if v.Kind == VolumeReplicated && (len(copies) == 0 || copies[0].Name == v.Name) {
+			copies = append(copies, v)
+		}
+	}
+	return copies
+}
+
+// noteCopies keeps the rows of copies when an instance's status moved: a copy that is in sync holds data from then on, and replaces the older ones of its slot.
+func (s *State) noteCopies(inst *Instance) {
+	spec, ok := s.Spec(inst.Group, inst.Version)
+	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
+		return
+	}
+	synced := inst.Ready() && inst.Status.Facts[FactInSync] == "true"
+	if synced {
+		s.holdCopies(inst)
+	}
+	if synced || !inst.holdsClaims() {
+		s.settleCopies(inst.Group, inst.Slot)
+	}
+}
+
+// holdCopies notes that an instance's copies hold data.
+func (s *State) holdCopies(inst *Instance) {
+	spec, _ := s.Spec(inst.Group, inst.Version)
+	for _, v := range spec.Volumes {
+		row, ok := s.Volumes.Get(NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node))
+		if ok && !row.Held {
+			next := *row
+			next.Held = true
+			s.putVolume(&next)
+		}
+	}
+}
+
+// settleCopies forgets the copies of a slot that nothing uses any more: those that another copy of the slot has replaced, which is in sync, and those of a slot
+// that the group no longer has, while another member of it is protected. The agents delete nothing: the data stays on the disks until somebody removes it.
+func (s *State) settleCopies(group GroupID, slot int) {
+	g, ok := s.Groups.Get(group)
+	if !ok {
+		return
+	}
+	var newest *Instance
+	used := map[NodeID]bool{}
+	for inst := range s.InstancesInSlot(group, slot) {
+		if inst.holdsClaims() {
+			used[inst.Node] = true
+		}
+		if inst.Ready() && inst.Status.Facts[FactInSync] == "true" {
+			newest = inst
+		}
+	}
+	above := g.Count > 0 && slot >= g.Count
+	var unused []*Volume
+	prefix := NewVolumeID(group, slot, "")
+	for id, v := range s.Volumes.From(prefix) {
+		if len(id) < len(prefix) || id[:len(prefix)] != prefix {
+			break
+		}
+		replaced := newest != nil && newest.Node != v.Home
+		if v.Kind == VolumeReplicated && !used[v.Home] && (replaced || above && !s.last(group, v.Home, "")) {
+			unused = append(unused, v)
+		}
+	}
+	for _, v := range unused {
+		s.dropVolume(v)
 	}
 }

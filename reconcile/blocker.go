@@ -14,6 +14,7 @@ func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
 		return b, true
 	}
 	stays := p.state().Movable(inst)
+	t, moves := p.state().Leaving(inst)
 	recorded, waits := p.reasons.blockers[inst.ID]
 	switch {
 	case inst.Status.Observed == fsm.ObservedStopped:
@@ -22,12 +23,15 @@ func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
 		return with(fsm.CodeNodeOffline, "node "+d.node.Name+" is offline: it is not known to have stopped", "bring the machine back, or if it is gone: outspan node confirm-dead "+d.node.Name)
 	case inst.Desired != fsm.DesiredRunning:
 		return with(fsm.CodeStopping, "it is stopping", "")
+	case moves:
+		b.Volume = t.Volume()
+		return with(fsm.CodeReplacementPending, "it moves with its volumes: "+p.transferText(t), "")
 	case stays != nil && !d.drain.Options.Force:
 		b.Volume = p.volumeOf(inst)
 		if slices.Contains(d.node.Acked, inst.ID) {
 			return b, false
 		}
-		return with(stays.Code, stays.Message, "outspan node ack-blockers "+d.node.Name)
+		return with(stays.Code, stays.Message, p.unblockStay(d.node, b.Volume))
 	case p.isSystem(inst) && d.drain.Options.IgnoreSystem:
 		return b, false
 	case d.drain.Paused:
@@ -56,4 +60,13 @@ func (p *pass) volumeOf(inst *fsm.Instance) fsm.VolumeID {
 		}
 	}
 	return ""
+}
+
+// unblockStay says what can be done about an instance that does not leave its node by itself.
+func (p *pass) unblockStay(n *fsm.Node, volume fsm.VolumeID) string {
+	text := "outspan node ack-blockers " + n.Name
+	if volume != "" {
+		text += ", or move it: outspan volume migrate " + string(volume) + " --to NODE"
+	}
+	return text
 }

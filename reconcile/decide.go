@@ -9,6 +9,8 @@ type Input struct {
 	Now   fsm.Time                    // cluster time
 	Term  uint64                      // of the leader; its entries carry it
 	Calm  fsm.Time                    // Plan.Calm of the decision before this one; 0 at first
+
+	Rebalance bool // an operator asks for moves of the rescheduler now, whether it is on or not
 }
 
 // pass is the working memory of one Decide. It belongs to one goroutine and is gone when Decide returns.
@@ -20,6 +22,7 @@ type pass struct {
 	groups  []*groupView     // those that may need something, in the order in which they are served
 	nodes   *nodeTable       // what placement knows of nodes; made at first use
 	reasons reasons          // why things wait, for whoever asks
+	moves   []fsm.Move       // what the rescheduler would do
 	calm    fsm.Time
 }
 
@@ -30,9 +33,11 @@ var passes = [...]func(*pass){
 	(*pass).survey,          // what may need something
 	(*pass).killOverdue,     // whose grace is over (P15)
 	(*pass).markEvictions,   // what has to leave its node (2, 3)
+	(*pass).stepTransfers,   // volumes on the move (5)
 	(*pass).viewGroups,      // slots, holders, successors
 	(*pass).stopSurplus,     // what nobody wants any more (2, 12)
 	(*pass).place,           // what is missing, by class (11)
+	(*pass).rebalance,       // what would be better elsewhere (9)
 	(*pass).stopEvicted,     // what can leave now (3, 7)
 	(*pass).stopRolled,      // what a new version replaced (12)
 	(*pass).endDrains,       // which drains are over (P11, B9, B10)

@@ -87,6 +87,10 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	if slot.last != nil {
 		n.cause = vacancyCause(slot.last)
 	}
+	if why := p.held(g.id, slot.n); why != nil {
+		p.reasons.noRoom(slotKey{g.id, slot.n}, why)
+		return nil
+	}
 	for _, old := range slot.leaving {
 		if p.mustGoFirst(g, old) {
 			p.wait(old, fsm.CodeStopping, "the next instance of its slot waits until it has stopped", "")
@@ -149,7 +153,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	name := p.nodeName(lost.Node)
 	switch {
 	case len(g.spec.Volumes) > 0:
-		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back")
+		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
 	case g.spec.Replacement.Mode != fsm.ModeAlways:
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
 	case g.pinned():

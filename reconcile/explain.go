@@ -93,6 +93,11 @@ func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
 		}
 		status.Remaining = append(status.Remaining, left)
 	}
+	if d.part.Phase == fsm.PhaseDraining && len(status.Remaining) == 0 {
+		if left := e.p.in.State.DrainLeft(d.drain, d.node); left != nil {
+			status.Blockers = append(status.Blockers, fsm.Blocker{Code: left.Code, Message: left.Message})
+		}
+	}
 }
 
 // Wake is when the answer could change by itself; Never = only after a change.

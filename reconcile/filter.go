@@ -42,6 +42,7 @@ func (p *pass) candidates() *nodeTable {
 		t.views = append(t.views, v)
 		t.byID[id] = v
 	}
+	p.promise(t)
 	p.nodes = t
 	return t
 }

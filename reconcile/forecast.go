@@ -91,6 +91,10 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 		}
 		return f.offline(out, n)
 	}
+	if t, moves := f.before.Leaving(inst); moves {
+		out.Action, out.Target = fsm.ActionMove, t.To
+		return f.offline(out, n)
+	}
 	b, blocked := f.p.blockerOf(&d, planned)
 	switch {
 	case out.Action == fsm.ActionStopFirst && f.allowsNothing(inst.Group) && n.Health != fsm.HealthOffline:

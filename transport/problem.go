@@ -23,7 +23,7 @@ const (
 	// CodeUnreachable: no server could be reached; nothing was sent.
 	CodeUnreachable fsm.Code = "unreachable"
 	// CodeAgentUnreachable: the agent of a node does not answer.
-	CodeAgentUnreachable fsm.Code = "agent_unreachable"
+	CodeAgentUnreachable = fsm.CodeAgentUnreachable
 	// CodeNotCaughtUp: this server has not yet applied what was committed before it started.
 	CodeNotCaughtUp fsm.Code = "not_caught_up"
 )
@@ -109,6 +109,7 @@ var codeTable = map[fsm.Code]codeInfo{
 	fsm.CodeInvalid:        {http.StatusBadRequest, ExitUsage},
 	fsm.CodeNotSupported:   {http.StatusBadRequest, ExitUsage},
 	fsm.CodeUnknownClass:   {http.StatusBadRequest, ExitUsage},
+	fsm.CodeUnknownBudget:  {http.StatusBadRequest, ExitUsage},
 	fsm.CodeAmbiguous:      {http.StatusBadRequest, ExitNotFound}, // no one thing was found
 	CodeTooLarge:           {http.StatusRequestEntityTooLarge, ExitUsage},
 	CodeMediaType:          {http.StatusUnsupportedMediaType, ExitUsage},
@@ -136,6 +137,7 @@ var codeTable = map[fsm.Code]codeInfo{
 	fsm.CodeDiskFull:       {http.StatusInsufficientStorage, ExitTransient},
 	fsm.CodeBudgetMinReady: {http.StatusConflict, ExitTransient}, // a later try may succeed without anybody's help
 	fsm.CodeBudgetRate:     {http.StatusConflict, ExitTransient},
+	fsm.CodeActorRate:      {http.StatusConflict, ExitTransient},
 	fsm.CodePaused:         {http.StatusConflict, ExitTransient},
 	fsm.CodeHold:           {http.StatusConflict, ExitTransient},
 	fsm.CodeStopping:       {http.StatusConflict, ExitTransient},

@@ -54,6 +54,7 @@ type ReportRequest struct {
 	Full      bool                 `cbor:"3,keyasint,omitempty"`
 	Instances []fsm.InstanceStatus `cbor:"4,keyasint,omitempty"`
 	FactsGen  uint64               `cbor:"5,keyasint,omitempty"` // see fsm.Node
+	Transfers []fsm.TransferReport `cbor:"6,keyasint,omitempty"`
 }
 
 // ReportReply says at which index the report is in the state.
@@ -95,6 +96,7 @@ type Assignment struct {
 	Prepare    uint64         `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
 	Gates      []string       `cbor:"12,keyasint,omitempty"` // of its own, to be looked at once more before the stop signal
 	Fencing    uint64         `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
+	Cause      fsm.Cause      `cbor:"15,keyasint,omitempty"` // why it is stopped, or its stop is prepared
 }
 
 // ServicesRequest waits at most Wait for services newer than Index.

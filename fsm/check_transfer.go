@@ -1,0 +1,63 @@
+package fsm
+
+import "slices"
+
+// detached checks a restored volume that is not in use.
+func (c *checker) detached(id VolumeID, v *Volume) {
+	t, ok := c.s.Transfers.Get(v.Copy)
+	c.want(ok && t.Kind == TransferRestore && t.Left.Detached == v.Home && t.DetachedID(v.Name) == id && v.ID == id, "volume %s is a copy that no transfer left on node %s", id, v.Home)
+	c.want(v.Transfer == "", "volume %s is not in use and in transfer %s", id, v.Transfer)
+	c.want(c.s.Nodes.Has(v.Home), "volume %s: its home %s does not exist", id, v.Home)
+}
+
+// transfers holds that exactly one copy of a volume is in use: the one at its home, which all volumes of a slot share; that what is copied can't
+// be written meanwhile; and that a row and what it works on name each other.
+func (c *checker) transfers() {
+	busy := map[VolumeID]TransferID{}
+	for id, t := range c.s.Transfers.All() {
+		if c.want(t.ID == id && len(t.Names) > 0, "transfer %s: its row says %s with %d volumes", id, t.ID, len(t.Names)); len(t.Names) == 0 {
+			continue
+		}
+		c.want(t.Phase.Ended() == (t.Marks.EndedIndex != 0), "transfer %s is %s and ended at index %d", id, t.Phase, t.Marks.EndedIndex)
+		c.want(t.Phase != TransferFailed || t.Failure.Code != "", "transfer %s failed without a code", id)
+		c.want(t.Left.Old != "" || !t.Left.Drop, "transfer %s has no old copy and one to remove", id)
+		c.want(t.Left.Old == "" || c.s.Nodes.Has(t.Left.Old), "transfer %s: the node %s of its old copy does not exist", id, t.Left.Old)
+		if !t.Phase.Ended() {
+			c.runningTransfer(t, busy)
+		}
+	}
+	for id, v := range c.s.Volumes.All() {
+		c.want(v.Transfer == busy[id], "volume %s is in transfer %q, its row says %q", id, busy[id], v.Transfer)
+		if v.Copy == "" && v.Kind == VolumeLocal {
+			for _, other := range c.s.slotVolumes(v.Group, v.Slot) {
+				c.want(other.Home == v.Home, "the volumes %s and %s of one slot are on %s and %s", id, other.ID, v.Home, other.Home)
+			}
+		}
+	}
+}
+
+func (c *checker) runningTransfer(t *Transfer, busy map[VolumeID]TransferID) {
+	c.want(slices.ContainsFunc(transferEdges(t.Kind), func(e [2]TransferPhase) bool { return e[0] == t.Phase }), "transfer %s of kind %s is %s", t.ID, t.Kind, t.Phase)
+	c.want(t.Left == TransferLeft{} || t.Phase.attached(), "transfer %s is %s and left %+v", t.ID, t.Phase, t.Left)
+	if t.Kind == TransferRestore && !t.Options.Attach {
+		return
+	}
+	for _, id := range t.Volumes() {
+		v, ok := c.s.Volumes.Get(id)
+		c.want(ok || !t.Phase.attached() && t.Kind != TransferMigrate && t.Kind != TransferBackup, "transfer %s is %s and its volume %s does not exist", t.ID, t.Phase, id)
+		if !ok {
+			continue
+		}
+		c.want(busy[id] == "", "volume %s is in the transfers %s and %s", id, busy[id], t.ID)
+		busy[id] = t.ID
+		home := t.From
+		if t.Phase.attached() {
+			home = t.To
+		}
+		c.want(v.Home == home || t.Kind == TransferRestore || t.Kind == TransferAttach, "transfer %s is %s and volume %s is on %s, not %s", t.ID, t.Phase, id, v.Home, home)
+	}
+	if inst, running := c.s.slotBusy(t.Group, t.Slot); running {
+		still := t.Holds() && t.Phase != TransferStopping
+		c.want(!still, "transfer %s is %s and instance %s may use its volumes", t.ID, t.Phase, inst.ID)
+	}
+}

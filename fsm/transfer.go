@@ -1,0 +1,229 @@
+package fsm
+
+// TransferID names one piece of work on volumes (a ULID minted by the proposer).
+type TransferID string
+
+// BackupID names a backup; it is the id of the transfer that made it.
+type BackupID string
+
+// TransferKind says what a transfer is for.
+type TransferKind string
+
+// The kinds of transfers.
+const (
+	TransferMigrate TransferKind = "migrate" // the volumes of a slot move to another node, with their instance
+	TransferBackup  TransferKind = "backup"  // they are written to the backup directory of their node
+	TransferRestore TransferKind = "restore" // a backup becomes a new volume on a node
+	TransferAttach  TransferKind = "attach"  // a restored volume takes the place of the one in use
+)
+
+// TransferPhase is how far a transfer is. It only moves forward.
+type TransferPhase string
+
+// The phases. Migrate: queued, stopping, copying, verifying, attaching, starting, succeeded. Backup: queued, stopping (unless live), running, succeeded.
+// Restore: queued, running, and with attach: stopping, attaching, starting; succeeded. Attach: queued, stopping, attaching, starting, succeeded. Any but
+// the last can become failed.
+const (
+	TransferQueued    TransferPhase = "queued"
+	TransferStopping  TransferPhase = "stopping"
+	TransferCopying   TransferPhase = "copying"
+	TransferVerifying TransferPhase = "verifying"
+	TransferRunning   TransferPhase = "running"
+	TransferAttaching TransferPhase = "attaching" // the target's copy is the one in use from here on
+	TransferStarting  TransferPhase = "starting"
+	TransferSucceeded TransferPhase = "succeeded"
+	TransferFailed    TransferPhase = "failed"
+)
+
+// Ended reports whether nothing more happens.
+func (p TransferPhase) Ended() bool { return p == TransferSucceeded || p == TransferFailed }
+
+// attached reports whether the copy at the target is the one in use.
+func (p TransferPhase) attached() bool { return p == TransferAttaching || p == TransferStarting }
+
+// TransferState is what one of the two agents last said of its part.
+type TransferState string
+
+// The states of an agent's part.
+const (
+	SideServing   TransferState = "serving"   // the source hands out its copy
+	SideCopying   TransferState = "copying"   // the worker copies, or reads or writes an archive
+	SideVerifying TransferState = "verifying" // all is there and is read once more
+	SideVerified  TransferState = "verified"  // every sum is right, and it is on disk
+	SideAttached  TransferState = "attached"  // it stands where instances find it
+	SideRetired   TransferState = "retired"   // the old copy was put aside
+	SideDropped   TransferState = "dropped"   // the old copy was removed
+	SideFailed    TransferState = "failed"
+)
+
+// Valid reports whether s is one of the states above.
+func (s TransferState) Valid() bool {
+	return oneOf(s, SideServing, SideCopying, SideVerifying, SideVerified, SideAttached, SideRetired, SideDropped, SideFailed)
+}
+
+// Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's request, its course and
+// what it left on disks, so it has more fields than other structs.
+type Transfer struct {
+	ID      TransferID      `cbor:"1,keyasint"`
+	Kind    TransferKind    `cbor:"2,keyasint"`
+	Group   GroupID         `cbor:"3,keyasint"`
+	Slot    int             `cbor:"4,keyasint"`
+	Names   []string        `cbor:"5,keyasint"`           // of the volumes; the first is the one that was asked for
+	From    NodeID          `cbor:"6,keyasint,omitempty"` // where the volumes are; of a restore: where the ones that it replaces are
+	To      NodeID          `cbor:"7,keyasint,omitempty"` // empty for a backup
+	Backup  BackupID        `cbor:"8,keyasint,omitempty"` // that is restored
+	Options TransferOptions `cbor:"9,keyasint"`
+
+	Phase   TransferPhase   `cbor:"10,keyasint"`
+	Source  TransferSide    `cbor:"11,keyasint"` // the agent of From
+	Target  TransferSide    `cbor:"12,keyasint"` // the agent of To
+	Failure TransferFailure `cbor:"13,keyasint"`
+	Left    TransferLeft    `cbor:"14,keyasint"`
+	Marks   TransferMarks   `cbor:"15,keyasint"`
+	Token   string          `cbor:"16,keyasint"` // what the target shows to the source; useless without an agent's certificate
+}
+
+// TransferOptions are the choices made when a transfer was asked for.
+type TransferOptions struct {
+	Live    bool       `cbor:"1,keyasint,omitempty"` // a backup of what runs: as after a power cut, at best
+	Attach  bool       `cbor:"2,keyasint,omitempty"` // a restore takes the place of the volume in use
+	Copy    TransferID `cbor:"3,keyasint,omitempty"` // attach: the restore that made the copy
+	Cooling Duration   `cbor:"4,keyasint,omitempty"` // for how long the replaced copy is kept
+}
+
+// TransferSide is what one agent said of its part.
+type TransferSide struct {
+	State TransferState `cbor:"1,keyasint,omitempty"`
+	Bytes int64         `cbor:"2,keyasint,omitempty"` // done
+	Total int64         `cbor:"3,keyasint,omitempty"` // to do; 0: not known yet
+	Sum   string        `cbor:"4,keyasint,omitempty"` // SHA-256 of the whole, once it is verified
+}
+
+// TransferFailure is why a transfer failed, or what went wrong after it had succeeded (cleanup_failed).
+type TransferFailure struct {
+	Code    Code   `cbor:"1,keyasint,omitempty"`
+	Message string `cbor:"2,keyasint,omitempty"`
+}
+
+// TransferLeft is what a transfer left on disks beside the volumes in use. Its row stays until none is left.
+type TransferLeft struct {
+	Old      NodeID `cbor:"1,keyasint,omitempty"` // where the replaced copy is kept
+	Until    Time   `cbor:"2,keyasint,omitempty"` // for how long
+	Drop     bool   `cbor:"3,keyasint,omitempty"` // its agent was told to remove it
+	Detached NodeID `cbor:"4,keyasint,omitempty"` // where a restored copy waits to be attached
+}
+
+// TransferMarks are when things happened to a transfer.
+type TransferMarks struct {
+	Actor      Actor  `cbor:"1,keyasint"`
+	Index      uint64 `cbor:"2,keyasint"`
+	Wall       int64  `cbor:"3,keyasint"`
+	Moved      Time   `cbor:"4,keyasint"` // of the last progress
+	EndedIndex uint64 `cbor:"5,keyasint,omitempty"`
+	EndedWall  int64  `cbor:"6,keyasint,omitempty"`
+}
+
+// Backup is an archive of the volumes of a slot, in the backup directory of a node.
+type Backup struct {
+	ID    BackupID `cbor:"1,keyasint"`
+	Group GroupID  `cbor:"2,keyasint"`
+	Slot  int      `cbor:"3,keyasint"`
+	Names []string `cbor:"4,keyasint"`
+	Node  NodeID   `cbor:"5,keyasint"` // that wrote it
+	Bytes int64    `cbor:"6,keyasint"`
+	Sum   string   `cbor:"7,keyasint"` // SHA-256 of its manifest
+	Live  bool     `cbor:"8,keyasint,omitempty"`
+	Actor Actor    `cbor:"9,keyasint"`
+	Wall  int64    `cbor:"10,keyasint"`
+	Index uint64   `cbor:"11,keyasint"`
+}
+
+// Volume is the id of the volume that the transfer was asked for.
+func (t *Transfer) Volume() VolumeID { return NewVolumeID(t.Group, t.Slot, t.Names[0]) }
+
+// Volumes are the ids of all the volumes that the transfer concerns.
+func (t *Transfer) Volumes() []VolumeID {
+	ids := make([]VolumeID, len(t.Names))
+	for i, name := range t.Names {
+		ids[i] = NewVolumeID(t.Group, t.Slot, name)
+	}
+	return ids
+}
+
+// Holds reports whether no instance may run in the transfer's slot now.
+func (t *Transfer) Holds() bool {
+	switch t.Phase {
+	case TransferStopping, TransferCopying, TransferVerifying, TransferAttaching:
+		return true
+	case TransferRunning:
+		return t.Kind == TransferBackup && !t.Options.Live
+	}
+	return false
+}
+
+// Leaves reports whether the transfer takes the instance of its slot away from From.
+func (t *Transfer) Leaves() bool {
+	return !t.Phase.Ended() && t.From != t.To && (t.Kind == TransferMigrate || t.Kind == TransferAttach || t.Kind == TransferRestore && t.Options.Attach && t.Phase != TransferQueued && t.Phase != TransferRunning)
+}
+
+// Worker is what the agent that does the work said.
+func (t *Transfer) Worker() *TransferSide {
+	if t.Kind == TransferBackup {
+		return &t.Source
+	}
+	return &t.Target
+}
+
+// Leftover reports whether something of the transfer is on a disk beside the volume in use.
+func (t *Transfer) Leftover() bool { return t.Left.Old != "" || t.Left.Detached != "" }
+
+// DetachedID is the id of a restored volume that is not in use.
+func (t *Transfer) DetachedID(name string) VolumeID {
+	return NewVolumeID(t.Group, t.Slot, name) + "@" + VolumeID(t.ID)
+}
+
+// TransferReport is an agent's report of its part of one transfer. Repeating it changes nothing.
+type TransferReport struct {
+	ID      TransferID    `cbor:"1,keyasint"`
+	State   TransferState `cbor:"2,keyasint"`
+	Bytes   int64         `cbor:"3,keyasint,omitempty"`
+	Total   int64         `cbor:"4,keyasint,omitempty"`
+	Sum     string        `cbor:"5,keyasint,omitempty"`
+	Code    Code          `cbor:"6,keyasint,omitempty"` // with failed, or of a clean-up that did not work
+	Message string        `cbor:"7,keyasint,omitempty"`
+}
+
+// TransferStart begins work on the volumes of a slot. Volume is the one in use (for an attach: the restored one), or of a restore the one that it is
+// to become, which need not exist. Codes: not_found, volume_in_use (another transfer, or an instance that is not known to have stopped),
+// volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched, conflict, invalid, busy.
+type TransferStart struct {
+	ID      TransferID      `cbor:"1,keyasint"`
+	Work    TransferKind    `cbor:"2,keyasint"`
+	Volume  VolumeID        `cbor:"3,keyasint"`
+	To      NodeID          `cbor:"4,keyasint,omitempty"`
+	Backup  BackupID        `cbor:"5,keyasint,omitempty"`
+	Options TransferOptions `cbor:"6,keyasint"`
+	Token   string          `cbor:"7,keyasint"`
+}
+
+// TransferStep moves a transfer on, or ends it. The step to attaching makes the target's copy the one in use; it is refused unless that copy was verified
+// and nothing can run on the old one. Drop instead tells the agent to remove an old copy whose time is over. Codes: not_found, stale (it is elsewhere
+// by now), volume_in_use, node_not_eligible, no_capacity_memory.
+type TransferStep struct {
+	ID      TransferID    `cbor:"1,keyasint"`
+	Phase   TransferPhase `cbor:"2,keyasint,omitempty"`
+	Code    Code          `cbor:"3,keyasint,omitempty"` // with failed
+	Message string        `cbor:"4,keyasint,omitempty"`
+	Drop    bool          `cbor:"5,keyasint,omitempty"`
+}
+
+// TransferCancel gives up a transfer that has not attached yet, or removes what it left: a restored copy that is not in use, or an old copy before its
+// time. Codes: not_found, conflict.
+type TransferCancel struct {
+	ID TransferID `cbor:"1,keyasint"`
+}
+
+// BackupForget removes the record of a backup; the archive stays where it is. Code: not_found.
+type BackupForget struct {
+	ID BackupID `cbor:"1,keyasint"`
+}

@@ -1,0 +1,384 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	keptTransfers = 200    // ended ones that left nothing on a disk
+	keptBackups   = 10_000 // then no more are made until some are forgotten
+)
+
+// AttributeBackup is the attribute of nodes that have a backup directory; its value is the path.
+const AttributeBackup = "backup_dir"
+
+// TransferOf returns the running transfer of a slot's volumes, if there is one.
+func (s *State) TransferOf(group GroupID, slot int) (*Transfer, bool) {
+	for _, v := range s.slotVolumes(group, slot) {
+		if t, ok := s.Transfers.Get(v.Transfer); ok && !t.Phase.Ended() {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// slotVolumes are the local volumes in use of a slot, in order of name.
+func (s *State) slotVolumes(group GroupID, slot int) []*Volume {
+	prefix := NewVolumeID(group, slot, "")
+	var found []*Volume
+	for id, v := range s.Volumes.From(prefix) {
+		if !strings.HasPrefix(string(id), string(prefix)) {
+			break
+		}
+		if v.Kind == VolumeLocal && v.Copy == "" {
+			found = append(found, v)
+		}
+	}
+	return found
+}
+
+// Leaving returns the transfer that takes an instance away from its node, if there is one: it counts as on the move.
+func (s *State) Leaving(inst *Instance) (*Transfer, bool) {
+	if !inst.Links.VolumeHome {
+		return nil, false
+	}
+	t, ok := s.TransferOf(inst.Group, inst.Slot)
+	return t, ok && t.Leaves() && t.From == inst.Node
+}
+
+func (s *State) leaving(inst *Instance) bool {
+	_, ok := s.Leaving(inst)
+	return ok
+}
+
+// copiedFrom refuses to call a node empty while the only copy of a volume is still read from it.
+func (s *State) copiedFrom(node NodeID) *Error {
+	for _, t := range s.Transfers.All() {
+		if t.From == node && t.Leaves() && !t.Phase.attached() {
+			return Refuse(CodeReplacementPending, "volume %s is moved away by transfer %s, which is %s", t.Volume(), t.ID, t.Phase)
+		}
+	}
+	return nil
+}
+
+// slotHeld refuses a placement while a transfer works on the slot's volumes.
+func (s *State) slotHeld(spec *GroupSpec, group GroupID, slot int) *Error {
+	if len(spec.Volumes) == 0 {
+		return nil
+	}
+	if t, ok := s.TransferOf(group, slot); ok && t.Holds() {
+		return Refuse(CodeVolumeInUse, "the volumes of slot %d of %s are in transfer %s, which is %s", slot, group, t.ID, t.Phase)
+	}
+	return nil
+}
+
+// slotBusy returns an instance of the slot that is not known to have stopped.
+func (s *State) slotBusy(group GroupID, slot int) (*Instance, bool) {
+	for inst := range s.InstancesInSlot(group, slot) {
+		if inst.holdsClaims() {
+			return inst, true
+		}
+	}
+	return nil, false
+}
+
+// FindVolume finds a volume by id or unique id prefix.
+func (s *State) FindVolume(prefix string) (*Volume, *Error) {
+	return findExactOrPrefix(s.Volumes, VolumeID(prefix), "volume")
+}
+
+// FindTransfer finds a transfer by id or unique id prefix.
+func (s *State) FindTransfer(prefix string) (*Transfer, *Error) {
+	t, refusal := findExactOrPrefix(s.Transfers, TransferID(prefix), "transfer")
+	if refusal != nil {
+		refusal = refusal.WithHint("list volumes and what is done to them with: outspan volume ls")
+	}
+	return t, refusal
+}
+
+// FindBackup finds a backup by id or unique id prefix.
+func (s *State) FindBackup(prefix string) (*Backup, *Error) {
+	b, refusal := findExactOrPrefix(s.Backups, BackupID(prefix), "backup")
+	if refusal != nil {
+		refusal = refusal.WithHint("list them with: outspan volume backups")
+	}
+	return b, refusal
+}
+
+func (c *TransferStart) apply(s *State) error {
+	if !ValidName(string(c.ID)) || len(c.Token) > 128 {
+		return Refuse(CodeInvalid, "%q is no id of a transfer", c.ID)
+	}
+	if s.Transfers.Has(c.ID) || s.Backups.Has(BackupID(c.ID)) {
+		return Refuse(CodeConflict, "the transfer id %s is taken", c.ID)
+	}
+	t := &Transfer{
+		ID: c.ID, Kind: c.Work, To: c.To, Options: c.Options, Phase: TransferQueued, Token: c.Token,
+		Marks: TransferMarks{Actor: s.entry.actor, Index: s.Index, Wall: s.Wall, Moved: s.Now},
+	}
+	if t.Options.Cooling <= 0 {
+		t.Options.Cooling = s.Settings.VolumeCooling
+	}
+	var refusal *Error
+	switch c.Work {
+	case TransferMigrate, TransferBackup:
+		refusal = s.planVolume(t, c.Volume)
+	case TransferRestore:
+		refusal = s.planRestore(t, c)
+	case TransferAttach:
+		refusal = s.planAttach(t, c.Volume)
+	default:
+		refusal = Refuse(CodeInvalid, "%q is no kind of transfer", c.Work)
+	}
+	if refusal != nil {
+		return refusal
+	}
+	s.forgetTransfers()
+	s.setTransfer(nil, t)
+	s.bindVolumes(t, t.ID)
+	return nil
+}
+
+// planVolume fills in a migration or a backup of the slot that a volume belongs to.
+func (s *State) planVolume(t *Transfer, id VolumeID) *Error {
+	v, ok := s.Volumes.Get(id)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
+	}
+	if v.Copy != "" || v.Kind != VolumeLocal {
+		return Refuse(CodeConflict, "volume %s is not a local volume in use", id).WithHint("a restored one is put in its place with: outspan volume attach %s", id)
+	}
+	t.Group, t.Slot, t.From = v.Group, v.Slot, v.Home
+	t.Names = s.namesOf(v)
+	if refusal := s.unbound(t); refusal != nil {
+		return refusal
+	}
+	home, _ := s.Nodes.Get(v.Home)
+	if home.Health == HealthOffline {
+		return Refuse(CodeVolumeOffline, "the home of volume %s, node %s, is offline", id, home.Name).
+			WithHint("bring the node back, or restore a backup on another node: outspan volume restore BACKUP --node NODE --attach")
+	}
+	if t.Kind == TransferBackup {
+		t.To = ""
+		return s.mayBackup(home)
+	}
+	if t.To == t.From {
+		return Refuse(CodeConflict, "volume %s is on node %s already", id, home.Name)
+	}
+	return s.mayMoveTo(t)
+}
+
+// namesOf lists the volumes of the slot, the given one first.
+func (s *State) namesOf(first *Volume) []string {
+	names := []string{first.Name}
+	for _, v := range s.slotVolumes(first.Group, first.Slot) {
+		if v.Name != first.Name {
+			names = append(names, v.Name)
+		}
+	}
+	return names
+}
+
+func (s *State) mayBackup(n *Node) *Error {
+	if n.Shape.Attributes[AttributeBackup] == "" {
+		return Refuse(CodeNodeNotEligible, "node %s has no backup directory", n.Name).WithHint("set backup_dir in the agent block of its file")
+	}
+	if s.Backups.Len() >= keptBackups {
+		return Refuse(CodeBusy, "%d backups are on record", keptBackups).WithHint("forget old ones with: outspan volume forget BACKUP")
+	}
+	return nil
+}
+
+func (s *State) unbound(t *Transfer) *Error {
+	if other, ok := s.TransferOf(t.Group, t.Slot); ok {
+		return Refuse(CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s already", other.ID, t.Slot, t.Group).
+			WithHint("wait for it, or give it up: outspan volume cancel %s", other.ID)
+	}
+	return nil
+}
+
+// planRestore fills in a restore. The volume that it is to become may have lost its home, or be gone.
+func (s *State) planRestore(t *Transfer, c *TransferStart) *Error {
+	b, ok := s.Backups.Get(c.Backup)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no backup %q", c.Backup).WithHint("list them with: outspan volume backups")
+	}
+	t.Backup, t.Group, t.Slot, t.Names = b.ID, b.Group, b.Slot, slices.Clone(b.Names)
+	if c.Volume != "" {
+		if refusal := s.restoreAs(t, c.Volume); refusal != nil {
+			return refusal
+		}
+	}
+	if !s.Groups.Has(t.Group) {
+		return Refuse(CodeNotFound, "there is no group %s any more", t.Group).WithHint("run its job first, or name another volume with --volume")
+	}
+	n, ok := s.Nodes.Get(t.To)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %s", t.To)
+	}
+	if n.Shape.Attributes[AttributeBackup] == "" {
+		return Refuse(CodeNodeNotEligible, "node %s has no backup directory", n.Name).WithHint("set backup_dir in the agent block of its file; the archive must be in it")
+	}
+	if !t.Options.Attach {
+		return s.Eligible(n)
+	}
+	return s.planReplace(t)
+}
+
+// restoreAs has a backup become the volumes of another slot, which must have volumes of these names.
+func (s *State) restoreAs(t *Transfer, id VolumeID) *Error {
+	parts := strings.Split(string(id), "/")
+	slot := 0
+	if len(parts) != 4 {
+		return Refuse(CodeInvalid, "%q is no volume: write JOB/GROUP/SLOT/NAME", id)
+	}
+	if _, err := fmt.Sscanf(parts[2], "%d", &slot); err != nil || slot < 0 || NewVolumeID(NewGroupID(JobName(parts[0]), parts[1]), slot, parts[3]) != id {
+		return Refuse(CodeInvalid, "%q is no volume: write JOB/GROUP/SLOT/NAME", id)
+	}
+	if !slices.Contains(t.Names, parts[3]) {
+		return Refuse(CodeConflict, "backup %s has no volume %q; it has %s", t.Backup, parts[3], strings.Join(t.Names, ", "))
+	}
+	t.Group, t.Slot = NewGroupID(JobName(parts[0]), parts[1]), slot
+	return nil
+}
+
+// planReplace checks that the copy at To may take the place of the volumes in use.
+func (s *State) planReplace(t *Transfer) *Error {
+	if refusal := s.unbound(t); refusal != nil {
+		return refusal
+	}
+	policy, ok := s.Policy(t.Group)
+	for _, name := range t.Names {
+		if !ok || !slices.ContainsFunc(policy.Volumes, func(v VolumeSpec) bool { return v.Name == name && v.Kind == VolumeLocal }) {
+			return Refuse(CodeConflict, "%s has no local volume %q", t.Group, name)
+		}
+	}
+	if refusal := s.coversSlot(t); refusal != nil {
+		return refusal
+	}
+	for _, v := range s.slotVolumes(t.Group, t.Slot) {
+		t.From = v.Home
+	}
+	if inst, busy := s.slotBusy(t.Group, t.Slot); busy && inst.Status.Observed == ObservedLost {
+		return Refuse(CodeVolumeInUse, "instance %s is on the offline node %s and not known to have stopped", inst.ID, inst.Node).
+			WithHint("if the machine is gone: outspan node confirm-dead %s", inst.Node)
+	}
+	return s.mayMoveTo(t)
+}
+
+// coversSlot refuses what would leave the volumes of a slot on different nodes.
+func (s *State) coversSlot(t *Transfer) *Error {
+	for _, v := range s.slotVolumes(t.Group, t.Slot) {
+		if v.Home != t.To && !slices.Contains(t.Names, v.Name) {
+			return Refuse(CodeConflict, "slot %d of %s also has the volume %s on node %s, which the copy lacks", t.Slot, t.Group, v.Name, v.Home)
+		}
+	}
+	return nil
+}
+
+// transferNaming returns the running transfer that is to fill a volume which did not exist until now.
+func (s *State) transferNaming(id VolumeID) TransferID {
+	for _, t := range s.Transfers.All() {
+		if !t.Phase.Ended() && (t.Kind != TransferRestore || t.Options.Attach) && slices.Contains(t.Volumes(), id) {
+			return t.ID
+		}
+	}
+	return ""
+}
+
+// planAttach fills in the attachment of a restored volume.
+func (s *State) planAttach(t *Transfer, id VolumeID) *Error {
+	v, ok := s.Volumes.Get(id)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
+	}
+	made, ok := s.Transfers.Get(v.Copy)
+	if !ok || made.Left.Detached == "" {
+		return Refuse(CodeConflict, "volume %s is in use already", id)
+	}
+	t.Group, t.Slot, t.Names = v.Group, v.Slot, slices.Clone(made.Names)
+	t.To, t.Options.Copy, t.Backup = v.Home, made.ID, made.Backup
+	return s.planReplace(t)
+}
+
+// mayMoveTo checks the target for the instance of the slot: eligible, constraints met, room.
+func (s *State) mayMoveTo(t *Transfer) *Error {
+	n, ok := s.Nodes.Get(t.To)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %q", t.To)
+	}
+	if refusal := s.Eligible(n); refusal != nil {
+		return refusal
+	}
+	g, ok := s.Groups.Get(t.Group)
+	policy, known := s.Policy(t.Group)
+	if !ok || !known || g.Role == RoleSystem {
+		return Refuse(CodeConflict, "volumes of %s can't move: it has one instance on each node, or is gone", t.Group)
+	}
+	for i := range policy.Constraints {
+		if !policy.Constraints[i].Matches(n) {
+			return Refuse(CodeConstraint, "node %s does not meet the constraint on %s", n.Name, policy.Constraints[i].Attribute)
+		}
+	}
+	if t.Slot >= g.Count || t.From == t.To {
+		return nil // nothing will run there, or it does already
+	}
+	return s.Room(n, s.ClaimsOf(policy, nil))
+}
+
+// forgetTransfers drops the oldest ended transfers that left nothing.
+func (s *State) forgetTransfers() {
+	var old []TransferID
+	for id, t := range s.Transfers.All() {
+		if t.Phase.Ended() && !t.Leftover() {
+			old = append(old, id)
+		}
+	}
+	for i := 0; i < len(old)-keptTransfers; i++ {
+		s.Transfers.del(old[i])
+	}
+}
+
+// setTransfer replaces a row, has both agents look again, and says so in an event if the phase moved.
+func (s *State) setTransfer(before, after *Transfer) {
+	s.Transfers.put(after.ID, after)
+	s.touch("volumes", Topic("transfer/"+after.ID))
+	for _, id := range []NodeID{after.From, after.To} {
+		s.callAgent(id)
+	}
+	was := ""
+	if before != nil {
+		was = string(before.Phase)
+	}
+	if was == string(after.Phase) {
+		return
+	}
+	s.emit(Event{Type: EventVolume, Subject: "volume/" + string(after.Volume()), Before: was, After: string(after.Phase), Data: map[string]string{
+		"transfer": string(after.ID), "kind": string(after.Kind), "from": string(after.From), "to": string(after.To), "code": string(after.Failure.Code), "reason": after.Failure.Message}})
+}
+
+// callAgent has the agent of a node read its assignments again.
+func (s *State) callAgent(id NodeID) {
+	if n, ok := s.Nodes.Get(id); ok {
+		next := *n
+		next.Assigned = s.Index
+		s.Nodes.put(id, &next)
+		s.touch(Topic("assigned/" + id))
+	}
+}
+
+// bindVolumes notes at the volumes in use which transfer works on them; "" = none.
+func (s *State) bindVolumes(t *Transfer, by TransferID) {
+	if t.Kind == TransferRestore && !t.Options.Attach {
+		return
+	}
+	for _, id := range t.Volumes() {
+		if v, ok := s.Volumes.Get(id); ok && v.Transfer != by {
+			next := *v
+			next.Transfer = by
+			s.Volumes.put(id, &next)
+		}
+	}
+}

@@ -1,0 +1,350 @@
+package fsm
+
+import "slices"
+
+// transferEdges are the moves that each kind knows, beside failing.
+func transferEdges(k TransferKind) [][2]TransferPhase {
+	tail := [][2]TransferPhase{{TransferStopping, TransferAttaching}, {TransferAttaching, TransferStarting}, {TransferStarting, TransferSucceeded}}
+	switch k {
+	case TransferMigrate:
+		return [][2]TransferPhase{
+			{TransferQueued, TransferStopping}, {TransferStopping, TransferCopying}, {TransferCopying, TransferVerifying},
+			{TransferVerifying, TransferAttaching}, {TransferAttaching, TransferStarting}, {TransferStarting, TransferSucceeded},
+		}
+	case TransferBackup:
+		return [][2]TransferPhase{
+			{TransferQueued, TransferStopping}, {TransferQueued, TransferRunning}, {TransferStopping, TransferRunning}, {TransferRunning, TransferSucceeded},
+		}
+	case TransferRestore:
+		return append(tail, [2]TransferPhase{TransferQueued, TransferRunning}, [2]TransferPhase{TransferRunning, TransferStopping}, [2]TransferPhase{TransferRunning, TransferSucceeded})
+	case TransferAttach:
+		return append(tail, [2]TransferPhase{TransferQueued, TransferStopping})
+	}
+	return nil
+}
+
+func (c *TransferStep) apply(s *State) error {
+	t, ok := s.Transfers.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no transfer %s", c.ID)
+	case c.Drop:
+		return asError(s.dropOld(t))
+	case t.Phase.Ended():
+		return Refuse(CodeStale, "transfer %s has %s", t.ID, t.Phase)
+	case c.Phase == TransferFailed:
+		if c.Code == "" {
+			return Refuse(CodeInvalid, "transfer %s failed without a code", t.ID)
+		}
+		s.failTransfer(t, c.Code, c.Message)
+		return nil
+	case !slices.Contains(transferEdges(t.Kind), [2]TransferPhase{t.Phase, c.Phase}):
+		return Refuse(CodeStale, "transfer %s is %s and can't become %s", t.ID, t.Phase, c.Phase)
+	}
+	if refusal := s.mayStep(t, c.Phase); refusal != nil {
+		return refusal
+	}
+	s.step(t, c.Phase)
+	return nil
+}
+
+func asError(refusal *Error) error {
+	if refusal == nil {
+		return nil
+	}
+	return refusal
+}
+
+// mayStep checks what a phase rests on, on the state that the entry applies to: whatever a leader believed, data is copied only while nothing can
+// write it, and takes the place of the old copy only when it was verified.
+func (s *State) mayStep(t *Transfer, to TransferPhase) *Error {
+	if refusal := s.mayTouch(t, to); refusal != nil {
+		return refusal
+	}
+	want := TransferState("")
+	switch {
+	case to == TransferVerifying && t.Target.State != SideVerifying:
+		want = SideVerified
+	case to == TransferAttaching && t.Kind != TransferAttach, t.Kind == TransferRestore && t.Phase == TransferRunning, t.Kind == TransferBackup && to == TransferSucceeded:
+		want = SideVerified
+	case to == TransferStarting:
+		want = SideAttached
+	case t.Phase == TransferStarting && to == TransferSucceeded:
+		return s.mayEnd(t)
+	}
+	if want != "" && t.Worker().State != want {
+		return Refuse(CodeStale, "transfer %s: its agent says %q, not %s", t.ID, t.Worker().State, want)
+	}
+	if t.Kind == TransferRestore && t.Phase == TransferRunning && t.Options.Attach != (to == TransferStopping) {
+		return Refuse(CodeStale, "transfer %s: attach is %t", t.ID, t.Options.Attach)
+	}
+	if to == TransferAttaching {
+		if refusal := s.coversSlot(t); refusal != nil {
+			return refusal
+		}
+		return s.mayMoveTo(t)
+	}
+	return nil
+}
+
+// mayTouch refuses to read or replace volumes that an instance may still write.
+func (s *State) mayTouch(t *Transfer, to TransferPhase) *Error {
+	live := to == TransferRunning && (t.Options.Live || t.Kind == TransferRestore)
+	if live || to != TransferCopying && to != TransferRunning && to != TransferAttaching {
+		return nil
+	}
+	if inst, busy := s.slotBusy(t.Group, t.Slot); busy {
+		return Refuse(CodeVolumeInUse, "instance %s still uses the volumes of slot %d of %s", inst.ID, t.Slot, t.Group)
+	}
+	return nil
+}
+
+// mayEnd holds a transfer in starting until the slot's instance is ready, or none is wanted.
+func (s *State) mayEnd(t *Transfer) *Error {
+	g, ok := s.Groups.Get(t.Group)
+	if !ok || t.Slot >= g.Count {
+		return nil
+	}
+	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
+		if inst.Ready() {
+			return nil
+		}
+	}
+	return Refuse(CodeReplacementPending, "slot %d of %s has no ready instance yet", t.Slot, t.Group)
+}
+
+// step writes a phase that may be entered.
+func (s *State) step(t *Transfer, to TransferPhase) {
+	next := *t
+	next.Phase, next.Marks.Moved = to, s.Now
+	switch {
+	case to == TransferCopying, to == TransferRunning && t.Kind == TransferBackup: // a newer version may have added some
+		if v, ok := s.Volumes.Get(t.Volume()); ok {
+			next.Names = s.namesOf(v)
+			s.bindVolumes(&next, t.ID)
+		}
+	case to == TransferAttaching:
+		s.attach(&next)
+	case to == TransferSucceeded && t.Kind == TransferBackup:
+		s.keepBackup(&next)
+	case to == TransferSucceeded && t.Kind == TransferRestore && !t.Options.Attach:
+		s.keepDetached(&next)
+	}
+	if to.Ended() {
+		next.Marks.EndedIndex, next.Marks.EndedWall = s.Index, s.Wall
+		next.Token = ""
+		s.bindVolumes(&next, "")
+	}
+	s.setTransfer(t, &next)
+	s.touchJob(jobOf(t.Group))
+}
+
+// attach makes the target the home of the volumes, all in this entry, and notes where the copy that they replace is.
+func (s *State) attach(t *Transfer) {
+	for _, name := range t.Names {
+		id := NewVolumeID(t.Group, t.Slot, name)
+		next := Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: VolumeLocal}
+		if v, ok := s.Volumes.Get(id); ok {
+			next = *v
+			t.From = v.Home
+			t.Left.Old, t.Left.Until = v.Home, s.Now.Add(t.Options.Cooling)
+		}
+		next.Home, next.Transfer = t.To, t.ID
+		s.Volumes.put(id, &next)
+	}
+	if made, ok := s.Transfers.Get(t.Options.Copy); ok {
+		s.forgetDetached(made)
+	}
+}
+
+func (s *State) keepBackup(t *Transfer) {
+	id := BackupID(t.ID)
+	s.Backups.put(id, &Backup{
+		ID: id, Group: t.Group, Slot: t.Slot, Names: t.Names, Node: t.From, Bytes: t.Source.Total, Sum: t.Source.Sum, Live: t.Options.Live,
+		Actor: t.Marks.Actor, Wall: s.Wall, Index: s.Index,
+	})
+}
+
+// keepDetached makes the rows of a restored copy that is not in use.
+func (s *State) keepDetached(t *Transfer) {
+	t.Left.Detached = t.To
+	for _, name := range t.Names {
+		id := t.DetachedID(name)
+		s.Volumes.put(id, &Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: VolumeLocal, Home: t.To, Copy: t.ID})
+	}
+}
+
+// forgetDetached ends a restored copy: it was put to use, or is not wanted.
+func (s *State) forgetDetached(made *Transfer) {
+	for _, name := range made.Names {
+		s.Volumes.del(made.DetachedID(name))
+	}
+	next := *made
+	next.Left.Detached = ""
+	s.setTransfer(made, &next)
+}
+
+// failTransfer ends a transfer. Which copy is in use does not change: the old one before it was attached, the new one after.
+func (s *State) failTransfer(t *Transfer, code Code, message string) {
+	next := *t
+	next.Phase, next.Failure, next.Token = TransferFailed, TransferFailure{code, message}, ""
+	next.Marks.EndedIndex, next.Marks.EndedWall = s.Index, s.Wall
+	s.bindVolumes(&next, "")
+	s.setTransfer(t, &next)
+	s.touchJob(jobOf(t.Group))
+}
+
+func (s *State) dropOld(t *Transfer) *Error {
+	if t.Left.Old == "" || t.Left.Drop || s.Now < t.Left.Until {
+		return Refuse(CodeStale, "transfer %s has no old copy whose time is over", t.ID)
+	}
+	next := *t
+	next.Left.Drop = true
+	s.setTransfer(t, &next)
+	return nil
+}
+
+func (c *TransferCancel) apply(s *State) error {
+	t, ok := s.Transfers.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no transfer %s", c.ID)
+	case t.Phase.attached():
+		return Refuse(CodeConflict, "transfer %s has attached the copy on node %s already", t.ID, t.To).WithHint("to go back, migrate the volume again when it has ended")
+	case !t.Phase.Ended():
+		s.failTransfer(t, CodeCanceled, "given up by "+string(s.entry.actor))
+		return nil
+	case t.Left.Detached != "":
+		if _, used := s.attaching(t.ID); used {
+			return Refuse(CodeConflict, "the copy that transfer %s made is being attached", t.ID)
+		}
+		s.forgetDetached(t)
+		return nil
+	case t.Left.Old != "" && !t.Left.Drop:
+		next := *t
+		next.Left.Drop, next.Left.Until = true, s.Now
+		s.setTransfer(t, &next)
+		return nil
+	}
+	return Refuse(CodeConflict, "transfer %s has %s and left nothing", t.ID, t.Phase)
+}
+
+// attaching returns the running transfer that puts a restored copy to use.
+func (s *State) attaching(made TransferID) (*Transfer, bool) {
+	for _, t := range s.Transfers.All() {
+		if t.Options.Copy == made && !t.Phase.Ended() {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+func (c *BackupForget) apply(s *State) error {
+	b, ok := s.Backups.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no backup %s", c.ID)
+	}
+	for _, t := range s.Transfers.All() {
+		if t.Backup == c.ID && !t.Phase.Ended() {
+			return Refuse(CodeInUse, "transfer %s restores backup %s", t.ID, c.ID).WithHint("wait for it, or give it up: outspan volume cancel %s", t.ID)
+		}
+	}
+	s.Backups.del(c.ID)
+	s.touch("volumes")
+	s.emit(Event{Type: EventVolume, Subject: "volume/" + string(NewVolumeID(b.Group, b.Slot, b.Names[0])), Before: "backup", After: "forgotten", Data: map[string]string{"backup": string(b.ID)}})
+	return nil
+}
+
+// reportTransfer takes an agent's word about its part of a transfer.
+func (s *State) reportTransfer(node NodeID, r TransferReport) {
+	t, ok := s.Transfers.Get(r.ID)
+	if !ok || !r.State.Valid() || node != t.From && node != t.To && node != t.Left.Old {
+		return
+	}
+	next := *t
+	side := TransferSide{State: r.State, Bytes: r.Bytes, Total: r.Total, Sum: clipText(r.Sum, 64)}
+	switch {
+	case r.State == SideDropped:
+		if t.Left.Old != node || !t.Left.Drop {
+			return
+		}
+		next.Left.Old, next.Left.Until, next.Left.Drop = "", 0, false
+	case t.Phase.Ended():
+		if r.Code == "" || t.Failure.Code != "" {
+			return
+		}
+		next.Failure = TransferFailure{r.Code, clipText(r.Message, 256)}
+	case r.State == SideFailed && t.Phase.attached():
+		return // the agent tries again: there is no way back
+	case r.State == SideFailed:
+		s.failTransfer(t, r.Code, clipText(r.Message, 256))
+		return
+	case node == t.From && (node != t.To || t.Kind == TransferBackup):
+		next.Source = side
+	default:
+		next.Target = side
+	}
+	if next.Source == t.Source && next.Target == t.Target && next.Left == t.Left && next.Failure == t.Failure {
+		return
+	}
+	next.Marks.Moved = s.Now
+	s.Transfers.put(next.ID, &next)
+	s.touch("volumes", Topic("transfer/"+next.ID))
+	if next.Left != t.Left {
+		s.setTransfer(t, &next)
+	}
+}
+
+func clipText(text string, most int) string {
+	if len(text) > most {
+		return text[:most]
+	}
+	return text
+}
+
+// endTransfersOf ends what can't go on without a node that is forgotten, and forgets what was left there.
+func (s *State) endTransfersOf(node NodeID, name string) {
+	var concerned []*Transfer
+	for _, t := range s.Transfers.All() {
+		if t.From == node || t.To == node || t.Left.Old == node {
+			concerned = append(concerned, t)
+		}
+	}
+	for _, t := range concerned {
+		if !t.Phase.Ended() && (t.To == node || !t.Phase.attached()) {
+			s.failTransfer(t, CodeNotFound, "node "+name+" was forgotten")
+			t, _ = s.Transfers.Get(t.ID)
+		}
+		next := *t
+		if next.Left.Old == node {
+			next.Left.Old, next.Left.Until, next.Left.Drop = "", 0, false
+		}
+		if next.Left.Detached == node {
+			next.Left.Detached = "" // its rows go with the node's other volumes
+		}
+		if next.Left != t.Left {
+			s.setTransfer(t, &next)
+		}
+	}
+}
+
+// endTransfersOfJob ends what works on a job that is purged; what was left on disks is removed.
+func (s *State) endTransfersOfJob(job JobName) {
+	var concerned []*Transfer
+	for _, t := range s.Transfers.All() {
+		if jobOf(t.Group) == job {
+			concerned = append(concerned, t)
+		}
+	}
+	for _, t := range concerned {
+		if !t.Phase.Ended() {
+			s.failTransfer(t, CodeNotFound, "job "+string(job)+" was purged")
+			t, _ = s.Transfers.Get(t.ID)
+		}
+		if t.Leftover() {
+			next := *t
+			next.Left.Detached, next.Left.Drop, next.Left.Until = "", next.Left.Old != "", min(next.Left.Until, s.Now)
+			s.setTransfer(t, &next)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// How long a transfer may stay where it is. There is no way back once it attaches: then it waits for its agent for as long as that takes.
+const (
+	transferQueue = fsm.Hour        // for a budget that lets its instance be stopped
+	transferStall = 5 * fsm.Minute  // without progress
+	transferStart = 10 * fsm.Minute // for the instance to become ready at its new home
+)
+
+// stepTransfers moves every transfer on as far as its agents are, and has old copies removed when their time is over.
+func (p *pass) stepTransfers() {
+	var all []*fsm.Transfer
+	for _, t := range p.state().Transfers.All() {
+		all = append(all, t)
+	}
+	for _, t := range all {
+		if t.Phase.Ended() {
+			p.coolDown(t)
+			continue
+		}
+		for moved := true; moved && !t.Phase.Ended(); {
+			moved = p.stepTransfer(t)
+			t, _ = p.state().Transfers.Get(t.ID)
+		}
+	}
+}
+
+func transferSubject(t *fsm.Transfer) string { return "volume/" + string(t.Volume()) }
+
+// coolDown has an old copy removed when its time is over.
+func (p *pass) coolDown(t *fsm.Transfer) {
+	if t.Left.Old == "" || t.Left.Drop || !p.past(t.Left.Until) {
+		return
+	}
+	if refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Drop: true}); refusal != nil {
+		p.plan.refuse(transferSubject(t), refusal)
+	}
+}
+
+// stepTransfer takes one step, if one can be taken now, and reports whether it did.
+func (p *pass) stepTransfer(t *fsm.Transfer) bool {
+	switch t.Phase {
+	case fsm.TransferQueued:
+		if t.Kind == fsm.TransferRestore || t.Kind == fsm.TransferBackup && t.Options.Live {
+			return p.advance(t, fsm.TransferRunning)
+		}
+		return p.stopForTransfer(t)
+	case fsm.TransferStopping:
+		return p.whenStopped(t)
+	case fsm.TransferCopying:
+		switch t.Target.State {
+		case fsm.SideVerifying, fsm.SideVerified:
+			return p.advance(t, fsm.TransferVerifying)
+		}
+	case fsm.TransferVerifying:
+		if t.Target.State == fsm.SideVerified {
+			return p.attach(t)
+		}
+	case fsm.TransferRunning:
+		if t.Worker().State == fsm.SideVerified {
+			if t.Kind == fsm.TransferRestore && t.Options.Attach {
+				return p.stopForTransfer(t)
+			}
+			return p.advance(t, fsm.TransferSucceeded)
+		}
+	case fsm.TransferAttaching:
+		if t.Target.State == fsm.SideAttached {
+			return p.advance(t, fsm.TransferStarting)
+		}
+		return false
+	case fsm.TransferStarting:
+		return p.finishTransfer(t)
+	}
+	return p.watchTransfer(t)
+}
+
+// advance enters a phase, or says why not.
+func (p *pass) advance(t *fsm.Transfer, to fsm.TransferPhase) bool {
+	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: to})
+	if refusal != nil {
+		p.plan.refuse(transferSubject(t), refusal)
+	}
+	return refusal == nil && !p.plan.paused
+}
+
+func (p *pass) failTransfer(t *fsm.Transfer, code fsm.Code, format string, args ...any) bool {
+	refusal := p.plan.note(&fsm.TransferStep{ID: t.ID, Phase: fsm.TransferFailed, Code: code, Message: fmt.Sprintf(format, args...)})
+	if refusal != nil {
+		p.plan.refuse(transferSubject(t), refusal)
+	}
+	return refusal == nil
+}
+
+// stopForTransfer begins the stop of the slot's instance, under its budget, together with the phase in which the slot stays empty. Until the
+// budget allows it nothing changes.
+func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
+	step := &fsm.TransferStep{ID: t.ID, Phase: fsm.TransferStopping}
+	inst := p.runningIn(t)
+	if inst == nil {
+		return p.advance(t, fsm.TransferStopping)
+	}
+	stop := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseUser, By: fmt.Sprintf("transfer %s (%s)", t.ID, t.Kind)}
+	refusal := p.plan.try(transferSubject(t), step, stop)
+	if refusal == nil {
+		return !p.plan.paused
+	}
+	p.retryStop(inst, fsm.CauseUser, refusal)
+	if !p.past(t.Marks.Moved.Add(transferQueue)) {
+		return false
+	}
+	return p.failTransfer(t, refusal.Code, "its instance could not be stopped for %s: %s", transferQueue, refusal.Message)
+}
+
+// runningIn returns the instance of the transfer's slot that is wanted, if there is one.
+func (p *pass) runningIn(t *fsm.Transfer) *fsm.Instance {
+	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
+		if inst.Desired == fsm.DesiredRunning {
+			return inst
+		}
+	}
+	return nil
+}
+
+// whenStopped goes on once nothing of the slot can run any more.
+func (p *pass) whenStopped(t *fsm.Transfer) bool {
+	for inst := range p.state().InstancesInSlot(t.Group, t.Slot) {
+		if inst.Status.Observed == fsm.ObservedStopped {
+			continue
+		}
+		if inst.Desired == fsm.DesiredRunning { // it was placed by what had been decided before
+			p.stop(inst, fsm.CauseUser, fmt.Sprintf("transfer %s (%s)", t.ID, t.Kind))
+		}
+		return p.watchTransfer(t)
+	}
+	switch t.Kind {
+	case fsm.TransferMigrate:
+		return p.advance(t, fsm.TransferCopying)
+	case fsm.TransferBackup:
+		return p.advance(t, fsm.TransferRunning)
+	}
+	return p.attach(t)
+}
+
+// attach makes the verified copy the one in use. What no waiting mends ends the transfer; the old copy then stays in use.
+func (p *pass) attach(t *fsm.Transfer) bool {
+	refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Phase: fsm.TransferAttaching})
+	if refusal == nil {
+		return !p.plan.paused
+	}
+	n := p.node(t.To)
+	if refusal.Code == fsm.CodeStale || n != nil && refusal.Code == fsm.CodeNodeNotEligible && n.Intent == fsm.IntentActive {
+		p.plan.refuse(transferSubject(t), refusal)
+		return p.watchTransfer(t)
+	}
+	return p.failTransfer(t, refusal.Code, "%s", refusal.Message)
+}
+
+// finishTransfer ends a transfer whose copy is in use: when its instance is ready there, or after the time it has for that.
+func (p *pass) finishTransfer(t *fsm.Transfer) bool {
+	step := &fsm.TransferStep{ID: t.ID, Phase: fsm.TransferSucceeded}
+	refusal := p.plan.try(transferSubject(t), step)
+	if refusal == nil {
+		return !p.plan.paused
+	}
+	if !p.past(t.Marks.Moved.Add(transferStart)) {
+		return false
+	}
+	return p.failTransfer(t, fsm.CodeReplacementPending, "the volume is on node %s, and its instance has not become ready there for %s", p.nodeName(t.To), transferStart)
+}
+
+// watchTransfer ends a transfer that can't go on: its target is to be emptied, or nothing has moved for too long.
+func (p *pass) watchTransfer(t *fsm.Transfer) bool {
+	if n := p.node(t.To); n != nil && n.Intent != fsm.IntentActive {
+		return p.failTransfer(t, fsm.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
+	}
+	if !p.past(t.Marks.Moved.Add(transferStall)) {
+		return false
+	}
+	for _, id := range []fsm.NodeID{t.From, t.To} {
+		if n := p.node(id); n != nil && n.Health == fsm.HealthOffline {
+			return p.failTransfer(t, fsm.CodeAgentUnreachable, "node %s is offline and nothing has moved for %s", n.Name, transferStall)
+		}
+	}
+	return p.failTransfer(t, fsm.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
+}
+
+// held says why a slot stays empty while a transfer works on its volumes; nil if none does.
+func (p *pass) held(group fsm.GroupID, slot int) *unplaced {
+	t, ok := p.state().TransferOf(group, slot)
+	if !ok || !t.Holds() {
+		return nil
+	}
+	return &unplaced{code: fsm.CodeVolumeInUse, message: p.transferText(t)}
+}
+
+// transferText says what a transfer is at.
+func (p *pass) transferText(t *fsm.Transfer) string {
+	text := fmt.Sprintf("transfer %s (%s) is %s", t.ID, t.Kind, t.Phase)
+	if t.To != "" && t.To != t.From {
+		text = fmt.Sprintf("transfer %s (%s to node %s) is %s", t.ID, t.Kind, p.nodeName(t.To), t.Phase)
+	}
+	if side := t.Worker(); side.Total > 0 && side.State == fsm.SideCopying {
+		text += fmt.Sprintf(", %d of %d MiB", side.Bytes>>20, side.Total>>20)
+	}
+	return text
+}
+
+// promise keeps room on the targets of transfers for the instances that will start there.
+func (p *pass) promise(t *nodeTable) {
+	s := p.state()
+	for _, tr := range s.Transfers.All() {
+		if !tr.Leaves() || tr.Phase == fsm.TransferStarting {
+			continue
+		}
+		v, g := t.byID[tr.To], tr.Group
+		policy, ok := s.Policy(g)
+		if row, known := s.Groups.Get(g); v != nil && ok && known && tr.Slot < row.Count {
+			v.promised += s.ClaimsOf(policy, nil).Resources.MemoryBytes
+		}
+	}
+}
