@@ -306,6 +306,7 @@ func (s *State) buildIndexes() error {
 	for id, i := range s.Instances.All() {
 		s.onNode.put(onNodeKey(i), id)
 		s.inGroup.put(inGroupKey(i), id)
+		s.accountClass(i, nil, i)
 		if !i.holdsClaims() {
 			continue
 		}
@@ -319,6 +320,11 @@ func (s *State) buildIndexes() error {
 	}
 	for id, r := range s.Requests.All() {
 		s.requestLog.put(r.Index, id)
+	}
+	for id, v := range s.Volumes.All() {
+		if v.Kind == VolumeReplicated {
+			s.copiesOn.put(copyKey(v), id)
+		}
 	}
 	return nil
 }

@@ -70,6 +70,9 @@ type Links struct {
 	RestartSeq uint64       `cbor:"3,keyasint,omitempty"` // the agent restarts the program when it grows
 	Deployment DeploymentID `cbor:"4,keyasint,omitempty"`
 	VolumeHome bool         `cbor:"5,keyasint,omitempty"` // holds a local volume on its node
+	Attempt    uint64       `cbor:"7,keyasint,omitempty"` // instances of the group that were placed before it
+	// Awaits are the instances whose room this one takes and that have not stopped yet. Its agent is told when there are none left.
+	Awaits []InstanceID `cbor:"6,keyasint,omitempty"`
 }
 
 // Eviction is the wish to stop one instance for a cause that is not its own job's. It flips with an event at each flip, and never in
@@ -86,6 +89,8 @@ type Eviction struct {
 	RetryAt   Time   `cbor:"7,keyasint,omitempty"` // after an aborted one: not again before
 	Aborts    int    `cbor:"8,keyasint,omitempty"` // aborted ones in a row
 	Failure   string `cbor:"9,keyasint,omitempty"` // why the last one was aborted
+
+	Automatic bool `cbor:"10,keyasint,omitempty"` // the node drain policy asks for it, not a person
 }
 
 // Claims are what an instance takes from its node until it is confirmed stopped.
@@ -143,6 +148,10 @@ type InstancePlace struct {
 	Ports    map[string]int `cbor:"6,keyasint,omitempty"`
 	Replaces InstanceID     `cbor:"7,keyasint,omitempty"`
 	Cause    Cause          `cbor:"8,keyasint"`
+	// Awaits makes it a preemptor: what the same group of commands stops for it on the node. NodeVersion is then that of the node which was chosen; it
+	// may be given in any case, and the placement is refused with stale if it moved.
+	Awaits      []InstanceID `cbor:"9,keyasint,omitempty"`
+	NodeVersion uint64       `cbor:"10,keyasint,omitempty"`
 }
 
 // InstanceStop begins a stop. A running instance goes to draining, or to stopped at once when it was still pending, is failed or lost.
@@ -176,6 +185,8 @@ type InstanceMark struct {
 	Requested bool       `cbor:"2,keyasint"`
 	Cause     Cause      `cbor:"3,keyasint,omitempty"`
 	By        string     `cbor:"4,keyasint,omitempty"`
+	// Automatic: the node drain policy asks for it. Refused with stale if it doesn't.
+	Automatic bool `cbor:"5,keyasint,omitempty"`
 }
 
 // InstanceRestart asks the agent to restart the program in place.

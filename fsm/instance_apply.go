@@ -149,7 +149,7 @@ func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance
 	inst := &Instance{
 		ID: c.ID, Group: c.Group, Slot: c.Slot, Version: c.Version, Node: c.Node, Desired: DesiredRunning,
 		Status: InstanceStatus{ID: c.ID, Observed: ObservedPending}, Cause: c.Cause, Claims: claims,
-		Links: Links{Replaces: c.Replaces, VolumeHome: len(spec.Volumes) > 0, Awaits: slices.Clone(c.Awaits)},
+		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, VolumeHome: len(spec.Volumes) > 0, Awaits: slices.Clone(c.Awaits)},
 		Marks: Marks{Created: s.Now, CreatedWall: s.Wall, CreatedIndex: s.Index, UnreadySince: s.Now},
 	}
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && c.Version == g.Version {

@@ -13,7 +13,11 @@ func (c *InstanceStop) apply(s *State) error {
 	if refusal := s.mayStop(inst, c); refusal != nil {
 		return refusal
 	}
+	waited := inst.WaitsForRoom()
 	s.beginStop(inst, c)
+	if waited {
+		s.maybePurge(inst.Group) // its end needs no agent's word
+	}
 	return nil
 }
 
@@ -21,6 +25,14 @@ func (c *InstanceStop) apply(s *State) error {
 func (s *State) mayStop(inst *Instance, c *InstanceStop) *Error {
 	if !c.Cause.Valid() {
 		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
+	}
+	if c.Cause == CausePreempted {
+		if refusal := s.mayPreempt(inst, c); refusal != nil {
+			return refusal
+		}
+	}
+	if refusal := s.mayLoseCopy(inst, c); refusal != nil {
+		return refusal
 	}
 	if c.Bypass || c.Cause == CauseJobStopped {
 		return nil
@@ -33,7 +45,10 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *Error {
 	}
 	switch c.Cause {
 	case CauseNodeDraining:
-		if refusal := s.mayDrain(inst, c.By); refusal != nil {
+		if refusal := s.mayDrain(inst, c.By); refusal != nil && c.By != ByPolicy {
+			return refusal
+		}
+		if refusal := s.mayPolicyStop(inst); refusal != nil && c.By == ByPolicy {
 			return refusal
 		}
 	case CauseNodeDisabled:
@@ -42,6 +57,16 @@ func (s *State) mayStop(inst *Instance, c *InstanceStop) *Error {
 			return Refuse(CodeStale, "node %s is not disabled", inst.Node)
 		}
 		return s.Movable(inst) // skips surge waits and budgets (P21), never a role
+	}
+	if c.Cause.IsMove() {
+		if refusal := s.mayFinishMove(inst, c); refusal != nil {
+			return refusal
+		}
+	}
+	if c.onRails() {
+		if refusal := s.checkRail(); refusal != nil {
+			return refusal
+		}
 	}
 	refusal, _ := s.CheckBudget(inst, c.Cause)
 	return refusal
@@ -60,12 +85,15 @@ func (s *State) mayDrain(inst *Instance, by string) *Error {
 	if refusal := s.Movable(inst); refusal != nil && !drain.Options.Force {
 		return refusal
 	}
+	if m, member := s.MemberOf(inst); member {
+		return s.mayDrainMember(inst, m, drain)
+	}
 	policy, ok := s.Policy(inst.Group)
 	if !ok || policy.Eviction.Order != OrderSurge || drain.Options.Force || drain.Options.AcceptsDowntime(inst.Group) {
 		return nil
 	}
 	next, ok := s.Successor(inst)
-	if !ok || !next.covers(policy.Eviction.SurgeWait) {
+	if !ok || !s.covers(next) {
 		return Refuse(CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
 	}
 	return nil
@@ -82,6 +110,10 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 		reason = "budget bypassed: " + c.By
 	}
 	s.spendRate(inst, c)
+	s.spendStop(inst, c)
+	if c.Avoid {
+		s.avoid(inst, "evicted: "+c.By)
+	}
 	desired := DesiredDraining
 	switch inst.Status.Observed {
 	case ObservedPending, ObservedLost, ObservedFailed:
@@ -139,25 +171,51 @@ func (c *InstanceMark) apply(s *State) error {
 	case c.Requested && !c.Cause.Valid():
 		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
 	}
-	s.mark(inst, c.Requested, c.Cause, c.By)
+	if by, marks := s.PolicyMarks(inst); c.Requested && c.Automatic && (!marks || by != c.By) {
+		return Refuse(CodeStale, "no policy asks for the eviction of instance %s in the name of %q", inst.ID, c.By)
+	}
+	s.markFor(inst, c)
 	return nil
 }
 
-// mark flips the eviction wish, with one event at each flip and none in between (L15).
+// markFor flips the wish as a command asks. A person who asks for what a policy asked for already takes it over, without a flip (L8).
+func (s *State) markFor(inst *Instance, c *InstanceMark) {
+	switch {
+	case c.Requested && c.Automatic:
+		s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: c.By, Since: s.Now, Automatic: true}, "EvictionAutomatic")
+	case c.Requested && inst.Eviction.Requested && inst.Eviction.Automatic && c.Cause == CauseUser:
+		next := *inst
+		next.Eviction.Automatic, next.Eviction.Cause, next.Eviction.By = false, c.Cause, c.By
+		s.setInstance(inst, &next)
+	default:
+		s.mark(inst, c.Requested, c.Cause, c.By)
+	}
+}
+
+// mark flips the eviction wish.
 func (s *State) mark(inst *Instance, requested bool, cause Cause, by string) {
-	if inst.Eviction.Requested == requested {
+	switch {
+	case !requested:
+		s.flip(inst, Eviction{}, "EvictionCanceled")
+	case by == string(ByRescheduler):
+		s.flip(inst, Eviction{Requested: true, Cause: cause, By: by, Since: s.Now}, "EvictionAutomatic")
+	default:
+		s.flip(inst, Eviction{Requested: true, Cause: cause, By: by, Since: s.Now}, "EvictionUserRequested")
+	}
+}
+
+// flip replaces the eviction wish, with one event at each flip and none in between (L15).
+func (s *State) flip(inst *Instance, to Eviction, reason string) {
+	if inst.Eviction.Requested == to.Requested {
 		return
 	}
 	next := *inst
-	next.Eviction = Eviction{}
-	reason := "EvictionCanceled"
-	if requested {
-		next.Eviction = Eviction{Requested: true, Cause: cause, By: by, Since: s.Now}
-		reason = "EvictionUserRequested"
-	} else {
+	next.Eviction = to
+	cause := to.Cause
+	if !to.Requested {
 		cause = inst.Eviction.Cause
 	}
 	s.setInstance(inst, &next)
-	s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!requested), After: fmt.Sprint(requested),
-		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": by}})
+	s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested),
+		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": to.By}})
 }

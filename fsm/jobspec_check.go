@@ -94,14 +94,15 @@ func (g *GroupSpec) checkRole() *Error {
 	default:
 		return Refuse(CodeInvalid, "role %q is unknown", g.Role).WithHint("use one of: service, local, system")
 	}
+	if g.Role == RoleReplicated && !g.Replicated() {
+		return Refuse(CodeInvalid, "the role is replicated and no volume is").WithHint("give a volume kind = \"replicated\", or use another role")
+	}
 	e, r := g.Eviction, g.Replacement
 	switch {
 	case g.RoleCheck != nil:
 		return Refuse(CodeNotSupported, "role_check is not supported yet")
 	case len(g.Hooks) > 0:
 		return Refuse(CodeNotSupported, "hooks are not supported yet")
-	case len(g.Budgets) > 0:
-		return Refuse(CodeNotSupported, "shared budgets are not supported yet")
 	case e.Mode == "when" || r.Mode == "when":
 		return Refuse(CodeNotSupported, "mode \"when\" is not supported yet")
 	case !slices.Contains([]Mode{ModeAlways, ModeNever, ModeLast}, e.Mode):
@@ -137,7 +138,7 @@ func (g *GroupSpec) checkOrder() *Error {
 		return nil
 	}
 	why := "has an exclusive identity, which only one instance may bear"
-	if len(g.Volumes) > 0 {
+	if g.hasVolume(VolumeLocal) {
 		why = fmt.Sprintf("has the volume %q, which only one instance may use", g.Volumes[0].Name)
 	}
 	return Refuse(CodeInvalid, "%s is \"surge\", but the group %s at a time", key, why).WithHint("leave %s out, or set it to \"stop_first\"", key)
@@ -171,10 +172,13 @@ func (g *GroupSpec) checkVolumes() *Error {
 	names := map[string]bool{}
 	for i, v := range g.Volumes {
 		switch {
-		case v.Kind == VolumeReplicated:
-			return Refuse(CodeNotSupported, "volume %s: kind \"replicated\" is not supported yet", v.Name)
-		case v.Kind != VolumeLocal:
-			return Refuse(CodeInvalid, "volume %s: kind is %q; it must be local", v.Name, v.Kind)
+		case v.Kind != VolumeLocal && v.Kind != VolumeReplicated:
+			return Refuse(CodeInvalid, "volume %s: kind is %q; it must be local or replicated", v.Name, v.Kind)
+		case v.Kind != g.Volumes[0].Kind:
+			return Refuse(CodeInvalid, "volume %s is %s and volume %s is %s; a group has one kind of volumes", v.Name, v.Kind, g.Volumes[0].Name, g.Volumes[0].Kind)
+		case v.Kind == VolumeReplicated && g.RoleCheck == nil:
+			return Refuse(CodeInvalid, "volume %s is replicated and the group has no role_check: nobody could tell which copies are in sync", v.Name).
+				WithHint("add role_check { exec = [...] } that prints {\"in_sync\":true} once the member's copy is complete")
 		case !ValidName(v.Name) || names[v.Name]:
 			return Refuse(CodeInvalid, "volume %q is given twice or has a bad name", v.Name)
 		case !volumePath(v.Path):
@@ -248,27 +252,25 @@ func stopSignals() []string {
 func validSignal(name string) bool { return slices.Contains(stopSignals(), name) }
 
 func (g *GroupSpec) checkBudget() *Error {
+	for i, name := range g.Budgets {
+		if !ValidName(string(name)) || slices.Contains(g.Budgets[:i], name) || i == maxShared {
+			return Refuse(CodeInvalid, "budget %q is given twice, has a bad name, or is one of more than %d", name, maxShared)
+		}
+	}
 	b := g.Budget
 	if b == nil {
 		return nil
 	}
-	switch {
-	case b.MinReady != nil && b.MaxDown != nil:
-		return Refuse(CodeInvalid, "budget has both min_ready and max_down; give one")
-	case b.MinReady != nil && !b.MinReady.valid() || b.MaxDown != nil && !b.MaxDown.valid():
-		return Refuse(CodeInvalid, "budget: an amount must be 0 or more, a percentage 0%% to 100%%")
-	case b.Rate != nil && (b.Rate.Max < 1 || b.Rate.Window < Second):
-		return Refuse(CodeInvalid, "budget.rate: max must be at least 1, window at least 1s")
+	if refusal := b.check(); refusal != nil {
+		return refusal
 	}
 	r := ResolveBudget(b, defaultMaxDown(), g.Count)
-	if g.Count > 0 && r.MaxDown == 0 && g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever && !b.Blocking {
+	if g.Count > 0 && r.MaxDown == 0 && g.stopsFirst() && !b.Blocking {
 		return Refuse(CodeInvalid, "budget keeps %d of %d ready and the order is stop_first, so no drain could ever finish", r.MinReady, g.Count).
 			WithHint("allow one to be down, use order = \"surge\", or write blocking = true in the budget")
 	}
 	return nil
 }
-
-func (a Amount) valid() bool { return a.N >= 0 && (!a.Percent || a.N <= 100) }
 
 func (g *GroupSpec) checkPlacement() *Error {
 	for _, c := range g.Constraints {

@@ -33,8 +33,11 @@ func (j JobSpec) Expand() JobSpec {
 func (g GroupSpec) expand() GroupSpec {
 	if g.Role == "" {
 		g.Role = RoleService
-		if g.hasVolume(VolumeLocal) {
+		switch {
+		case g.hasVolume(VolumeLocal):
 			g.Role = RoleLocal
+		case g.Replicated():
+			g.Role = RoleReplicated
 		}
 	}
 	orZero(&g.Resources.CPU, int64(defaultCPU))
@@ -91,6 +94,8 @@ func (g *GroupSpec) preset() {
 	switch g.Role {
 	case RoleLocal:
 		r = row{ModeNever, OrderStopFirst, ModeNever, "same", "keep", Forever, Forever}
+	case RoleReplicated:
+		r = row{ModeAlways, OrderSurge, ModeAlways, "new", "empty", Minute, 30 * Second}
 	case RoleSystem:
 		r = row{ModeLast, OrderStopFirst, ModeRestart, "new", "empty", Forever, Forever}
 	default:

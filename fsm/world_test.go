@@ -117,7 +117,7 @@ func (w world) command() Command {
 		{1, func() Command { return &NodeForget{w.offline()} }},
 		{24, w.place}, {7, w.stop},
 		{3, func() Command { return &InstanceKill{w.instance().ID, w.bool()} }},
-		{2, func() Command { return &InstanceMark{w.instance().ID, w.bool(), w.cause(), "alice"} }},
+		{2, func() Command { return &InstanceMark{ID: w.instance().ID, Requested: w.bool(), Cause: w.cause(), By: "alice", Automatic: w.rarely(8)} }},
 		{2, func() Command { return &InstanceRestart{w.instance().ID} }},
 		{2, w.drainStart}, {2, w.drainTurn}, {4, w.drainEnd},
 		{1, func() Command { return &DrainPause{key(w, w.s.Drains), w.bool()} }},
@@ -132,6 +132,10 @@ func (w world) command() Command {
 		{3, w.step},
 		{1, func() Command { return &DeploymentPromote{key(w, w.s.Deployments)} }},
 		{1, w.settings},
+		{4, w.budgetSet},
+		{1, func() Command { return &BudgetRemove{pick[BudgetName](w, "b1", "b2", "b3", "nowhere")} }},
+		{3, w.classSet},
+		{1, func() Command { return &ClassRemove{pick[ClassName](w, ClassSystem, "gold", "silver", ClassProduction, ClassBatch)} }},
 		{1, func() Command { return &HoldSet{w.bool(), "half of the nodes are silent"} }},
 		{1, func() Command { return &ClusterInit{"c1", "test", DefaultSettings()} }},
 		{1, func() Command { return &FormatRaise{pick[uint16](w, 0, 1)} }},
@@ -360,6 +364,8 @@ func (w world) step() Command {
 func (w world) settings() Command {
 	c := &SettingsSet{Settings: w.s.Settings}
 	c.Settings.Paused, c.Settings.EventLimit = w.bool(), pick(w, 1000, 2000, 10)
+	c.Settings.RateOperator = pick(w, ActorRate{}, ActorRate{2, Minute}, ActorRate{-1, 0})
+	c.Settings.RateDrain = pick(w, ActorRate{}, ActorRate{1, 10 * Second})
 	c.Settings.InstanceOverhead = pick[int64](w, 0, 64<<20, -1, 1<<60)
 	if w.rarely(5) {
 		c.IfIndex = w.s.SettingsIndex + uint64(w.int(0, 1))
@@ -367,8 +373,43 @@ func (w world) settings() Command {
 	return c
 }
 
+func (w world) budgetSet() Command {
+	c := &BudgetSet{Name: pick[BudgetName](w, "b1", "b2", "b3", "")}
+	switch w.int(1, 4) {
+	case 1:
+		c.Spec.MinReady = &Amount{N: w.int(0, 4)}
+	case 2:
+		c.Spec.MinReady = &Amount{N: w.int(0, 101), Percent: true}
+	case 3:
+		c.Spec.MaxDown = &Amount{N: w.int(-1, 60), Percent: w.bool()}
+	}
+	if w.bool() {
+		c.Spec.Rate = &RateSpec{Max: w.int(0, 2), Window: pick(w, Minute, 10*Second)}
+	}
+	c.Spec.Blocking = w.bool()
+	return c
+}
+
+func (w world) classSet() Command {
+	c := &ClassSet{Name: pick[ClassName](w, "gold", "silver", ClassCritical, ClassProduction, ClassBatch, "bad name")}
+	switch w.int(1, 4) {
+	case 1:
+		c.Below = pick[ClassName](w, ClassCritical, ClassBatch, "gold", "royal")
+	case 2:
+		c.Above = pick[ClassName](w, ClassProduction, "silver", ClassSystem)
+	}
+	if w.bool() {
+		c.MaxDown = &MaxDown{Amount: Amount{N: w.int(-1, 100), Percent: w.bool()}, Floor: w.int(0, 1)}
+	}
+	if w.bool() {
+		c.Quota = &Quota{MemoryBytes: pick[int64](w, 0, 0, 300<<20, 2<<30), Instances: pick(w, 0, 0, 2, 6)}
+	}
+	c.PreemptEqual = pick[PreemptEqual](w, "", PreemptOff, PreemptFair, "always")
+	return c
+}
+
 func (w world) submit() Command {
-	c := &JobSubmit{Spec: JobSpec{Name: pick[JobName](w, "web", "db", "every"), Class: pick[ClassName](w, "", ClassCritical, ClassBatch)}}
+	c := &JobSubmit{Spec: JobSpec{Name: pick[JobName](w, "web", "db", "every"), Class: pick[ClassName](w, "", ClassCritical, ClassBatch, "gold")}}
 	names := []string{"a", "b"}
 	for _, name := range names[:w.int(1, 2)] {
 		c.Spec.Groups = append(c.Spec.Groups, w.group(c.Spec.Name, name))
@@ -406,6 +447,11 @@ func (w world) group(job JobName, name string) GroupSpec {
 		g.Budget = &BudgetSpec{MinReady: &Amount{N: w.int(0, 100), Percent: true}, Blocking: w.bool()}
 	} else if w.rarely(3) {
 		g.Budget = &BudgetSpec{MaxDown: &Amount{N: w.int(-1, 3)}, Rate: &RateSpec{Max: w.int(0, 2), Window: Minute}, Blocking: true}
+	}
+	for _, b := range [...]BudgetName{"b1", "b2"} {
+		if w.rarely(3) {
+			g.Budgets = append(g.Budgets, b)
+		}
 	}
 	if w.rarely(4) {
 		g.Update.Canary = w.int(0, 1)

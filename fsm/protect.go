@@ -1,0 +1,315 @@
+package fsm
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from ending (model section 5, L1).
+type DrainPolicy string
+
+// The policies.
+const (
+	PolicyAlwaysAllow  DrainPolicy = "always-allow"                                // the data never keeps a drain from ending
+	PolicyAllowStopped DrainPolicy = "allow-if-replica-is-stopped"                 // a running member that is last does
+	PolicyBlockLast    DrainPolicy = "block-if-contains-last-replica"              // any member that is last does
+	PolicyEvictLast    DrainPolicy = "block-for-eviction-if-contains-last-replica" // as before, and those that are last are built elsewhere
+	PolicyEvictAll     DrainPolicy = "block-for-eviction"                          // every member is built elsewhere
+
+	policyEvictLastAlias = "block-for-eviction-if-last-replica"
+)
+
+// DrainPolicies are the values of the setting node_drain_policy; the last is an alias.
+func DrainPolicies() []string {
+	return []string{string(PolicyBlockLast), string(PolicyEvictAll), string(PolicyEvictLast), string(PolicyAllowStopped), string(PolicyAlwaysAllow), policyEvictLastAlias}
+}
+
+// ParseDrainPolicy reads a policy, by its name or its alias.
+func ParseDrainPolicy(text string) (DrainPolicy, bool) {
+	if text == policyEvictLastAlias {
+		return PolicyEvictLast, true
+	}
+	return DrainPolicy(text), slices.Contains(DrainPolicies(), text)
+}
+
+// EvictOn says what sets the eviction of members off.
+type EvictOn string
+
+// What sets evictions off.
+const (
+	EvictOnDrain  EvictOn = "drain"
+	EvictOnCordon EvictOn = "cordon" // also a cordon without a drain (L7)
+)
+
+// Valid reports whether e is in the closed set.
+func (e EvictOn) Valid() bool { return e == EvictOnDrain || e == EvictOnCordon }
+
+// Member is a replica of a replicated group: a copy of its data on a node, with the instance that uses it, or kept where its instance stopped.
+type Member struct {
+	Group    GroupID
+	Slot     int
+	Node     NodeID
+	Volume   VolumeID  // of the first of its volumes
+	Held     bool      // it was in sync at least once: it has data
+	Instance *Instance // not confirmed stopped; nil if the copy is all there is
+}
+
+// running reports whether a program uses the copy.
+func (m *Member) running() bool {
+	return m.Instance != nil && oneOf(m.Instance.Status.Observed, ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining)
+}
+
+// MemberOf returns the member that an instance is; false if its group isn't replicated.
+func (s *State) MemberOf(inst *Instance) (Member, bool) {
+	spec, ok := s.Spec(inst.Group, inst.Version)
+	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
+		return Member{}, false
+	}
+	i := slices.IndexFunc(spec.Volumes, func(v VolumeSpec) bool { return v.Kind == VolumeReplicated })
+	m := Member{Group: inst.Group, Slot: inst.Slot, Node: inst.Node, Volume: NewCopyID(inst.Group, inst.Slot, spec.Volumes[i].Name, inst.Node)}
+	if inst.holdsClaims() {
+		m.Instance = inst
+	}
+	row, ok := s.Volumes.Get(m.Volume)
+	m.Held = ok && row.Held
+	return m, true
+}
+
+// MembersOn iterates over the members on a node, in order of group and slot.
+func (s *State) MembersOn(node NodeID) iter.Seq[Member] {
+	return func(yield func(Member) bool) {
+		prefix, before := string(node)+"/", Member{}
+		for key, id := range s.copiesOn.From(prefix) {
+			if len(key) < len(prefix) || key[:len(prefix)] != prefix {
+				return
+			}
+			v, ok := s.Volumes.Get(id)
+			if !ok || v.Group == before.Group && v.Slot == before.Slot {
+				continue
+			}
+			before = s.memberAt(v)
+			if !yield(before) {
+				return
+			}
+		}
+	}
+}
+
+func (s *State) memberAt(v *Volume) Member {
+	m := Member{Group: v.Group, Slot: v.Slot, Node: v.Home, Volume: v.ID, Held: v.Held}
+	for inst := range s.InstancesInSlot(v.Group, v.Slot) {
+		if inst.Node == v.Home && inst.holdsClaims() {
+			m.Instance = inst
+		}
+	}
+	return m
+}
+
+// InSync reports whether an instance serves and its role check says, now, that its copy is complete. What isn't known is not in sync.
+func (s *State) InSync(inst *Instance) bool {
+	return inst.Ready() && s.OwnFacts(inst)[FactInSync] == "true"
+}
+
+// Protected reports whether a member is a copy to rely on: in sync now, on a node that is known, online and meant to stay, and not to be evicted itself.
+// With Last it is the one rule for what is evicted, for what blocks, and for what Apply refuses to stop (L16).
+func (s *State) Protected(inst *Instance) bool {
+	n, known := s.Nodes.Get(inst.Node)
+	return known && n.Intent == IntentActive && n.Health == HealthOnline && !inst.Eviction.Requested && s.InSync(inst)
+}
+
+// Last reports whether a member has no protected peer of its group on another node. What is being built to take its own place is no peer.
+func (s *State) Last(m Member) bool {
+	var heir InstanceID
+	if m.Instance != nil {
+		heir = m.Instance.Links.ReplacedBy
+	}
+	return s.last(m.Group, m.Node, heir)
+}
+
+func (s *State) last(group GroupID, node NodeID, heir InstanceID) bool {
+	for peer := range s.InstancesOf(group) {
+		if peer.Node != node && peer.ID != heir && s.Protected(peer) {
+			return false
+		}
+	}
+	return true
+}
+
+// Marks reports whether the policy wants a member evicted; last is Last of it.
+func (p DrainPolicy) Marks(m Member, last bool) bool {
+	return p == PolicyEvictAll || p == PolicyEvictLast && m.Held && last
+}
+
+// Blocks reports whether a member keeps a drain from ending under the policy; last is Last of it.
+func (p DrainPolicy) Blocks(m Member, last bool) bool {
+	switch p {
+	case PolicyEvictAll:
+		return true
+	case PolicyEvictLast, PolicyBlockLast:
+		return m.Held && last
+	case PolicyAllowStopped:
+		return m.Held && last && m.running()
+	}
+	return false
+}
+
+// MemberBlocks returns why a member keeps a drain from ending under a policy: replica_evicting while it is to be evicted, replica_last_healthy otherwise; nil if
+// it doesn't.
+func (s *State) MemberBlocks(m Member, p DrainPolicy) *Error {
+	last := s.Last(m)
+	switch {
+	case !p.Blocks(m, last):
+		return nil
+	case p.Marks(m, last):
+		return Refuse(CodeReplicaEvicting, "%s stays until its copy is in sync elsewhere", m)
+	}
+	return Refuse(CodeLastHealthy, "%s is the last one of %s that can be relied on", m, m.Group)
+}
+
+// String names a member.
+func (m Member) String() string {
+	if m.Instance != nil {
+		return "the copy of instance " + string(m.Instance.ID)
+	}
+	return fmt.Sprintf("the kept copy of slot %d of %s", m.Slot, m.Group)
+}
+
+// PolicyFor is the policy of a drain: its own, or else the setting. With force it is always-allow.
+func (s *State) PolicyFor(d *Drain) DrainPolicy {
+	if d.Options.Force {
+		return PolicyAlwaysAllow
+	}
+	if p, ok := ParseDrainPolicy(d.Options.Policy); ok {
+		return p
+	}
+	p, _ := ParseDrainPolicy(s.Settings.NodeDrainPolicy)
+	return p
+}
+
+// PolicyOn is the policy that acts on a node now and in whose name: that of its running drain, once its turn has come, or where a cordon sets
+// evictions off (L7), the setting.
+func (s *State) PolicyOn(n *Node) (p DrainPolicy, by string, acts bool) {
+	if d, running := s.RunningDrain(n); running {
+		part, _ := d.Node(n.ID)
+		return s.PolicyFor(d), string(d.ID), part.Turn
+	}
+	p, _ = ParseDrainPolicy(s.Settings.NodeDrainPolicy)
+	return p, ByPolicy, s.Settings.EvictOn == EvictOnCordon && n.Intent == IntentCordoned
+}
+
+// PolicyMarks reports whether the policy on its node wants an instance evicted, and in whose name. A node that is down or gone evicts nothing, and one
+// that is neither drained nor, where that counts, cordoned evicts nothing by itself.
+func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
+	m, ok := s.MemberOf(inst)
+	n, known := s.Nodes.Get(inst.Node)
+	if !ok || !known || n.Health == HealthOffline || inst.Desired != DesiredRunning {
+		return "", false
+	}
+	p, by, acts := s.PolicyOn(n)
+	return by, acts && p.Marks(m, s.Last(m))
+}
+
+// AutoEvicting reports whether members on the node are to be evicted because of the policy, and not because somebody asked (L8).
+func (s *State) AutoEvicting(node NodeID) bool {
+	for m := range s.MembersOn(node) {
+		if m.Instance != nil && m.Instance.Eviction.Requested && m.Instance.Eviction.Automatic {
+			return true
+		}
+	}
+	return false
+}
+
+// mayLoseCopy refuses to stop the last copy that holds data, whatever the cause, unless it is a person's word: a bypass, a drain with force, the end of the
+// job, a count of 0; or unless the policy of the drain lets that copy go. Code: last_copy.
+func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *Error {
+	m, ok := s.MemberOf(inst)
+	if !ok || !m.Held || !m.running() || c.Cause == CauseJobStopped || c.Bypass && c.Cause == CauseUser {
+		return nil
+	}
+	if g, ok := s.Groups.Get(inst.Group); !ok || g.Count == 0 {
+		return nil
+	}
+	last := s.Last(m)
+	if c.Cause == CauseNodeDraining || c.Cause == CauseDrainTimeout {
+		if d, ok := s.Drains.Get(DrainID(c.By)); ok {
+			if p := s.PolicyFor(d); !p.Marks(m, last) && !p.Blocks(m, last) {
+				return nil
+			}
+		}
+	}
+	if heir, ok := s.Successor(inst); !last || ok && s.Protected(heir) {
+		return nil
+	}
+	return Refuse(CodeLastCopy, "instance %s holds the last copy of %s that can be relied on", inst.ID, inst.Group).
+		WithHint("it can go when another member of %s is in sync on another node that isn't drained", inst.Group)
+}
+
+// mayDrainMember says whether a drain may stop a member: one that the policy wants evicted when its copy has been built elsewhere, one that it lets go at once.
+func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *Error {
+	if !s.PolicyFor(d).Marks(m, s.Last(m)) || d.Options.AcceptsDowntime(inst.Group) {
+		return nil
+	}
+	return s.builtElsewhere(inst)
+}
+
+// mayPolicyStop says whether the policy that a cordon set off may stop an instance.
+func (s *State) mayPolicyStop(inst *Instance) *Error {
+	if by, marks := s.PolicyMarks(inst); !marks || by != ByPolicy || !inst.Eviction.Requested {
+		return Refuse(CodeStale, "no policy asks for the eviction of instance %s", inst.ID)
+	}
+	return s.builtElsewhere(inst)
+}
+
+// builtElsewhere refuses to stop a member before the one that takes its place has its copy. Only where a slot may never have two instances it goes first.
+func (s *State) builtElsewhere(inst *Instance) *Error {
+	policy, ok := s.Policy(inst.Group)
+	if next, has := s.Successor(inst); !ok || policy.singleHolder() || has && s.covers(next) {
+		return nil
+	}
+	return Refuse(CodeReplicaEvicting, "the copy of instance %s is not in sync elsewhere yet", inst.ID)
+}
+
+// covers reports whether an instance has come as far as a surge of its group waits for. One that holds a copy of data must be in sync, unless what it
+// replaces never held any.
+func (s *State) covers(next *Instance) bool {
+	policy, ok := s.Policy(next.Group)
+	if !ok || !policy.Replicated() {
+		return next.covers(policy.surgeWait())
+	}
+	old, ok := s.Instances.Get(next.Links.Replaces)
+	if ok {
+		if m, member := s.MemberOf(old); member && !m.Held {
+			return next.Ready()
+		}
+	}
+	return s.InSync(next)
+}
+
+// Covers is covers, for whoever plans stops.
+func (s *State) Covers(next *Instance) bool { return s.covers(next) }
+
+// surgeWait is what a surge waits for; g may be nil.
+func (g *GroupSpec) surgeWait() SurgeWait {
+	if g == nil {
+		return WaitReady
+	}
+	return g.Eviction.SurgeWait
+}
+
+// keepsApart refuses to place a member on a node where another member of its group is, or the same slot's last instance has not stopped: each copy has its own
+// machine, and two programs never share a directory. Code: anti_affinity_unsatisfied.
+func (s *State) keepsApart(c *InstancePlace, spec *GroupSpec) *Error {
+	if !spec.Replicated() {
+		return nil
+	}
+	for inst := range s.InstancesOn(c.Node) {
+		if inst.Group != c.Group || !inst.holdsClaims() {
+			continue
+		}
+		if _, member := s.MemberOf(inst); member {
+			return Refuse(CodeAntiAffinity, "node %s has a copy of %s already: instance %s", c.Node, c.Group, inst.ID)
+		}
+	}
+	return nil
+}
