@@ -92,6 +92,11 @@ func TestErrors(t *testing.T) {
 		{"unknown setting", "PUT", "/v1/settings", asJSON, `{"ofline_after":"30s"}`, 400, fsm.CodeInvalid, `did you mean "offline_after"?`},
 		{"no setting", "PUT", "/v1/settings", asJSON, ``, 400, fsm.CodeInvalid, "no setting"},
 		{"stale settings", "PUT", "/v1/settings?if_index=999", asJSON, `{"offline_after":"30s"}`, 409, fsm.CodeConflict, "read them again"},
+		{"stale settings by the body", "PUT", "/v1/settings", asJSON, `{"offline_after":"30s","if_index":999}`, 409, fsm.CodeConflict, "read them again"},
+		{"condition where there is none", "POST", "/v1/nodes/n1/cordon", asJSON, `{"if_index":"1"}`, 400, fsm.CodeInvalid, "if_index"},
+		{"bad request id in the body", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":"a b"}`, 400, fsm.CodeInvalid, "request_id"},
+		{"request id of both kinds", "POST", "/v1/jobs/web/stop?request_id=a", asJSON, `{"request_id":"b"}`, 400, fsm.CodeInvalid, "request_id"},
+		{"request id that is none", "POST", "/v1/jobs/web/stop", asJSON, `{"request_id":{"a":1}}`, 400, fsm.CodeInvalid, "request_id"},
 		{"stale job", "POST", "/v1/jobs?if_index=1", asJSON, `{"job":{"name":"web","groups":[{"name":"g","count":1,"exec":{"command":"/x"}}]}}`, 409, fsm.CodeConflict, "plan again"},
 		{"plan of another job", "POST", "/v1/jobs/web/plan", asJSON, `{"job":{"name":"api","groups":[]}}`, 400, fsm.CodeInvalid, "path names job"},
 		{"nodes and selector", "POST", "/v1/drains", asJSON, `{"nodes":["n1"],"selector":{"rack":"r1"}}`, 400, fsm.CodeInvalid, "one of them"},
@@ -278,5 +283,20 @@ func TestTooLargeIsAnswered(t *testing.T) {
 		if resp.StatusCode != http.StatusRequestEntityTooLarge {
 			t.Fatalf("got %s, want 413", resp.Status)
 		}
+	}
+}
+
+// request_id may stand in the body, and means the same there.
+func TestParametersInBody(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	resp, refused := raw(t, r, transport.RoleCLI, "alice", "POST", "/v1/nodes/n1/cordon", "application/json", `{"request_id":"monday","reason":"disk"}`)
+	if e := r.lastEntry(); refused != nil || e.Request != "monday" {
+		t.Fatalf("%s: %+v; entry with request %q", resp.Status, refused, e.Request)
+	}
+	before := r.entries()
+	again, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("request_id=monday"), map[string]string{"reason": "disk"})
+	if err != nil || !isTrue(decode(t, again)["replayed"]) || r.entries() != before {
+		t.Errorf("the same with the id in the query: %s, %v", again, err)
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -107,6 +108,9 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 				writeError(w, err)
 				return
 			}
+			if rt.write {
+				raw = paramsOfBody(r, raw)
+			}
 			ctx = withBody(ctx, raw)
 		}
 		s.answer(rt, who, next, w, r.WithContext(ctx))
@@ -202,6 +206,37 @@ func ownPage(r *http.Request) error {
 		return fsm.Refuse(transport.CodeMediaType, "the body must be %s", contentTypeJSON).WithHint("send the header Content-Type: %s", contentTypeJSON)
 	}
 	return nil
+}
+
+// paramsOfBody lets request_id and if_index, which are parameters of a write, also be fields of its JSON body: there they are taken out of it and
+// put into the query. A body that is no object, or names one that the query gives too, stays as it is, to be refused with the reason.
+func paramsOfBody(r *http.Request, raw []byte) []byte {
+	var fields map[string]json.RawMessage
+	if !bytes.Contains(raw, []byte(`"request_id"`)) && !bytes.Contains(raw, []byte(`"if_index"`)) || json.Unmarshal(raw, &fields) != nil {
+		return raw
+	}
+	query, moved := r.URL.Query(), false
+	for _, name := range [...]string{"request_id", "if_index"} {
+		value, ok := fields[name]
+		if !ok || query.Has(name) {
+			continue
+		}
+		text := string(value)
+		if value[0] == '"' && json.Unmarshal(value, &text) != nil {
+			continue
+		}
+		query.Set(name, text)
+		delete(fields, name)
+		moved = true
+	}
+	rest, err := json.Marshal(fields)
+	if !moved || err != nil {
+		return raw
+	}
+	at := *r.URL
+	at.RawQuery = query.Encode()
+	r.URL, r.Body, r.ContentLength = &at, io.NopCloser(bytes.NewReader(rest)), int64(len(rest))
+	return rest
 }
 
 type bodyKey struct{}

@@ -18,7 +18,7 @@ import (
 
 // WriteParams are the parameters of every write.
 type WriteParams struct {
-	RequestID string `json:"-" query:"request_id" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._:-]*$" doc:"makes the write idempotent: the same id with the same request gives the stored outcome, with another request a conflict"`
+	RequestID string `json:"-" query:"request_id" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._:-]*$" doc:"makes the write idempotent: the same id with the same request gives the stored outcome, with another request a conflict; may also be a field of the body"`
 	DryRun    bool   `json:"-" query:"dry_run" doc:"check and show the outcome, change nothing"`
 }
 
