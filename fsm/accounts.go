@@ -27,18 +27,26 @@ func (s *State) setInstance(before, after *Instance) {
 	}
 	s.accountNode(row, before, after)
 	s.accountGroup(row, before, after)
+	s.accountClass(row, before, after)
+	if before.holdsClaims() && !after.holdsClaims() {
+		s.roomCameFree(row)
+	}
 	s.touch("instances", Topic("instance/"+row.ID))
 }
 
 // accountNode keeps the node's usage, port owners and the index that the agent waits on.
 func (s *State) accountNode(row, before, after *Instance) {
-	held, holds := before.holdsClaims(), after.holdsClaims()
-	assigned := before == nil || after == nil || before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq
+	held, holds := before.takesRoom(), after.takesRoom()
+	waits := before.WaitsForRoom() || after.WaitsForRoom()
+	assigned := before.told() != after.told() || after.told() && (before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq)
 	node, ok := s.Nodes.Get(row.Node)
-	if !ok || held == holds && !assigned {
+	if !ok || held == holds && !assigned && !waits {
 		return
 	}
 	n := *node
+	if waits {
+		n.Promised = s.promisedOn(n.ID)
+	}
 	if held != holds {
 		sign := int64(1)
 		if held {
@@ -47,20 +55,28 @@ func (s *State) accountNode(row, before, after *Instance) {
 		n.Placed.CPU += sign * row.Claims.Resources.CPU
 		n.Placed.MemoryBytes += sign * row.Claims.Resources.MemoryBytes
 		n.Placed.Instances += int(sign)
-		for _, name := range sortedKeys(row.Claims.Ports) {
-			key := portKey(row.Node, row.Claims.Ports[name])
-			if holds {
-				s.portOwners.put(key, row.ID)
-			} else {
-				s.portOwners.del(key)
-			}
-		}
+	}
+	if held != holds || waits {
+		s.accountPorts(row, after.holdsClaims())
 	}
 	if assigned {
 		n.Assigned = s.Index
 		s.touch(Topic("assigned/" + n.ID))
 	}
 	s.Nodes.put(n.ID, &n)
+}
+
+// accountPorts keeps who owns the ports of an instance. One that waits for room owns those that are free, and takes over the others as they come free.
+func (s *State) accountPorts(row *Instance, holds bool) {
+	for _, name := range sortedKeys(row.Claims.Ports) {
+		key := portKey(row.Node, row.Claims.Ports[name])
+		switch owner, taken := s.portOwners.Get(key); {
+		case holds && !taken:
+			s.portOwners.put(key, row.ID)
+		case !holds && owner == row.ID:
+			s.portOwners.del(key)
+		}
+	}
 }
 
 // accountGroup keeps the group's counts and the generation of its services.

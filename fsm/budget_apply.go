@@ -2,8 +2,10 @@ package fsm
 
 import (
 	"fmt"
-	"slices"
 )
+
+// maxRate bounds how many stops of a window are remembered.
+const maxRate = 10_000
 
 // Of resolves an amount for a count. A percentage of what must be ready is rounded up, of what may be down it is rounded down, so that
 // rounding never allows more.
@@ -43,9 +45,37 @@ func (a *Amount) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ResolveBudget turns a group's budget, or its class's default, into numbers for a count.
-func ResolveBudget(spec *BudgetSpec, class MaxDown, count int) Budget {
-	down := class.Of(count)
+func (a Amount) valid() bool {
+	return a.N >= 0 && a.N <= maxCount*maxGroups && (!a.Percent || a.N <= 100)
+}
+
+// check refuses what can't be right whatever the budget is for.
+func (b *BudgetSpec) check() *Error {
+	switch {
+	case b.MinReady != nil && b.MaxDown != nil:
+		return Refuse(CodeInvalid, "budget has both min_ready and max_down; give one")
+	case b.MinReady != nil && !b.MinReady.valid() || b.MaxDown != nil && !b.MaxDown.valid():
+		return Refuse(CodeInvalid, "budget: an amount must be 0 or more, a percentage 0%% to 100%%")
+	case b.Rate != nil && (b.Rate.Max < 1 || b.Rate.Max > maxRate || b.Rate.Window < Second):
+		return Refuse(CodeInvalid, "budget.rate: max must be 1 to %d, window at least 1s", maxRate)
+	}
+	return nil
+}
+
+// limitsNumber reports whether the budget says how many may be down; otherwise it limits at most their rate.
+func (b *BudgetSpec) limitsNumber() bool { return b.MinReady != nil || b.MaxDown != nil }
+
+// allowsNone reports whether the budget lets nothing be down, whatever the count.
+func (b *BudgetSpec) allowsNone() bool {
+	return b.MaxDown != nil && b.MaxDown.N == 0 || b.MinReady != nil && *b.MinReady == Amount{N: 100, Percent: true}
+}
+
+// everything is the default of who has a budget elsewhere: all may be down as far as this one is concerned.
+func everything() MaxDown { return MaxDown{Amount: Amount{N: 100, Percent: true}} }
+
+// ResolveBudget turns a budget into numbers for a count. def is how many may be down where the spec, which may be nil, does not say it.
+func ResolveBudget(spec *BudgetSpec, def MaxDown, count int) Budget {
+	down := def.Of(count)
 	var b Budget
 	if spec != nil {
 		switch {
@@ -63,19 +93,45 @@ func ResolveBudget(spec *BudgetSpec, class MaxDown, count int) Budget {
 	return b
 }
 
-// resolveBudget writes a group's budget anew; called by each entry that changes its count.
+// ResolveGroup returns the numbers of a group's own budget for a count: of its block, otherwise the class's default, unless a shared budget
+// that the group names says how many may be down.
+func (s *State) ResolveGroup(spec *GroupSpec, class ClassName, count int) Budget {
+	c, _, _ := s.Class(class)
+	def := c.MaxDown
+	if spec.Budget == nil && s.sharesNumber(spec.Budgets) {
+		def = everything()
+	}
+	return ResolveBudget(spec.Budget, def, count)
+}
+
+func (s *State) sharesNumber(names []BudgetName) bool {
+	for _, name := range names {
+		if b, ok := s.Budgets.Get(name); ok && b.Spec.limitsNumber() {
+			return true
+		}
+	}
+	return false
+}
+
+// resolveBudget writes a group's own budget anew, and the shared ones that it is in; called by each entry that changes its count.
 func (s *State) resolveBudget(id GroupID) {
+	s.resolveOwn(id)
+	for _, b := range s.SharedBudgets(id) {
+		s.resolveShared(b.Name)
+	}
+}
+
+func (s *State) resolveOwn(id GroupID) {
 	g, ok := s.Groups.Get(id)
+	job, known := s.Jobs.Get(jobOf(id))
+	if !ok || !known {
+		return
+	}
+	policy, ok := s.Policy(id)
 	if !ok {
 		return
 	}
-	job, _ := s.Jobs.Get(jobOf(id))
-	policy, ok := s.Policy(id)
-	if !ok || job == nil {
-		return
-	}
-	class, _, _ := s.Class(job.Class)
-	b := ResolveBudget(policy.Budget, class.MaxDown, s.Want(g))
+	b := s.ResolveGroup(policy, job.Class, s.Want(g))
 	if b == g.Budget {
 		return
 	}
@@ -95,70 +151,6 @@ func (s *State) Want(g *Group) int {
 	return g.Count
 }
 
-// CheckBudget returns nil if a voluntary stop of inst may begin now; otherwise budget_min_ready with what it waits for, or budget_rate with the time from
-// which the window allows it again (Never with budget_min_ready: only a change can help). All of it is derived from rows at Apply, so
-// two leaders, two clients or a stale plan can't overshoot (model section 7).
-func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
-	g, ok := s.Groups.Get(inst.Group)
-	if !ok {
-		return nil, 0
-	}
-	minReady := g.Budget.MinReady
-	switch {
-	case inst.Ready():
-		if g.Ready-1 < minReady {
-			return Refuse(CodeBudgetMinReady, "%s has %d ready and must keep %d", g.ID, g.Ready, minReady).
-				WithHint("it waits until %d are ready; see: outspan budget status %s", minReady+1, g.ID), Never
-		}
-	case cause == CauseScaleDown:
-	case g.Ready < minReady && !s.unreadyLong(inst):
-		return Refuse(CodeBudgetMinReady, "%s has %d ready and must have %d before one that isn't ready may go", g.ID, g.Ready, minReady).
-			WithHint("it waits until %d are ready; see: outspan budget status %s", minReady, g.ID), Never
-	}
-	if cause == CauseScaleDown || g.Budget.RateMax == 0 {
-		return nil, 0
-	}
-	if next := s.NextStop(g); next > s.Now {
-		wait := (next.Sub(s.Now) + Second - 1) / Second * Second // whole seconds, so that who waits for them is not refused again
-		return Refuse(CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", g.ID, g.Budget.RateMax, g.Budget.Window, wait).
-			WithHint("try again then; see: outspan budget status %s", g.ID), next
-	}
-	return nil, 0
-}
-
-// NextStop is the earliest time at which the group's rate allows another stop to begin; it may be past.
-func (s *State) NextStop(g *Group) Time {
-	if g.Budget.RateMax == 0 || len(g.Stops) < g.Budget.RateMax {
-		return 0
-	}
-	return g.Stops[len(g.Stops)-g.Budget.RateMax].Add(g.Budget.Window)
-}
-
-// unreadyLong reports whether an instance has been unready for longer than its group tolerates; then it is no longer kept for the budget's sake.
-func (s *State) unreadyLong(inst *Instance) bool {
-	policy, ok := s.Policy(inst.Group)
-	if !ok || policy.Toleration.NotReady == nil {
-		return ok
-	}
-	return s.Now > inst.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
-}
-
-// spendRate notes a stop that the group's rate counts.
-func (s *State) spendRate(inst *Instance, c *InstanceStop) {
-	g, ok := s.Groups.Get(inst.Group)
-	if !ok || g.Budget.RateMax == 0 || !c.Cause.voluntary() {
-		return
-	}
-	switch inst.Status.Observed {
-	case ObservedLost, ObservedFailed, ObservedPending:
-		return
-	}
-	next := *g
-	next.Stops = slices.DeleteFunc(slices.Clone(g.Stops), func(t Time) bool { return t.Add(g.Budget.Window) <= s.Now })
-	next.Stops = append(next.Stops, s.Now)
-	s.Groups.put(next.ID, &next)
-}
-
 // Valid reports whether c is in the closed set.
 func (c Cause) Valid() bool {
 	switch c {
@@ -169,8 +161,8 @@ func (c Cause) Valid() bool {
 	return false
 }
 
-// voluntary reports whether a stop for this cause is the system's or an operator's choice, so that it uses the rate.
-func (c Cause) voluntary() bool {
+// Voluntary reports whether a stop for this cause is the system's or an operator's choice, so that it uses rates.
+func (c Cause) Voluntary() bool {
 	switch c {
 	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement:
 		return true

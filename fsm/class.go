@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -34,6 +35,14 @@ type MaxDown struct {
 // Of is the number for a count; never more than it.
 func (m MaxDown) Of(count int) int {
 	return max(min(max(m.Amount.Of(count, false), m.Floor), count), 0)
+}
+
+// String writes it as people do: "25%, at least 1".
+func (m MaxDown) String() string {
+	if m.Floor > 0 {
+		return fmt.Sprintf("%s, at least %d", m.Amount, m.Floor)
+	}
+	return m.Amount.String()
 }
 
 // Quota limits a class: every instance that is not stopped counts, its memory with the overhead. Zero: no limit.

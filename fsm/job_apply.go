@@ -68,11 +68,14 @@ func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
 				}
 			}
 		}
+		if refusal := s.knowsBudgets(id, g); refusal != nil {
+			return refusal
+		}
 		if refusal := s.fitsSomewhere(id, g); refusal != nil {
 			return refusal
 		}
 	}
-	return nil
+	return s.checkWanted(spec)
 }
 
 // fitsSomewhere refuses a group of which not one instance could run even on an empty node, or whose static port is taken on every node.
@@ -125,6 +128,9 @@ func (s *State) submit(spec JobSpec, message string, forced bool, restart string
 	job.Class, job.Stopped, job.Index = spec.Class, false, s.Index
 	s.Versions.put(versionKey(job.Name, job.Version), &JobVersion{Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall})
 	s.Jobs.put(job.Name, &job)
+	if exists {
+		s.moveUsage(job.Name, old.Class, job.Class)
+	}
 	rolls := false
 	for i := range spec.Groups {
 		forcedGroup := forced && (restart == "*" || restart == spec.Groups[i].Name)
@@ -163,6 +169,7 @@ func (s *State) submitGroup(job *Job, spec *GroupSpec, forced bool) bool {
 		g.Failures = nil
 	}
 	s.Groups.put(id, &g)
+	s.enlist(id, spec.Budgets)
 	s.resolveBudget(id)
 	return before != g.Version
 }
@@ -188,7 +195,7 @@ func (s *State) templateVersion(id GroupID, below uint64, spec *GroupSpec) (uint
 
 // template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft placement can.
 func (g GroupSpec) template() GroupSpec {
-	g.Count, g.Budget, g.Role = 0, nil, ""
+	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
 	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
 	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{}, ReplacementSpec{}, TolerationSpec{}
 	g.Affinities, g.Spreads, g.Services = nil, nil, nil
@@ -207,6 +214,7 @@ func (s *State) removeGroups(job *Job, spec *JobSpec) {
 		next := *g
 		next.Removed, next.Count = true, 0
 		s.Groups.put(g.ID, &next)
+		s.enlist(g.ID, nil)
 		s.resolveBudget(g.ID)
 	}
 }
@@ -314,6 +322,12 @@ func (c *JobScale) apply(s *State) error {
 	if refusal := v.Spec.Check(); refusal != nil {
 		return refusal
 	}
+	if refusal := s.knowsBudgets(NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
+		return refusal
+	}
+	if refusal := s.checkWanted(&v.Spec); refusal != nil {
+		return refusal
+	}
 	s.Versions.put(versionKey(c.Job, job.Version), &v)
 	g, _ := s.Groups.Get(NewGroupID(c.Job, c.Group))
 	next := *g
@@ -384,6 +398,7 @@ func (s *State) maybePurge(group GroupID) {
 		for _, inst := range rows {
 			s.setInstance(inst, nil)
 		}
+		s.enlist(id, nil)
 		s.Groups.del(id)
 	}
 	s.forgetJob(job.Name)

@@ -22,7 +22,7 @@ type Settings struct {
 	RatePreemption  ActorRate `json:"rate_preemption" cbor:"16,keyasint,omitempty"`
 	RateRescheduler ActorRate `json:"rate_rescheduler" cbor:"17,keyasint,omitempty"`
 	RateOperator    ActorRate `json:"rate_operator" cbor:"18,keyasint,omitempty"`
-	EvictOn            EvictOn  `json:"evict_on" cbor:"14,keyasint"`                      // drain (default) | cordon: what sets the eviction of replicas off
+	EvictOn         EvictOn   `json:"evict_on" cbor:"14,keyasint"` // drain (default) | cordon: what sets the eviction of replicas off
 
 	// What the rescheduler's preset is overridden by; zero = the preset's.
 	MoveMinAge    Duration `json:"rescheduler_min_age" cbor:"19,keyasint,omitempty"`          // younger instances stay

@@ -1,0 +1,196 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxShared is how many shared budgets a group may name.
+const maxShared = 8
+
+func (c *BudgetSet) apply(s *State) error {
+	if !ValidName(string(c.Name)) {
+		return Refuse(CodeInvalid, "budget name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
+	}
+	if refusal := c.Spec.check(); refusal != nil {
+		return refusal
+	}
+	if c.Spec == (BudgetSpec{Blocking: c.Spec.Blocking}) {
+		return Refuse(CodeInvalid, "budget %s limits nothing", c.Name).WithHint("give min_ready, max_down or rate")
+	}
+	old, exists := s.Budgets.Get(c.Name)
+	next := SharedBudget{Name: c.Name}
+	if exists {
+		next = *old
+		if sameEncoding(old.Spec, c.Spec) {
+			return nil
+		}
+	}
+	next.Spec, next.Index = c.Spec, s.Index
+	if refusal := s.mayShare(&next); refusal != nil {
+		return refusal
+	}
+	s.Budgets.put(c.Name, &next)
+	for _, id := range next.Groups { // their own default is in force or not
+		s.resolveOwn(id)
+	}
+	s.touchBudget(c.Name)
+	if !s.resolveShared(c.Name) { // which tells of it itself
+		minReady := fmt.Sprint(next.Resolved.MinReady)
+		s.emit(Event{Type: EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady})
+	}
+	return nil
+}
+
+// mayShare refuses a budget that would never let one of its groups be stopped first, unless it says so itself.
+func (s *State) mayShare(b *SharedBudget) *Error {
+	want := 0
+	var stuck GroupID
+	for _, id := range b.Groups {
+		g, ok := s.Groups.Get(id)
+		policy, known := s.Policy(id)
+		if !ok || !known {
+			continue
+		}
+		want += s.Want(g)
+		if s.Want(g) > 0 && policy.stopsFirst() {
+			stuck = id
+		}
+	}
+	if r := ResolveBudget(&b.Spec, everything(), want); r.MaxDown > 0 || stuck == "" || b.Spec.Blocking {
+		return nil
+	}
+	return Refuse(CodeInvalid, "budget %s would keep all %d ready, and %s is stopped before it is replaced, so no drain could ever finish", b.Name, want, stuck).
+		WithHint("allow one to be down, use order = \"surge\", or set the budget with blocking")
+}
+
+// stopsFirst reports whether instances of the group that must leave are stopped before they are replaced, which a budget that allows
+// nothing would never permit.
+func (g *GroupSpec) stopsFirst() bool {
+	return g.Eviction.Order == OrderStopFirst && g.Eviction.Mode != ModeNever
+}
+
+func (s *State) touchBudget(name BudgetName) { s.touch("budgets", "jobs", Topic("budget/"+name)) }
+
+func (c *BudgetRemove) apply(s *State) error {
+	b, ok := s.Budgets.Get(c.Name)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no shared budget %s", c.Name).WithHint("list them with: outspan budget ls")
+	case len(b.Groups) > 0:
+		return Refuse(CodeInUse, "budget %s is named by %s", c.Name, joinGroups(b.Groups)).WithHint("take it out of those jobs first, or purge them")
+	}
+	s.Budgets.del(c.Name)
+	s.touchBudget(c.Name)
+	s.emit(Event{Type: EventBudget, Subject: "budget/" + string(c.Name), Before: fmt.Sprint(b.Resolved.MinReady), After: "removed"})
+	return nil
+}
+
+// joinGroups lists groups for people, the first few of them.
+func joinGroups(ids []GroupID) string {
+	var texts []string
+	for _, id := range ids[:min(len(ids), 5)] {
+		texts = append(texts, string(id))
+	}
+	if more := len(ids) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// SharedBudgets lists the shared budgets that a group is in, in the order in which it names them.
+func (s *State) SharedBudgets(id GroupID) []*SharedBudget {
+	if s.Budgets.Len() == 0 {
+		return nil
+	}
+	policy, ok := s.Policy(id)
+	if !ok {
+		return nil
+	}
+	var in []*SharedBudget
+	for _, name := range policy.Budgets {
+		if b, ok := s.Budgets.Get(name); ok && slices.Contains(b.Groups, id) {
+			in = append(in, b)
+		}
+	}
+	return in
+}
+
+// enlist makes a group a member of the named budgets and of no others.
+func (s *State) enlist(id GroupID, names []BudgetName) {
+	var moved []*SharedBudget
+	for name, b := range s.Budgets.All() {
+		if slices.Contains(b.Groups, id) != slices.Contains(names, name) {
+			moved = append(moved, b)
+		}
+	}
+	for _, b := range moved {
+		next := *b
+		next.Groups = slices.DeleteFunc(slices.Clone(b.Groups), func(x GroupID) bool { return x == id })
+		if slices.Contains(names, b.Name) {
+			next.Groups = append(next.Groups, id)
+			slices.Sort(next.Groups)
+		}
+		s.Budgets.put(b.Name, &next)
+		s.touchBudget(b.Name)
+		s.resolveShared(b.Name)
+	}
+}
+
+// resolveShared writes a shared budget's numbers anew for the sum of its groups' counts, and reports whether they changed.
+func (s *State) resolveShared(name BudgetName) bool {
+	b, ok := s.Budgets.Get(name)
+	if !ok {
+		return false
+	}
+	resolved := ResolveBudget(&b.Spec, everything(), s.sharedWant(b))
+	if resolved == b.Resolved {
+		return false
+	}
+	next := *b
+	next.Resolved = resolved
+	s.Budgets.put(name, &next)
+	s.touchBudget(name)
+	s.emit(Event{Type: EventBudget, Subject: "budget/" + string(name), Before: fmt.Sprint(b.Resolved.MinReady), After: fmt.Sprint(resolved.MinReady)})
+	return true
+}
+
+func (s *State) sharedWant(b *SharedBudget) int {
+	want := 0
+	for _, id := range b.Groups {
+		if g, ok := s.Groups.Get(id); ok {
+			want += s.Want(g)
+		}
+	}
+	return want
+}
+
+// knowsBudgets refuses a group that names a shared budget which does not exist, or which would never let it be stopped.
+func (s *State) knowsBudgets(id GroupID, g *GroupSpec) *Error {
+	for _, name := range g.Budgets {
+		b, ok := s.Budgets.Get(name)
+		if !ok {
+			return Refuse(CodeUnknownBudget, "%s names the budget %q, which does not exist", id, name).WithHint("%s", s.budgetHint(name))
+		}
+		if g.Count > 0 && g.stopsFirst() && b.Spec.allowsNone() && !b.Spec.Blocking {
+			return Refuse(CodeInvalid, "budget %s allows nothing to be down, and %s is stopped before it is replaced, so no drain could ever finish", name, id).
+				WithHint("let the budget allow one to be down, use order = \"surge\", or set the budget with blocking")
+		}
+	}
+	return nil
+}
+
+func (s *State) budgetHint(name BudgetName) string {
+	var known []string
+	for have := range s.Budgets.All() {
+		if len(known) < 10 {
+			known = append(known, string(have))
+		}
+	}
+	make := fmt.Sprintf("make it with: outspan budget set %s --min-ready N", name)
+	if len(known) == 0 {
+		return make
+	}
+	return fmt.Sprintf("%s; or name one of: %s", make, strings.Join(known, ", "))
+}

@@ -1,0 +1,150 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// maxClasses is how many classes there may be.
+const maxClasses = 64
+
+// ClassSet makes a class, or changes what is given of one; the rest stays. A new one needs Below or Above, the class that it comes directly
+// after or before in the order; with an existing one they move it. No instance is rewritten (R7). Codes: invalid, unknown_class.
+type ClassSet struct {
+	Name         ClassName    `cbor:"1,keyasint"`
+	Below        ClassName    `cbor:"2,keyasint,omitempty"` // directly after this one: less important
+	Above        ClassName    `cbor:"3,keyasint,omitempty"` // directly before this one: more important
+	MaxDown      *MaxDown     `cbor:"4,keyasint,omitempty"`
+	Quota        *Quota       `cbor:"5,keyasint,omitempty"`
+	PreemptEqual PreemptEqual `cbor:"6,keyasint,omitempty"`
+}
+
+// ClassRemove removes a class. Codes: unknown_class, in_use while a job has it, invalid for the default.
+type ClassRemove struct {
+	Name ClassName `cbor:"1,keyasint"`
+}
+
+func (c *ClassSet) apply(s *State) error {
+	old, at, exists := s.Class(c.Name)
+	next := old
+	if !exists {
+		next = Class{Name: c.Name, MaxDown: defaultMaxDown(), PreemptEqual: PreemptOff}
+	}
+	if refusal := c.check(s, exists); refusal != nil {
+		return refusal
+	}
+	if c.MaxDown != nil {
+		next.MaxDown = *c.MaxDown
+	}
+	if c.Quota != nil {
+		next.Quota = *c.Quota
+	}
+	if c.PreemptEqual != "" {
+		next.PreemptEqual = c.PreemptEqual
+	}
+	classes := slices.Clone(s.Classes) // a published state shares the old ones
+	if exists {
+		classes = slices.Delete(classes, at, at+1)
+	}
+	if place, ok := c.place(classes); ok {
+		at = place
+	}
+	classes = slices.Insert(classes, at, next)
+	if slices.Equal(classes, s.Classes) {
+		return nil
+	}
+	s.Classes = classes
+	if exists && next.MaxDown != old.MaxDown {
+		s.resolveClass(c.Name)
+	}
+	s.touch("settings", "jobs")
+	s.emit(Event{Type: EventSettings, Subject: "class/" + string(c.Name), After: fmt.Sprint(s.ClassRank(c.Name)), Data: classDiff(old, next)})
+	return nil
+}
+
+func (c *ClassSet) check(s *State, exists bool) *Error {
+	switch {
+	case !ValidName(string(c.Name)):
+		return Refuse(CodeInvalid, "class name %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
+	case !exists && c.Below == "" && c.Above == "":
+		return Refuse(CodeUnknownClass, "there is no class %s", c.Name).WithHint("to make it say where it stands: --below CLASS or --above CLASS; the classes are: %s", joinClasses(s.Classes))
+	case !exists && len(s.Classes) >= maxClasses:
+		return Refuse(CodeInvalid, "there are %d classes already", len(s.Classes))
+	case c.Below != "" && c.Above != "":
+		return Refuse(CodeInvalid, "give below or above, not both")
+	case c.Below == c.Name || c.Above == c.Name:
+		return Refuse(CodeInvalid, "a class can't stand below or above itself")
+	case c.MaxDown != nil && (!c.MaxDown.Amount.valid() || c.MaxDown.Floor < 0):
+		return Refuse(CodeInvalid, "max_down must be 0 or more, a percentage 0%% to 100%%")
+	case c.Quota != nil && (c.Quota.MemoryBytes < 0 || c.Quota.Instances < 0):
+		return Refuse(CodeInvalid, "a quota must not be negative; 0 is no limit")
+	case c.PreemptEqual != "" && !c.PreemptEqual.Valid():
+		return Refuse(CodeInvalid, "preempt_equal is %q; it must be off or fair", c.PreemptEqual)
+	}
+	for _, name := range [...]ClassName{c.Below, c.Above} {
+		if _, _, ok := s.Class(name); name != "" && !ok {
+			return Refuse(CodeUnknownClass, "class %q is unknown", name).WithHint("the classes are: %s", joinClasses(s.Classes))
+		}
+	}
+	return nil
+}
+
+// place is the position that Below or Above ask for.
+func (c *ClassSet) place(classes []Class) (int, bool) {
+	for i, other := range classes {
+		switch other.Name {
+		case c.Below:
+			return i + 1, true
+		case c.Above:
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+func classDiff(a, b Class) map[string]string {
+	diff := map[string]string{}
+	for _, f := range [...]struct{ name, before, after string }{
+		{"max_down", a.MaxDown.String(), b.MaxDown.String()},
+		{"quota_memory_bytes", fmt.Sprint(a.Quota.MemoryBytes), fmt.Sprint(b.Quota.MemoryBytes)},
+		{"quota_instances", fmt.Sprint(a.Quota.Instances), fmt.Sprint(b.Quota.Instances)},
+		{"preempt_equal", a.PreemptEqual.String(), b.PreemptEqual.String()},
+	} {
+		if f.before != f.after {
+			diff[f.name] = f.before + " -> " + f.after
+		}
+	}
+	return diff
+}
+
+// resolveClass writes the budgets of a class's groups anew: its default has changed.
+func (s *State) resolveClass(name ClassName) {
+	var ids []GroupID
+	for id := range s.Groups.All() {
+		if job, ok := s.Jobs.Get(jobOf(id)); ok && job.Class == name {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		s.resolveOwn(id)
+	}
+}
+
+func (c *ClassRemove) apply(s *State) error {
+	_, at, ok := s.Class(c.Name)
+	switch {
+	case !ok:
+		return Refuse(CodeUnknownClass, "there is no class %q", c.Name).WithHint("the classes are: %s", joinClasses(s.Classes))
+	case c.Name == ClassProduction:
+		return Refuse(CodeInvalid, "class %s is that of every job that names none; it stays", c.Name)
+	}
+	for name, job := range s.Jobs.All() {
+		if job.Class == c.Name {
+			return Refuse(CodeInUse, "class %s is that of job %s", c.Name, name).WithHint("run its jobs with another class, or stop them with --purge")
+		}
+	}
+	s.Classes = slices.Delete(slices.Clone(s.Classes), at, at+1)
+	s.touch("settings", "jobs")
+	s.emit(Event{Type: EventSettings, Subject: "class/" + string(c.Name), Before: fmt.Sprint(at), After: "removed"})
+	return nil
+}

@@ -1,0 +1,183 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Ledger is one budget that instances of a group are under, and what it is measured against. Everything in it but Stops is derived from rows,
+// so nothing can leak from it.
+type Ledger struct {
+	Name   string // of the group, or of the shared budget
+	Shared bool
+	Budget Budget
+	Want   int
+	Ready  int
+	Held   int // ready ones whose stop is being prepared
+	Stops  []Time
+}
+
+// Ledgers lists the budgets of a group: its own first, then the shared ones that it names.
+func (s *State) Ledgers(id GroupID) []Ledger {
+	g, ok := s.Groups.Get(id)
+	if !ok {
+		return nil
+	}
+	all := []Ledger{{Name: string(id), Budget: g.Budget, Want: s.Want(g), Ready: g.Ready, Held: g.Held, Stops: g.Stops}}
+	for _, b := range s.SharedBudgets(id) {
+		all = append(all, s.SharedLedger(b))
+	}
+	return all
+}
+
+// SharedLedger sums up a shared budget over its groups.
+func (s *State) SharedLedger(b *SharedBudget) Ledger {
+	l := Ledger{Name: string(b.Name), Shared: true, Budget: b.Resolved, Stops: b.Stops}
+	for _, id := range b.Groups {
+		if g, ok := s.Groups.Get(id); ok {
+			l.Want += s.Want(g)
+			l.Ready += g.Ready
+			l.Held += g.Held
+		}
+	}
+	return l
+}
+
+// Allowed is how many stops of ready members may begin now.
+func (l *Ledger) Allowed(now Time) int {
+	n := max(0, l.Ready-l.Held-l.Budget.MinReady)
+	if l.Budget.RateMax > 0 {
+		n = min(n, max(0, l.Budget.RateMax-l.Used(now)))
+	}
+	return n
+}
+
+// AllowsNone reports whether the budget never lets a member be stopped before its replacement is ready.
+func (l *Ledger) AllowsNone() bool { return l.Want > 0 && l.Budget.MinReady >= l.Want }
+
+// Used is how many stops of the rate's window have begun.
+func (l *Ledger) Used(now Time) int { return usedOf(l.Stops, l.Budget.Window, now) }
+
+// Next is the earliest time at which the rate allows another stop to begin; it may be past.
+func (l *Ledger) Next() Time { return nextOf(l.Stops, l.Budget.RateMax, l.Budget.Window) }
+
+func usedOf(stops []Time, window Duration, now Time) int {
+	n := 0
+	for _, at := range stops {
+		n += count(at.Add(window) > now)
+	}
+	return n
+}
+
+func nextOf(stops []Time, most int, window Duration) Time {
+	if most == 0 || len(stops) < most {
+		return 0
+	}
+	return stops[len(stops)-most].Add(window)
+}
+
+// noteStop adds a stop that begins now and forgets those that no window counts any more.
+func noteStop(stops []Time, most int, window Duration, now Time) []Time {
+	kept := slices.DeleteFunc(slices.Clone(stops), func(t Time) bool { return t.Add(window) <= now })
+	kept = append(kept, now)
+	return kept[max(0, len(kept)-most):]
+}
+
+// CheckBudget returns nil if a voluntary stop of inst may begin now as far as budgets and rates go. It is the one place that asks: the group's own
+// budget and every shared one must allow it (R20, R21), and the rate of who wants it (R27). Codes: budget_min_ready with what it waits for; budget_rate
+// and actor_rate with the time from which all rates allow it again (Never with budget_min_ready: only a change can help). All of it is derived from
+// rows at Apply, so two leaders, two clients or a stale plan can't overshoot (model section 7).
+func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
+	ledgers := s.Ledgers(inst.Group)
+	for i := range ledgers {
+		if refusal := s.checkReady(&ledgers[i], inst, cause); refusal != nil {
+			return refusal, Never
+		}
+	}
+	if cause == CauseScaleDown {
+		return nil, 0
+	}
+	var refusal *Error
+	latest := s.Now
+	for i := range ledgers {
+		l := &ledgers[i]
+		if next := l.Next(); next > latest {
+			latest = next
+			refusal = Refuse(CodeBudgetRate, "%s may lose %d per %s; the next is allowed in %s", l.Name, l.Budget.RateMax, l.Budget.Window, s.until(next)).
+				WithHint("try again then; see: outspan budget status %s", l.Name)
+		}
+	}
+	if actor := cause.StoppedBy(); actor != "" {
+		rate := s.Settings.ActorRate(actor)
+		if next := s.NextOf(actor); next > latest {
+			latest = next
+			refusal = Refuse(CodeActorRate, "%s may begin %d stops per %s; the next is allowed in %s", actor, rate.Max, rate.Window, s.until(next)).
+				WithHint("try again then, or change it with: outspan settings set %s=N/WINDOW", actor.Setting())
+		}
+	}
+	if refusal == nil {
+		return nil, 0
+	}
+	return refusal, latest
+}
+
+// until is how long it is to a time: whole seconds, so that who waits for them is not refused again.
+func (s *State) until(t Time) Duration { return (t.Sub(s.Now) + Second - 1) / Second * Second }
+
+// checkReady asks one budget whether inst may go. A unit that inst holds itself is not counted against it.
+func (s *State) checkReady(l *Ledger, inst *Instance, cause Cause) *Error {
+	held, minReady := l.Held-count(inst.holdsUnit()), l.Budget.MinReady
+	going := ""
+	if held > 0 {
+		going = fmt.Sprintf(", %d of them about to stop,", held)
+	}
+	switch {
+	case inst.Ready():
+		if l.Ready-held-1 < minReady {
+			return Refuse(CodeBudgetMinReady, "%s has %d ready%s and must keep %d", l.Name, l.Ready, going, minReady).
+				WithHint("it waits until %d are ready; see: outspan budget status %s", minReady+1, l.Name)
+		}
+	case cause == CauseScaleDown:
+	case l.Ready-held < minReady && !s.unreadyLong(inst):
+		return Refuse(CodeBudgetMinReady, "%s has %d ready%s and must have %d before one that isn't ready may go", l.Name, l.Ready, going, minReady).
+			WithHint("it waits until %d are ready; see: outspan budget status %s", minReady, l.Name)
+	}
+	return nil
+}
+
+// holdsUnit reports whether the instance is ready and its stop is being prepared: it is counted in Group.Held.
+func (i *Instance) holdsUnit() bool { return i.Eviction.Preparing && i.Ready() }
+
+// unreadyLong reports whether an instance has been unready for longer than its group tolerates; then it is no longer kept for the budget's sake.
+func (s *State) unreadyLong(inst *Instance) bool {
+	policy, ok := s.Policy(inst.Group)
+	if !ok || policy.Toleration.NotReady == nil {
+		return ok
+	}
+	return s.Now > inst.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
+}
+
+// spendRate notes a stop in every rate that counts it, in the entry that begins the stop.
+func (s *State) spendRate(inst *Instance, c *InstanceStop) {
+	if !c.Cause.Voluntary() {
+		return
+	}
+	switch inst.Status.Observed {
+	case ObservedLost, ObservedFailed, ObservedPending:
+		return
+	}
+	if g, ok := s.Groups.Get(inst.Group); ok && g.Budget.RateMax > 0 {
+		next := *g
+		next.Stops = noteStop(g.Stops, g.Budget.RateMax, g.Budget.Window, s.Now)
+		s.Groups.put(next.ID, &next)
+	}
+	for _, b := range s.SharedBudgets(inst.Group) {
+		if b.Resolved.RateMax > 0 {
+			next := *b
+			next.Stops = noteStop(b.Stops, b.Resolved.RateMax, b.Resolved.Window, s.Now)
+			s.Budgets.put(next.Name, &next)
+			s.touchBudget(next.Name)
+		}
+	}
+	s.spendActor(c.Cause.StoppedBy())
+}

@@ -1,0 +1,141 @@
+package fsm
+
+// Dimensions of a quota, as they stand in its codes.
+const (
+	dimMemory    = "memory"
+	dimInstances = "instances"
+)
+
+// counted reports whether an instance counts toward its class's quota: every one that is not stopped. One that is lost may run, but its replacement
+// must not have to wait for that; one that failed and was replaced waits only for its agent's word.
+func (i *Instance) counted() bool {
+	switch {
+	case i == nil, !i.holdsClaims(), i.Status.Observed == ObservedLost:
+		return false
+	}
+	return i.Status.Observed != ObservedFailed || i.Desired == DesiredRunning
+}
+
+func (u Usage) plus(r Resources, instances int) Usage {
+	return Usage{CPU: u.CPU + int64(instances)*r.CPU, MemoryBytes: u.MemoryBytes + int64(instances)*r.MemoryBytes, Instances: u.Instances + instances}
+}
+
+// ClassUsage is what the instances of a class take that count toward its quota, the overhead included.
+func (s *State) ClassUsage(name ClassName) Usage {
+	u, _ := s.classUse.Get(name)
+	return u
+}
+
+// accountClass keeps the usage of the instance's class.
+func (s *State) accountClass(row, before, after *Instance) {
+	delta := count(after.counted()) - count(before.counted())
+	job, ok := s.Jobs.Get(jobOf(row.Group))
+	if delta != 0 && ok {
+		s.classUse.put(job.Class, s.ClassUsage(job.Class).plus(row.Claims.Resources, delta))
+	}
+}
+
+// moveUsage counts a job's instances toward another class than before.
+func (s *State) moveUsage(job JobName, from, to ClassName) {
+	if from == to {
+		return
+	}
+	for id := range s.groupsOf(job) {
+		for inst := range s.InstancesOf(id) {
+			if inst.counted() {
+				s.classUse.put(from, s.ClassUsage(from).plus(inst.Claims.Resources, -1))
+				s.classUse.put(to, s.ClassUsage(to).plus(inst.Claims.Resources, 1))
+			}
+		}
+	}
+}
+
+// CheckQuota returns nil if the class of a job may have one more instance that takes r now, or quota_exceeded:memory or :instances. gone, which may be
+// nil, is an instance that the new one is to replace and that does not count any more then.
+func (s *State) CheckQuota(job JobName, r Resources, gone *Instance) *Error {
+	row, ok := s.Jobs.Get(job)
+	if !ok {
+		return nil
+	}
+	class, _, ok := s.Class(row.Class)
+	if !ok || class.Quota == (Quota{}) {
+		return nil
+	}
+	used := s.ClassUsage(class.Name)
+	if gone.counted() {
+		used = used.plus(gone.Claims.Resources, -1)
+	}
+	return class.exceeded(used, used.plus(r, 1))
+}
+
+// exceeded refuses usage after if it is above the quota and more than before.
+func (c *Class) exceeded(before, after Usage) *Error {
+	hint := func(e *Error) *Error {
+		return e.WithHint("scale something of the class down, or raise the quota; see: outspan class ls")
+	}
+	if limit := c.Quota.Instances; limit > 0 && after.Instances > limit && after.Instances > before.Instances {
+		return hint(Refuse(QuotaExceeded(dimInstances), "the quota of class %s is %d instances; %d are in use, %d more are asked for",
+			c.Name, limit, before.Instances, after.Instances-before.Instances))
+	}
+	if limit := c.Quota.MemoryBytes; limit > 0 && after.MemoryBytes > limit && after.MemoryBytes > before.MemoryBytes {
+		return hint(Refuse(QuotaExceeded(dimMemory), "the quota of class %s is %d MiB; %d MiB are in use, %d MiB more are asked for (overhead included)",
+			c.Name, limit>>20, before.MemoryBytes>>20, mebibytes(after.MemoryBytes-before.MemoryBytes)))
+	}
+	return nil
+}
+
+// mebibytes rounds up, so that little is not shown as nothing.
+func mebibytes(n int64) int64 { return (n + 1<<20 - 1) >> 20 }
+
+// IsQuota reports whether a code says that a class's quota is used up.
+func IsQuota(c Code) bool { return c == QuotaExceeded(dimMemory) || c == QuotaExceeded(dimInstances) }
+
+// checkWanted refuses a job that wants more than its class's quota has left, whatever runs now: of two changes that would both fit alone, the
+// first one in the log wins. A change that wants no more than before is never refused.
+func (s *State) checkWanted(spec *JobSpec) *Error {
+	class, _, ok := s.Class(spec.Class)
+	if !ok || class.Quota == (Quota{}) {
+		return nil
+	}
+	var others, mine, asked Usage
+	for id, g := range s.Groups.All() {
+		job, ok := s.Jobs.Get(jobOf(id))
+		policy, known := s.Policy(id)
+		if !ok || !known || job.Class != spec.Class || g.Count == 0 {
+			continue
+		}
+		if job.Name == spec.Name {
+			mine = mine.plus(s.ClaimsOf(policy, nil).Resources, s.wanted(policy))
+		} else {
+			others = others.plus(s.ClaimsOf(policy, nil).Resources, s.wanted(policy))
+		}
+	}
+	for i := range spec.Groups {
+		asked = asked.plus(s.ClaimsOf(&spec.Groups[i], nil).Resources, s.wanted(&spec.Groups[i]))
+	}
+	sum := func(u Usage) Usage {
+		return others.plus(Resources{CPU: u.CPU, MemoryBytes: u.MemoryBytes}, 1).plus(Resources{}, u.Instances-1)
+	}
+	return class.exceeded(sum(mine), sum(asked))
+}
+
+// wanted is how many instances a spec asks for: a system group one on each node that suits it.
+func (s *State) wanted(spec *GroupSpec) int {
+	if spec.Role != RoleSystem {
+		return spec.Count
+	}
+	n := 0
+	for _, node := range s.Nodes.All() {
+		n += count(suits(spec, node))
+	}
+	return n
+}
+
+func suits(spec *GroupSpec, node *Node) bool {
+	for i := range spec.Constraints {
+		if !spec.Constraints[i].Matches(node) {
+			return false
+		}
+	}
+	return true
+}
