@@ -113,7 +113,10 @@ func (a *Agent) Identity() Identity { return a.identity }
 
 // UseHeartbeats gives the agent its heartbeats. Call it before Run. Without them the node is never online for long, and
 // groups with exclusive = true don't start here.
-func (a *Agent) UseHeartbeats(h Heartbeats) { a.beats = h }
+func (a *Agent) UseHeartbeats(h Heartbeats) {
+	a.beats = h
+	a.shop.reports.facts.tell = h.SetFacts
+}
 
 // facts is what instances may know of this node now.
 func (a *Agent) facts() nodeFacts {

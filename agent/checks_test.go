@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -169,14 +171,15 @@ func TestProbe(t *testing.T) {
 	closed := freePort(t, "127.0.0.1")
 	v := values{node: nodeFacts{address: "127.0.0.1"}, slot: 3}
 	as := transport.Assignment{Ports: map[string]int{"open": open, "closed": closed}}
-	run := func(_ context.Context, argv []string) (int, string, error) {
-		if argv[1] != "3" {
-			return 0, "", errors.New("not expanded: " + argv[1])
+	run := func(_ context.Context, c driver.Command) (int, error) {
+		if c.Argv[1] != "3" {
+			return 0, errors.New("not expanded: " + c.Argv[1])
 		}
-		if argv[0] == "fail" {
-			return 3, "it is\nbroken", nil
+		if c.Argv[0] == "fail" {
+			_, err := io.WriteString(c.Stderr, "it is\nbroken")
+			return 3, err
 		}
-		return 0, "", nil
+		return 0, nil
 	}
 	tests := []struct {
 		spec fsm.CheckSpec

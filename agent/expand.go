@@ -126,7 +126,8 @@ func (v values) environment(a transport.Assignment, volumeDir func(name string) 
 	_, group := a.Group.Split()
 	env["OUTSPAN_JOB"], env["OUTSPAN_GROUP"] = string(a.Job), group
 	env["OUTSPAN_SLOT"] = strconv.Itoa(a.Slot)
-	// A slot is what outlives instances until members have identities of their own.
+	env["OUTSPAN_ATTEMPT"] = strconv.FormatUint(a.Attempt, 10) // 0: the first instance that the group ever had
+	// What outlives instances is the slot: a member is called by it.
 	env["OUTSPAN_MEMBER_ID"] = string(a.Job) + "-" + group + "-" + strconv.Itoa(a.Slot)
 	env["OUTSPAN_NODE"], env["OUTSPAN_NODE_ID"] = v.node.name, string(v.node.id)
 	env["OUTSPAN_IP"] = v.node.address
@@ -135,6 +136,9 @@ func (v values) environment(a transport.Assignment, volumeDir func(name string) 
 	}
 	for _, volume := range a.Spec.Volumes {
 		env["OUTSPAN_VOLUME_"+envName(volume.Name)] = volumeDir(volume.Name)
+	}
+	if a.Fencing != 0 {
+		env["OUTSPAN_FENCING_EPOCH"] = strconv.FormatUint(a.Fencing, 10)
 	}
 	for name, port := range services {
 		env["OUTSPAN_SERVICE_"+envName(string(name))] = hostPort(v.node.address, port)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type instance struct {
 	// Of the goroutine only.
 	entry   entry
 	retryAt time.Time
+	adopted bool // the program that runs was started by an earlier agent; written while nothing goes on beside it
 }
 
 // newInstance makes the supervisor of an instance that e tells of. task is what the runtime knows of it, or nil.
@@ -54,9 +56,14 @@ func newInstance(shop *workshop, e entry, task Task) *instance {
 		id: e.Status.ID, shop: shop, entry: e, want: e.Assignment, task: task,
 		log: shop.log.With("instance", e.Status.ID, "group", e.Assignment.Group), changed: make(chan struct{}, 1),
 	}
-	shop.reports.set(e.Status)
+	if len(e.Status.Facts) > 0 { // what an earlier agent knew may be over
+		i.entry.Status.Facts = nil
+		i.entry.Status.Generation++
+		shop.records.save(i.id, i.entry)
+	}
+	shop.reports.set(i.entry.Status)
 	if task != nil && !ended(task) { // before any other instance is started
-		i.entry.Live = true
+		i.entry.Live, i.adopted = true, true
 		shop.claim(e.Assignment)
 	}
 	return i
@@ -96,6 +103,7 @@ func (i *instance) run(ctx context.Context) {
 	i.recover()
 	for ctx.Err() == nil {
 		want := i.wanted()
+		i.declinePreparation(want)
 		switch {
 		case i.entry.Live:
 			i.oversee(ctx)
@@ -147,7 +155,8 @@ func (i *instance) start(ctx context.Context) {
 		i.failed(failure{code: startFailed, detail: message(err), final: hopeless(err)})
 		return
 	}
-	i.entry.Live = true // in the journal before there is a process
+	_, hooked := hookOf(want, fsm.HookAfterStart)
+	i.entry.Live, i.entry.AfterStart, i.adopted = true, hooked, false // in the journal before there is a process
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	task, err := i.shop.runtime.Start(ctx, spec)
 	if err != nil {
@@ -195,8 +204,8 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) boo
 // oversee follows a running program until it ended, was stopped, or ctx ends.
 func (i *instance) oversee(ctx context.Context) {
 	task := i.current()
-	watch := i.watch(ctx, task)
-	defer watch.stop()
+	side := i.attend(ctx, task)
+	defer side.stop()
 	defer i.keepLease(ctx, task)()
 	for {
 		want := i.wanted()
@@ -205,20 +214,31 @@ func (i *instance) oversee(ctx context.Context) {
 			i.ended(task)
 			return
 		case want.Desired != fsm.DesiredRunning:
-			watch.stop()
+			side.stop()
 			i.bringDown(ctx, task, want.Desired == fsm.DesiredDraining)
 			return
 		case want.RestartSeq > i.entry.RestartSeq:
-			watch.stop()
+			side.stop()
 			i.restart(ctx, task)
 			return
 		}
+		side.prepare(want)
 		select {
 		case <-ctx.Done():
 			return
 		case <-task.Done():
-		case v := <-watch.out:
+		case v := <-side.ready.out:
 			i.judge(v)
+		case found := <-side.role.out:
+			i.learn(found)
+		case r := <-side.before.result():
+			side.conclude(r)
+		case err := <-side.after.result():
+			if why := side.afterStart(err); why != nil {
+				side.stop()
+				i.abandon(ctx, task, why)
+				return
+			}
 		case <-i.changed:
 			if want.Spec == nil { // now there is something to check
 				return
@@ -236,16 +256,6 @@ func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() { i.shop.lease.hand(ctx, task, i.log) })
 	return func() { cancel(); wg.Wait() }
-}
-
-// watch begins the checks of the program.
-func (i *instance) watch(ctx context.Context, task Task) *readiness {
-	want := i.wanted()
-	if want.Spec == nil || want.Desired != fsm.DesiredRunning {
-		return watchNothing()
-	}
-	probe := newProber(i.shop.values(want), want, task.Exec)
-	return watchReadiness(ctx, want.Spec.Checks, probe, i.entry.Status.Observed == fsm.ObservedReady)
 }
 
 // judge turns the checks' verdict into a state.
@@ -270,18 +280,37 @@ func (i *instance) down() fsm.Observed {
 	return fsm.ObservedBooting
 }
 
-// observe reports a new state, if it is one. It is in the journal before anyone hears of it.
+// observe reports a new state, if it is one. Of a program that doesn't run no facts are known.
 func (i *instance) observe(o fsm.Observed, reason string, code *int) {
 	s := i.entry.Status
-	if s.Observed == o && s.Reason == reason && equal(s.ExitCode, code) && s.Restarts == i.entry.Restarts {
+	if !i.entry.Live {
+		s.Facts = nil
+	}
+	if s.Observed == o && s.Reason == reason && equal(s.ExitCode, code) && s.Restarts == i.entry.Restarts && len(s.Facts) == len(i.entry.Status.Facts) {
 		i.save()
 		return
 	}
-	s.Generation++
 	s.Observed, s.Reason, s.ExitCode, s.Restarts = o, reason, code, i.entry.Restarts
+	i.log.Info("instance is "+string(o), "reason", reason)
+	i.report(s)
+}
+
+// learn reports what the role check says now. Nil: nothing is known any more.
+func (i *instance) learn(found facts) {
+	s := i.entry.Status
+	if maps.Equal(s.Facts, found) {
+		return
+	}
+	s.Facts = found
+	i.log.Debug("facts changed", "facts", found)
+	i.report(s)
+}
+
+// report tells the servers of a change. It is in the journal before anyone hears of it.
+func (i *instance) report(s fsm.InstanceStatus) {
+	s.Generation++
 	i.entry.Status = s
 	i.save()
-	i.log.Info("instance is "+string(o), "reason", reason)
 	i.shop.reports.set(s)
 }
 
@@ -292,6 +321,9 @@ func (i *instance) save() {
 
 func (i *instance) setLive(live bool) {
 	i.entry.Live = live
+	if !live {
+		i.learn(nil)
+	}
 	i.save()
 }
 

@@ -24,6 +24,9 @@ type entry struct {
 	RestartSeq uint64  `cbor:"4,keyasint,omitempty"` // the last restart that was carried out
 	Failures   []int64 `cbor:"5,keyasint,omitempty"` // Unix ms of recent ends and failed starts, for the restart limit
 	Restarts   int     `cbor:"6,keyasint,omitempty"`
+	// AfterStart is set before the program is started and cleared once its after_start hook has ended, so that an agent that comes in between runs
+	// the hook again. The outcome of a preparation is in Status.Hook: one that isn't there is run again too.
+	AfterStart bool `cbor:"7,keyasint,omitempty"`
 }
 
 // Keys of the journal.

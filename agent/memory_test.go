@@ -27,6 +27,9 @@ type memory struct {
 	lifetime time.Duration
 	// stubborn programs end only when they are killed.
 	stubborn bool
+	// exec stands for the commands that are run beside programs.
+	exec  func(context.Context, driver.Command) (int, error)
+	notes string // of all of them
 }
 
 func newMemory() *memory { return &memory{boot: time.Now(), tasks: map[driver.ID]*memTask{}} }
@@ -156,8 +159,21 @@ func (t *memTask) lease() driver.BootTime {
 	return t.until
 }
 
-func (t *memTask) Exec(context.Context, []string) (int, string, error) {
-	return 0, "", errors.New("a program in memory runs no commands")
+func (t *memTask) Exec(ctx context.Context, c driver.Command) (int, error) {
+	t.m.mu.Lock()
+	exec := t.m.exec
+	t.m.mu.Unlock()
+	if exec == nil {
+		return 0, errors.New("a program in memory runs no commands")
+	}
+	return exec(ctx, c)
+}
+
+func (t *memTask) Note(_ context.Context, text string) error {
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	t.m.notes += text
+	return nil
 }
 
 func (t *memTask) OpenLog(context.Context, driver.Stream, int64, bool) (Log, error) {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -16,8 +17,11 @@ import (
 // A check reads at most this much of an answer; only the status of it counts.
 const probeBody = 4 << 10
 
-// newProber makes the prober of one program. run executes a command beside it.
-func newProber(v values, a transport.Assignment, run func(ctx context.Context, argv []string) (int, string, error)) prober {
+// runner executes a command beside a program; see Task.Exec.
+type runner func(context.Context, driver.Command) (code int, err error)
+
+// newProber makes the prober of one program.
+func newProber(v values, a transport.Assignment, run runner) prober {
 	return func(ctx context.Context, c fsm.CheckSpec) error {
 		switch c.Kind {
 		case fsm.CheckHTTP, fsm.CheckTCP:
@@ -43,51 +47,64 @@ func probePort(ctx context.Context, c fsm.CheckSpec, address string, v values) e
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return plain(ctx, c, err)
+		return plain(ctx, c.Timeout, err)
 	}
 	return conn.Close()
 }
 
-// probeHTTP wants a status from 200 to 399, and follows no redirect. Each probe is a connection of its own: one that
-// is kept would go on passing when nobody new can connect.
+// probeHTTP wants a status from 200 to 399, and follows no redirect.
 func probeHTTP(ctx context.Context, c fsm.CheckSpec, address, path string) error {
+	status, _, err := getHTTP(ctx, address, path, probeBody)
+	switch {
+	case err != nil:
+		return plain(ctx, c.Timeout, err)
+	case status < 200 || status > 399:
+		return fmt.Errorf("status %d", status)
+	}
+	return nil
+}
+
+// getHTTP asks once and returns the status and the beginning of the body, at most limit bytes. Each request is a connection of its
+// own: one that is kept would go on answering when nobody new can connect.
+func getHTTP(ctx context.Context, address, path string, limit int64) (status int, body []byte, err error) {
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	req.Header.Set("User-Agent", "outspan-check")
 	tr := &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10, Proxy: nil}
 	defer tr.CloseIdleConnections()
 	resp, err := tr.RoundTrip(req)
 	if err != nil {
-		return plain(ctx, c, err)
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode < 200 || resp.StatusCode > 399 {
-		return fmt.Errorf("status %d", resp.StatusCode)
-	}
-	if _, err := io.CopyN(io.Discard, resp.Body, probeBody); err != nil && !errors.Is(err, io.EOF) {
-		return plain(ctx, c, err)
-	}
-	return nil
+	body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
+	return resp.StatusCode, body, err
 }
 
-func probeExec(ctx context.Context, c fsm.CheckSpec, v values, run func(context.Context, []string) (int, string, error)) error {
+func probeExec(ctx context.Context, c fsm.CheckSpec, v values, run runner) error {
 	argv, err := v.expandAll("command of the check, word", c.Command)
 	if err != nil {
 		return err
 	}
-	code, output, err := run(ctx, argv)
+	output := &prefix{left: execOutput}
+	code, err := run(ctx, driver.Command{Argv: argv, Stdout: output, Stderr: output})
 	switch {
 	case err != nil:
-		return plain(ctx, c, err)
+		return plain(ctx, c.Timeout, err)
 	case code != 0:
-		return fmt.Errorf("exit code %d%s", code, firstLine(output))
+		return exitError(code, output.String())
 	}
 	return nil
+}
+
+// exitError is a command that failed, and the first line of what it said.
+func exitError(code int, output string) error {
+	return fmt.Errorf("exit code %d%s", code, firstLine(output))
 }
 
 // firstLine is what a person needs of a command's output, in brackets.
@@ -104,9 +121,9 @@ func firstLine(output string) string {
 
 // plain shortens what the network says to what differs from probe to probe of a person's view: addresses and ports of
 // the prober's own end change each time and tell nothing.
-func plain(ctx context.Context, c fsm.CheckSpec, err error) error {
+func plain(ctx context.Context, limit fsm.Duration, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("no answer within %s", c.Timeout)
+		return fmt.Errorf("no answer within %s", limit)
 	}
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -154,5 +154,6 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 		a.beats.Register(reply.Key, reply.Epoch, interval)
 		a.shop.lease.set(a.beats, interval)
 	}
+	a.shop.reports.enrol(reply.Epoch)
 	a.session.set(reply, labels)
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -37,21 +38,44 @@ type reporter struct {
 	full   bool                      // the full inventory is due
 	moved  chan struct{}             // closed and replaced when something was acknowledged
 	stale  func(epoch uint64)        // told when the servers don't know the epoch any more
+	facts  factsCount
+}
+
+// factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change of any fact. Heartbeats
+// carry it, so that servers know of a change before the report of it is there.
+type factsCount struct {
+	tell  func(epoch, generation uint64) // heartbeats; it does not block
+	epoch uint64
+	now   uint64
+	acked uint64
 }
 
 func newReporter(node fsm.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error), log hclog.Logger) *reporter {
 	return &reporter{
 		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(uint64) {},
 		latest: map[fsm.InstanceID]fsm.InstanceStatus{}, acked: map[fsm.InstanceID]uint64{}, moved: make(chan struct{}),
+		facts: factsCount{tell: func(uint64, uint64) {}},
 	}
 }
 
 // set is the newest status of an instance.
 func (r *reporter) set(s fsm.InstanceStatus) {
 	r.mu.Lock()
+	if !maps.Equal(r.latest[s.ID].Facts, s.Facts) {
+		r.facts.now++
+		r.facts.tell(r.facts.epoch, r.facts.now)
+	}
 	r.latest[s.ID] = s
 	r.mu.Unlock()
 	r.kick()
+}
+
+// enrol begins to count the facts of a new epoch.
+func (r *reporter) enrol(epoch uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.facts.epoch, r.facts.now, r.facts.acked = epoch, 1, 0
+	r.facts.tell(epoch, 1)
 }
 
 // forget drops an instance that the servers don't have any more.
@@ -198,13 +222,16 @@ func (r *reporter) next() (transport.ReportRequest, bool) {
 	if r.epoch == 0 {
 		return req, false
 	}
+	if r.facts.epoch == r.epoch {
+		req.FactsGen = r.facts.now
+	}
 	if r.full {
 		req.Instances = r.collect(func(fsm.InstanceStatus) bool { return true })
 		return req, true
 	}
 	req.Instances = r.pending()
-	if len(req.Instances) > reportBatch {
-		req.Instances = req.Instances[:reportBatch]
+	if len(req.Instances) > reportBatch { // the last one brings the newest facts
+		req.Instances, req.FactsGen = req.Instances[:reportBatch], r.facts.acked
 	}
 	return req, len(req.Instances) > 0
 }
@@ -237,6 +264,9 @@ func (r *reporter) book(req transport.ReportRequest) bool {
 	}
 	if req.Full && req.Epoch == r.epoch {
 		r.full = false
+	}
+	if req.Epoch == r.facts.epoch {
+		r.facts.acked = max(r.facts.acked, req.FactsGen)
 	}
 	close(r.moved)
 	r.moved = make(chan struct{})

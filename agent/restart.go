@@ -134,13 +134,29 @@ func (i *instance) stopReason(exit driver.Exit) string {
 // bringDown ends the program because the servers want it. gently means that readiness is withdrawn first, and that
 // nothing is sent to the program until the drain delay is over: by then no new connection reaches it.
 func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
+	spent := time.Duration(0)
 	if gently {
 		i.observe(fsm.ObservedDraining, "", i.entry.Status.ExitCode)
 		i.drainDelay(ctx, task)
+		spent = i.lastLook(ctx, task)
 	}
-	i.stopTask(ctx, task)
+	i.stopTask(ctx, task, spent)
 	if ended(task) {
 		i.ended(task)
+	}
+}
+
+// abandon ends a program whose after_start hook failed: its start counts as a failed one.
+func (i *instance) abandon(ctx context.Context, task Task, why error) {
+	i.stopTask(ctx, task, 0)
+	switch {
+	case !ended(task):
+	case i.wanted().Desired != fsm.DesiredRunning:
+		i.ended(task)
+	default:
+		i.shop.release(i.id)
+		i.entry.Live = false
+		i.failed(failure{code: string(fsm.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
 	}
 }
 
@@ -154,7 +170,7 @@ func (i *instance) restart(ctx context.Context, task Task) {
 		i.shop.reports.await(ctx, i.id, i.entry.Status.Generation, 5*time.Second)
 		i.drainDelay(ctx, task)
 	}
-	i.stopTask(ctx, task)
+	i.stopTask(ctx, task, 0)
 	switch {
 	case !ended(task):
 	case i.wanted().Desired != fsm.DesiredRunning:
@@ -189,14 +205,15 @@ func (i *instance) drainDelay(ctx context.Context, task Task) {
 	}
 }
 
-// stopTask asks the program to end within its grace and waits until nothing of it is left. As soon as the servers say
+// stopTask asks the program to end within its grace, of which some is spent, and waits until nothing of it is left. As soon as the servers say
 // stopped it is killed. When ctx ends the shim goes on alone.
-func (i *instance) stopTask(ctx context.Context, task Task) {
+func (i *instance) stopTask(ctx context.Context, task Task, spent time.Duration) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sig, grace := i.shop.stopPolicy(i.wanted())
+	grace = max(grace-spent, min(grace, lastGrace))
 	stop := func(grace time.Duration) {
 		asked.Go(func() {
 			if err := task.Stop(ctx, sig, grace); err != nil && ctx.Err() == nil {

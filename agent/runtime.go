@@ -34,9 +34,11 @@ type Task interface {
 	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
 	// Renew moves the end of the lease of a fenced instance.
 	Renew(ctx context.Context, until driver.BootTime) error
-	// Exec runs a command beside the program, as its user and under its limits, and returns its exit code and the
-	// beginning of its output.
-	Exec(ctx context.Context, argv []string) (code int, output string, err error)
+	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns its exit code. It
+	// blocks until the command has ended; when ctx ends it is killed, with its process group.
+	Exec(ctx context.Context, c driver.Command) (code int, err error)
+	// Note puts whole lines, at most driver.NoteLimit bytes, into the stderr log of the program.
+	Note(ctx context.Context, text string) error
 	OpenLog(ctx context.Context, s driver.Stream, offset int64, follow bool) (Log, error)
 	// Remove deletes what is left of an ended instance, its logs too.
 	Remove() error
@@ -73,14 +75,8 @@ func (r execRuntime) Adopt(ctx context.Context) ([]Task, error) {
 	return tasks, nil
 }
 
-// execOutput is how much of a command's output is kept.
+// execOutput is how much of a check's output is kept, for people.
 const execOutput = 4 << 10
-
-func (t execTask) Exec(ctx context.Context, argv []string) (int, string, error) {
-	out := &prefix{left: execOutput}
-	code, err := t.Task.Exec(ctx, driver.Command{Argv: argv, Stdout: out, Stderr: out})
-	return code, out.String(), err
-}
 
 // prefix keeps the beginning of what is written to it and drops the rest. Safe for many goroutines.
 type prefix struct {

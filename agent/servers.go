@@ -28,6 +28,8 @@ type Heartbeats interface {
 	Register(key []byte, epoch uint64, interval time.Duration)
 	// SetInterval changes how often they are sent, after the setting changed.
 	SetInterval(interval time.Duration)
+	// SetFacts names the newest generation of facts of an epoch; heartbeats of that epoch carry it from now on.
+	SetFacts(epoch, generation uint64)
 	// LeaseUntil tells until when (with its monotonic reading) a lease of this length holds: while a majority of the
 	// voters have answered heartbeats SENT within it. Zero: it never held.
 	LeaseUntil(length time.Duration) time.Time

@@ -249,6 +249,7 @@ type votes struct {
 	last    time.Time // when the last confirmed heartbeat was sent
 	silent  bool
 	givenUp chan struct{}
+	facts   [][2]uint64 // epoch and generation, as they were told
 }
 
 func newVotes() *votes { return &votes{givenUp: make(chan struct{}, 1)} }
@@ -256,6 +257,12 @@ func newVotes() *votes { return &votes{givenUp: make(chan struct{}, 1)} }
 func (v *votes) Register([]byte, uint64, time.Duration) {}
 func (v *votes) SetInterval(time.Duration)              {}
 func (v *votes) GivenUp() <-chan struct{}               { return v.givenUp }
+
+func (v *votes) SetFacts(epoch, generation uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.facts = append(v.facts, [2]uint64{epoch, generation})
+}
 
 func (v *votes) LeaseUntil(length time.Duration) time.Time {
 	v.mu.Lock()

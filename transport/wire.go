@@ -95,8 +95,9 @@ type Assignment struct {
 	Job        fsm.JobName    `cbor:"10,keyasint"`
 	Prepare    uint64         `cbor:"11,keyasint,omitempty"` // the preparation to run (fsm.Eviction.Seq); 0: none
 	Gates      []string       `cbor:"12,keyasint,omitempty"` // of its own, to be looked at once more before the stop signal
+	Attempt    uint64         `cbor:"15,keyasint,omitempty"` // instances of the group that were placed before it
 	Fencing    uint64         `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
-	Cause      fsm.Cause      `cbor:"15,keyasint,omitempty"` // why it is stopped, or its stop is prepared
+	Cause      fsm.Cause      `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
 }
 
 // ServicesRequest waits at most Wait for services newer than Index.

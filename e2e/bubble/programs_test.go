@@ -309,9 +309,12 @@ func (t *program) Renew(_ context.Context, until driver.BootTime) error {
 }
 
 // Exec implements agent.Task.
-func (t *program) Exec(context.Context, []string) (int, string, error) {
-	return 0, "", errors.New("a program in memory runs no commands")
+func (t *program) Exec(context.Context, driver.Command) (int, error) {
+	return 0, errors.New("a program in memory runs no commands")
 }
+
+// Note implements agent.Task.
+func (t *program) Note(context.Context, string) error { return nil }
 
 // OpenLog implements agent.Task.
 func (t *program) OpenLog(context.Context, driver.Stream, int64, bool) (agent.Log, error) {

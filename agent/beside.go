@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"context"
+	"sync"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// beside is everything that goes on beside a running program on its behalf: its checks, its role check and its hooks. One goroutine uses it.
+type beside struct {
+	i     *instance
+	ctx   context.Context
+	task  Task
+	ready *readiness
+	role  *roleWatch
+	// after is the after_start hook on its way: nil says that the program may become ready. Before stands for the preparation of a stop.
+	after  *errand[error]
+	before *errand[fsm.HookResult]
+	seq    uint64 // of the preparation that is on its way, or was
+}
+
+// errand is something that is done once in the background. Its result is taken from out.
+type errand[R any] struct {
+	out    chan R // capacity 1; nothing comes after it was called off
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+func send[R any](ctx context.Context, do func(context.Context) R) *errand[R] {
+	ctx, cancel := context.WithCancel(ctx)
+	e := &errand[R]{out: make(chan R, 1), cancel: cancel}
+	e.wg.Go(func() {
+		if r := do(ctx); ctx.Err() == nil {
+			e.out <- r
+		}
+	})
+	return e
+}
+
+// result is nil, which nobody ever sends on, for an errand that was not sent.
+func (e *errand[R]) result() <-chan R {
+	if e == nil {
+		return nil
+	}
+	return e.out
+}
+
+// stop calls it off and waits for its end. It may be called again.
+func (e *errand[R]) stop() {
+	if e != nil {
+		e.cancel()
+		e.wg.Wait()
+	}
+}
+
+// attend begins what goes on beside a program. stop must be called.
+func (i *instance) attend(ctx context.Context, task Task) *beside {
+	want := i.wanted()
+	b := &beside{i: i, ctx: ctx, task: task, ready: watchNothing()}
+	if want.Desired != fsm.DesiredRunning {
+		want.Spec = nil
+	}
+	var check *fsm.RoleCheckSpec
+	if want.Spec != nil {
+		check = want.Spec.RoleCheck
+	}
+	b.role = watchRole(ctx, check, newAsker(i.shop.values(want), want, task.Exec), i.log)
+	if hook, has := hookOf(want, fsm.HookAfterStart); has && i.entry.AfterStart {
+		b.after = send(ctx, func(ctx context.Context) error {
+			run, err := i.newHookRun(task, want, hook)
+			if err == nil {
+				err = run.run(ctx)
+			}
+			return err
+		})
+		return b
+	}
+	b.watchReadiness(want)
+	return b
+}
+
+// watchReadiness begins the checks.
+func (b *beside) watchReadiness(want transport.Assignment) {
+	if want.Spec == nil {
+		return
+	}
+	probe := newProber(b.i.shop.values(want), want, b.task.Exec)
+	b.ready = watchReadiness(b.ctx, want.Spec.Checks, probe, b.i.entry.Status.Observed == fsm.ObservedReady)
+}
+
+// prepare sets out on the preparation that the servers ask for, or calls off one that they gave up.
+func (b *beside) prepare(want transport.Assignment) {
+	if want.Prepare == b.seq {
+		return
+	}
+	if b.before.stop(); want.Prepare == 0 || b.i.prepared(want.Prepare) {
+		b.before, b.seq = nil, want.Prepare
+		return
+	}
+	if b.after != nil || want.Spec == nil {
+		return // it has hardly begun: first things first
+	}
+	b.seq = want.Prepare
+	b.i.log.Info("preparing to stop", "preparation", want.Prepare, "cause", want.Cause)
+	var ask asker
+	if b.role.ask != nil {
+		ask = b.role.fresh
+	}
+	b.before = send(b.ctx, func(ctx context.Context) fsm.HookResult { return b.i.prepare(ctx, b.task, want, ask) })
+}
+
+// afterStart goes on after the hook: the program may become ready now, unless that makes its start a failure; then it returns why.
+func (b *beside) afterStart(err error) error {
+	want := b.i.wanted()
+	b.after = nil
+	if hook, _ := hookOf(want, fsm.HookAfterStart); err != nil {
+		b.i.log.Warn("hook failed", "hook", fsm.HookAfterStart, "error", err, "on_failure", hook.OnFailure)
+		if hook.OnFailure != fsm.HookContinue {
+			return err
+		}
+	}
+	b.i.entry.AfterStart = false
+	b.i.save()
+	b.watchReadiness(want)
+	return nil
+}
+
+// conclude reports the outcome of a preparation, after the facts that it found.
+func (b *beside) conclude(r fsm.HookResult) {
+	select {
+	case found := <-b.role.out:
+		b.i.learn(found)
+	default:
+	}
+	b.i.conclude(r)
+}
+
+// stop ends everything and waits for it. It may be called again.
+func (b *beside) stop() {
+	b.before.stop()
+	b.after.stop()
+	b.ready.stop()
+	b.role.stop()
+}

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// What a role check may answer: one flat JSON object of at most maxFacts facts, maxFactsText bytes in all. The whole of it is refused otherwise: a
+// half-understood answer could say that it is safe to stop what isn't.
+const (
+	maxFacts     = 16
+	maxFactsText = 4 << 10
+	maxFactName  = 48
+	maxFactValue = 64 // bytes, as it is kept
+)
+
+// facts are what an instance's role check said, as canonical scalars: "true", "false", a decimal number, or a short text. Nil: nothing is known. A map is
+// never changed once it is made.
+type facts = map[string]string
+
+// parseFacts reads the answer of a role check.
+func parseFacts(text []byte) (facts, error) {
+	switch {
+	case len(text) > maxFactsText:
+		return nil, fmt.Errorf("the answer is longer than %d bytes", maxFactsText)
+	case !utf8.Valid(text):
+		return nil, errors.New("the answer is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("the answer is not a JSON object")
+	}
+	found := facts{}
+	for d.More() {
+		if err := parseFact(d, found); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, errors.New("the answer is not a whole JSON object")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the JSON object of the answer")
+	}
+	maps.DeleteFunc(found, func(_, value string) bool { return value == "" }) // a text that says nothing
+	return found, nil
+}
+
+// parseFact reads one name and its value.
+func parseFact(d *json.Decoder, found facts) error {
+	t, err := d.Token()
+	name, ok := t.(string)
+	if err != nil || !ok {
+		return errors.New("the answer is not a whole JSON object")
+	}
+	if !validFactName(name) {
+		return fmt.Errorf("fact name %.60q is not 1 to %d lower-case letters, digits, '_' or '.'", name, maxFactName)
+	}
+	if _, twice := found[name]; twice {
+		return fmt.Errorf("fact %s is there twice", name)
+	}
+	if len(found) == maxFacts {
+		return fmt.Errorf("there are more than %d facts", maxFacts)
+	}
+	if t, err = d.Token(); err != nil {
+		return errors.New("the answer is not a whole JSON object")
+	}
+	if found[name], err = factValue(t); err != nil {
+		return fmt.Errorf("fact %s: %w", name, err)
+	}
+	return nil
+}
+
+func validFactName(name string) bool {
+	return name != "" && len(name) <= maxFactName && strings.IndexFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '.')
+	}) < 0
+}
+
+// factValue makes equal values equal texts.
+func factValue(t json.Token) (string, error) {
+	switch v := t.(type) {
+	case bool:
+		return strconv.FormatBool(v), nil
+	case json.Number:
+		return numberValue(v.String())
+	case string:
+		if len(v) > maxFactValue || strings.IndexFunc(v, func(r rune) bool { return r < ' ' || r > '~' }) >= 0 {
+			return "", fmt.Errorf("a text is at most %d printable ASCII characters", maxFactValue)
+		}
+		return v, nil
+	}
+	return "", errors.New("only true, false, numbers and texts are facts")
+}
+
+// numberValue keeps integers exactly as they are; 1.50, 15e-1 and 1.5 are one value.
+func numberValue(text string) (string, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return strconv.FormatInt(n, 10), nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return strconv.FormatUint(n, 10), nil
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !strings.ContainsAny(text, ".eE") || math.Abs(f) >= 1<<63 {
+		return "", fmt.Errorf("the number %.24s is too large", text)
+	}
+	if f == 0 {
+		return "0", nil // minus zero too
+	}
+	short := strconv.FormatFloat(f, 'f', -1, 64)
+	if len(short) > maxFactValue {
+		return "", fmt.Errorf("the number %.24s has more than %d digits", text, maxFactValue)
+	}
+	return short, nil
+}

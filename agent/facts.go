@@ -1,0 +1,233 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Defaults of a role check whose spec leaves them out.
+const (
+	roleInterval = 5 * time.Second
+	roleTimeout  = 2 * time.Second
+)
+
+// confirmations is for how many intervals a fact counts that no later answer confirmed.
+const confirmations = 3
+
+// asker asks an instance's role check once, bounded by its timeout. Nil stands for a group that has none.
+type asker func(ctx context.Context) (facts, error)
+
+// newAsker makes the asker of one program; nil if its group has no role check.
+func newAsker(v values, a transport.Assignment, run runner) asker {
+	if a.Spec == nil || a.Spec.RoleCheck == nil {
+		return nil
+	}
+	c := *a.Spec.RoleCheck
+	limit := orElse(asDuration(c.Timeout), roleTimeout)
+	ask := func(ctx context.Context) ([]byte, error) { return askRolePort(ctx, c, a.Ports, v) }
+	if len(c.Exec) > 0 {
+		ask = func(ctx context.Context) ([]byte, error) { return askRoleCommand(ctx, c, v, run) }
+	}
+	return func(ctx context.Context) (facts, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		text, err := ask(ctx)
+		if err != nil {
+			return nil, plain(ctx, fsm.Duration(limit.Milliseconds()), err)
+		}
+		return parseFacts(text)
+	}
+}
+
+func askRoleCommand(ctx context.Context, c fsm.RoleCheckSpec, v values, run runner) ([]byte, error) {
+	argv, err := v.expandAll("command of the role check, word", c.Exec)
+	if err != nil {
+		return nil, err
+	}
+	// One byte more than an answer may have, so that a longer one is told from one that is whole.
+	said, complaint := &prefix{left: maxFactsText + 1}, &prefix{left: execOutput}
+	code, err := run(ctx, driver.Command{Argv: argv, Stdout: said, Stderr: complaint})
+	switch {
+	case err != nil:
+		return nil, err
+	case code != 0:
+		return nil, exitError(code, complaint.String())
+	}
+	return []byte(said.String()), nil
+}
+
+func askRolePort(ctx context.Context, c fsm.RoleCheckSpec, ports map[string]int, v values) ([]byte, error) {
+	port, known := ports[c.Port]
+	if !known {
+		return nil, fmt.Errorf("the group has no port %q", c.Port)
+	}
+	path, err := v.expand("path of the role check", c.Path)
+	if err != nil {
+		return nil, err
+	}
+	status, body, err := getHTTP(ctx, hostPort(v.node.address, port), path, maxFactsText+1)
+	switch {
+	case err != nil:
+		return nil, err
+	case status < 200 || status > 299:
+		return nil, fmt.Errorf("status %d", status)
+	}
+	return body, nil
+}
+
+func orElse(d, fallback time.Duration) time.Duration {
+	if d <= 0 {
+		return fallback
+	}
+	return d
+}
+
+// roleWatch asks the role check of one program again and again, and tells each change of what is known. Changes that nobody took yet
+// are replaced by newer ones. Safe for many goroutines.
+type roleWatch struct {
+	out      chan facts // capacity 1
+	ask      asker
+	interval time.Duration
+	log      hclog.Logger
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	known   facts
+	asked   uint64 // questions begun
+	taken   uint64 // the newest whose answer counts
+	expiry  *time.Timer
+	failure string // why the last answer was none
+}
+
+// watchRole begins to ask; nothing is known yet. Without a role check (ask is nil) nothing ever is. stop must be called.
+func watchRole(ctx context.Context, c *fsm.RoleCheckSpec, ask asker, log hclog.Logger) *roleWatch {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &roleWatch{out: make(chan facts, 1), ask: ask, log: log, cancel: cancel}
+	if ask == nil {
+		return w
+	}
+	w.interval = max(orElse(asDuration(c.Interval), roleInterval), 10*time.Millisecond)
+	w.expiry = time.AfterFunc(maxWait, w.withdraw)
+	w.wg.Go(func() { w.run(ctx) })
+	return w
+}
+
+// stop ends the watch and waits for it. It may be called again.
+func (w *roleWatch) stop() {
+	w.cancel()
+	w.wg.Wait()
+	if w.expiry != nil {
+		w.expiry.Stop()
+	}
+}
+
+// run asks eagerly until there is a first answer, so that the interval delays nobody who waits for it.
+func (w *roleWatch) run(ctx context.Context) {
+	pause := min(firstProbe, w.interval)
+	for ctx.Err() == nil {
+		if _, err := w.fresh(ctx); err == nil {
+			pause = w.interval
+		}
+		sleep(ctx, pause, nil)
+		pause = min(2*pause, w.interval)
+	}
+}
+
+// fresh asks now. What it learns counts for the watch too.
+func (w *roleWatch) fresh(ctx context.Context) (facts, error) {
+	if w.ask == nil {
+		return nil, errors.New("the group has no role check")
+	}
+	w.mu.Lock()
+	w.asked++
+	number, began := w.asked, time.Now()
+	w.mu.Unlock()
+	found, err := w.ask(ctx)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	w.book(number, began, found, err)
+	return found, err
+}
+
+// book takes an answer, unless a question that was asked later was answered before.
+func (w *roleWatch) book(number uint64, began time.Time, found facts, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		if w.failure != err.Error() {
+			w.log.Warn("role check failed", "error", err)
+		}
+		w.failure = err.Error()
+		return
+	}
+	if w.failure != "" {
+		w.log.Info("role check answers again")
+	}
+	w.failure = ""
+	if number < w.taken {
+		return
+	}
+	w.taken = number
+	w.expiry.Reset(confirmations*w.interval - time.Since(began))
+	w.tell(found)
+}
+
+// withdraw forgets what could not be confirmed for too long.
+func (w *roleWatch) withdraw() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.known) > 0 {
+		w.log.Warn("facts are withdrawn: they could not be confirmed", "intervals", confirmations)
+	}
+	w.tell(nil)
+}
+
+func (w *roleWatch) tell(found facts) {
+	if maps.Equal(w.known, found) {
+		return
+	}
+	w.known = found
+	select { // replace what nobody took
+	case <-w.out:
+	default:
+	}
+	w.out <- found
+}
+
+// unmet asks afresh and says which gate doesn't hold; "" if all do. What isn't known never satisfies one.
+func unmet(ctx context.Context, gates []string, ask asker) string {
+	if len(gates) == 0 {
+		return ""
+	}
+	var known facts
+	trouble := ""
+	if ask == nil {
+		trouble = "; the group has no role check"
+	} else if found, err := ask(ctx); err != nil {
+		trouble = "; role check: " + err.Error()
+	} else {
+		known = found
+	}
+	for _, text := range gates {
+		gate, refusal := fsm.ParseGate(text)
+		if refusal == nil {
+			refusal = gate.HoldsFor(known)
+		}
+		if refusal != nil {
+			return refusal.Message + trouble
+		}
+	}
+	return ""
+}

@@ -1,0 +1,265 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	// hookTimeout bounds a hook whose spec names no time.
+	hookTimeout = 30 * time.Second
+	// settleGates is for how long an instance's own gates may take to hold after its hook: a leader that resigned is not yet a follower.
+	// The servers wait for ten seconds more than the hook's own time.
+	settleGates = 5 * time.Second
+	// gateAgain is how often gates are looked at while one doesn't hold.
+	gateAgain = time.Second
+	// lastGrace is what a program has of its grace at least when its gates held the stop signal back.
+	lastGrace = time.Second
+	// hookOutput is how much of a hook's output goes to the instance's log.
+	hookOutput = 64 << 10
+)
+
+// hookOf finds a hook of the assignment.
+func hookOf(a transport.Assignment, name fsm.HookName) (fsm.HookSpec, bool) {
+	if a.Spec == nil {
+		return fsm.HookSpec{}, false
+	}
+	n := slices.IndexFunc(a.Spec.Hooks, func(h fsm.HookSpec) bool { return h.Name == name })
+	if n < 0 {
+		return fsm.HookSpec{}, false
+	}
+	return a.Spec.Hooks[n], true
+}
+
+// hookRun is one run of a hook of a running program.
+type hookRun struct {
+	hook  fsm.HookSpec
+	task  Task
+	argv  []string
+	env   map[string]string
+	alone bool // an earlier agent may have left it running
+}
+
+// newHookRun prepares a run. Code: invalid, for a variable that isn't known.
+func (i *instance) newHookRun(task Task, want transport.Assignment, hook fsm.HookSpec) (hookRun, error) {
+	argv, err := i.shop.values(want).expandAll("command of hook "+string(hook.Name)+", word", hook.Exec)
+	if err != nil {
+		return hookRun{}, err
+	}
+	env := map[string]string{"OUTSPAN_HOOK": string(hook.Name)}
+	if want.Cause != "" && hook.Name == fsm.HookBeforeStop {
+		env["OUTSPAN_STOP_CAUSE"] = string(want.Cause)
+	}
+	return hookRun{hook: hook, task: task, argv: argv, env: env, alone: i.adopted}, nil
+}
+
+// run runs the hook to its end, at most for its time; then it is killed. Nil if it exited with 0. Its output goes to the program's log.
+func (h hookRun) run(ctx context.Context) error {
+	limit := orElse(asDuration(h.hook.Timeout), hookTimeout)
+	timed, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out := &hookLog{name: h.hook.Name, note: func(text string) error { return h.task.Note(ctx, text) }, left: hookOutput}
+	code, err := h.task.Exec(timed, driver.Command{Argv: h.argv, Env: h.env, Stdout: out, Stderr: out, Alone: h.alone})
+	out.finish()
+	switch {
+	case errors.Is(timed.Err(), context.DeadlineExceeded) && ctx.Err() == nil:
+		return fmt.Errorf("it took longer than %s and was killed", fsm.Duration(limit.Milliseconds()))
+	case err != nil:
+		return err
+	case code != 0:
+		return exitError(code, out.last)
+	}
+	return nil
+}
+
+// hookLog writes a hook's lines into the program's log, each with its origin in front. Safe for many goroutines.
+type hookLog struct {
+	name fsm.HookName
+	note func(text string) error
+	left int // bytes that it may still write
+
+	mu      sync.Mutex
+	partial []byte
+	last    string // the last line that isn't empty
+	broken  bool   // the log takes nothing
+}
+
+// lineLimit cuts lines, so that a note with several of them fits.
+const lineLimit = 1000
+
+func (l *hookLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var text strings.Builder
+	rest := b
+	for {
+		line, after, whole := bytes.Cut(rest, []byte("\n"))
+		l.partial = append(l.partial, line[:min(len(line), lineLimit-min(lineLimit, len(l.partial)))]...)
+		if !whole {
+			break
+		}
+		l.line(&text)
+		if text.Len() > driver.NoteLimit-2*lineLimit {
+			l.flush(&text)
+		}
+		rest = after
+	}
+	l.flush(&text)
+	return len(b), nil
+}
+
+// line ends the line that was begun.
+func (l *hookLog) line(text *strings.Builder) {
+	line := strings.ToValidUTF8(string(l.partial), "?")
+	l.partial = l.partial[:0]
+	if strings.TrimSpace(line) != "" {
+		l.last = line
+	}
+	if l.left -= len(line) + 1; l.left > 0 {
+		fmt.Fprintf(text, "hook %s: %s\n", l.name, line)
+	}
+}
+
+func (l *hookLog) flush(text *strings.Builder) {
+	if text.Len() == 0 || l.broken {
+		return
+	}
+	l.broken = l.note(text.String()) != nil // a full disk, or a shim of an older release: the outcome is reported all the same
+	text.Reset()
+}
+
+// finish writes what has no end of line.
+func (l *hookLog) finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.partial) > 0 {
+		var text strings.Builder
+		l.line(&text)
+		l.flush(&text)
+	}
+}
+
+// prepare does what comes before a planned stop: the before_stop hook, then one more look at the instance's own gates. The program serves all
+// the while. It returns early, with nothing to report, when ctx ends.
+func (i *instance) prepare(ctx context.Context, task Task, want transport.Assignment, ask asker) fsm.HookResult {
+	result := fsm.HookResult{Seq: want.Prepare}
+	hook, has := hookOf(want, fsm.HookBeforeStop)
+	if has {
+		run, err := i.newHookRun(task, want, hook)
+		if err == nil {
+			err = run.run(ctx)
+		}
+		if err != nil {
+			result.Message = hookMessage(hook.Name, err)
+			i.log.Warn("hook failed", "hook", hook.Name, "error", err, "on_failure", hook.OnFailure)
+			if hook.OnFailure != fsm.HookContinue {
+				return result
+			}
+		}
+	}
+	patience := time.Duration(0)
+	if has {
+		patience = settleGates
+	}
+	if why := awaitGates(ctx, want.Gates, ask, time.Now().Add(patience)); why != "" {
+		result.Message = short(why)
+		return result
+	}
+	result.OK = true
+	return result
+}
+
+// awaitGates looks at the gates until all hold or the time is over, and returns which doesn't; "" if all do. It looks once at least.
+func awaitGates(ctx context.Context, gates []string, ask asker, deadline time.Time) string {
+	for {
+		why := unmet(ctx, gates, ask)
+		if why == "" || time.Until(deadline) < gateAgain || !sleep(ctx, gateAgain, nil) {
+			return why
+		}
+	}
+}
+
+func hookMessage(name fsm.HookName, err error) string {
+	return short("hook " + string(name) + ": " + message(err))
+}
+
+// short bounds what is reported.
+func short(text string) string {
+	if len(text) > 240 { // servers cut at 256 bytes
+		text = strings.ToValidUTF8(text[:240], "") + "..."
+	}
+	return text
+}
+
+// prepared reports whether the outcome of a preparation is known.
+func (i *instance) prepared(seq uint64) bool {
+	h := i.entry.Status.Hook
+	return h != nil && h.Seq == seq
+}
+
+// conclude reports the outcome of a preparation. It is in the journal first, so that no agent does it again.
+func (i *instance) conclude(r fsm.HookResult) {
+	i.log.Info("prepared to stop", "preparation", r.Seq, "ok", r.OK, "message", r.Message)
+	s := i.entry.Status
+	s.Hook = &r
+	i.report(s)
+}
+
+// declinePreparation answers for a program that doesn't run, which nothing can be asked: the servers try again later.
+func (i *instance) declinePreparation(want transport.Assignment) {
+	if want.Prepare == 0 || i.entry.Live || want.Desired != fsm.DesiredRunning || i.entry.Status.Observed == fsm.ObservedPending || i.prepared(want.Prepare) {
+		return
+	}
+	i.conclude(fsm.HookResult{Seq: want.Prepare, Message: short("the program does not run: " + i.entry.Status.Reason)})
+}
+
+// lastLook asks for the instance's own gates once more, right before the stop signal: since the servers decided, the program may have become what must not
+// be stopped. As long as one doesn't hold the signal is held back, until a second of the grace is left; then the servers' decision stands. It returns how
+// much of the grace that took.
+func (i *instance) lastLook(ctx context.Context, task Task) time.Duration {
+	want := i.wanted()
+	if len(want.Gates) == 0 || want.Desired != fsm.DesiredDraining {
+		return 0
+	}
+	_, grace := i.shop.stopPolicy(want)
+	most := max(grace-lastGrace, grace/2)
+	ask := newAsker(i.shop.values(want), want, task.Exec)
+	began := time.Now()
+	look := send(ctx, func(ctx context.Context) string {
+		ctx, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		return awaitGates(ctx, want.Gates, ask, began.Add(most))
+	})
+	defer look.stop()
+	for {
+		select {
+		case why := <-look.result():
+			spent := time.Since(began)
+			switch {
+			case why != "":
+				i.log.Warn("stop begins although a gate does not hold: the servers' decision stands", "gate", why, "waited", spent)
+			case spent >= gateAgain:
+				i.log.Info("stop was held back until the gates held", "waited", spent)
+			}
+			return spent
+		case <-i.changed:
+			if i.wanted().Desired == fsm.DesiredStopped {
+				return 0
+			}
+		case <-task.Done():
+			return 0
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
