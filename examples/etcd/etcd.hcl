@@ -1,0 +1,52 @@
+# Three members of etcd. A member is stopped only while it does not lead and the others answer; its place is taken by a member of the same
+# name with empty data, which etcd fills. Copy member, facts, resign and live to /opt/etcd on every machine, and install etcd there.
+#
+#   outspan job run examples/etcd/etcd.hcl
+#   etcdctl --endpoints http://ANY_NODE:12379 put greeting hello
+#   outspan node drain n1
+job "etcd" {
+  class = "critical"
+
+  group "member" {
+    count = 3
+    role  = "quorum"
+
+    exec {
+      command = "/opt/etcd/member"
+      user    = "nobody"
+    }
+    resources {
+      cpu    = 500
+      memory = "256MiB"
+    }
+
+    port "client" {}
+    port "peer" {}
+    service "etcd" {
+      port   = "client"
+      expose = 12379
+    }
+    check "live" {
+      type     = "exec"
+      exec     = ["/opt/etcd/live"]
+      interval = "2s"
+      timeout  = "3s"
+      grace    = "60s" # joining waits for the others
+    }
+    role_check {
+      exec     = ["/opt/etcd/facts"]
+      interval = "1s"
+      timeout  = "3s"
+    }
+    hook "before_stop" {
+      exec    = ["/opt/etcd/resign"]
+      timeout = "20s"
+    }
+    distinct {
+      attribute = "node.id"
+    }
+    budget {
+      min_ready = 2
+    }
+  }
+}
