@@ -38,7 +38,8 @@ func (s *State) setInstance(before, after *Instance) {
 func (s *State) accountNode(row, before, after *Instance) {
 	held, holds := before.takesRoom(), after.takesRoom()
 	waits := before.WaitsForRoom() || after.WaitsForRoom()
-	assigned := before.told() != after.told() || after.told() && (before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq)
+	assigned := before.told() != after.told() || after.told() && (before.Desired != after.Desired || before.Links.RestartSeq != after.Links.RestartSeq ||
+		before.Preparation() != after.Preparation())
 	node, ok := s.Nodes.Get(row.Node)
 	if !ok || held == holds && !assigned && !waits {
 		return
@@ -115,6 +116,14 @@ func (s *State) renewServices(group GroupID) {
 			s.touch("services")
 		}
 	}
+}
+
+// Preparation is the number of the preparation that the agent is to run for the instance; 0: none.
+func (i *Instance) Preparation() uint64 {
+	if !i.Eviction.Preparing {
+		return 0
+	}
+	return i.Eviction.Seq
 }
 
 // holdsClaims reports whether the instance still takes memory and ports of its node: everything not confirmed stopped does.

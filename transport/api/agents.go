@@ -224,13 +224,61 @@ func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments
 func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	job, _ := i.Group.Split()
 	one := transport.Assignment{
-		ID: i.ID, Group: i.Group, Slot: i.Slot, Desired: i.Desired, Ports: i.Claims.Ports, RestartSeq: i.Links.RestartSeq,
-		Grace: i.Marks.GraceOverride, Job: job,
+		ID: i.ID, Group: i.Group, Slot: i.Slot, Desired: i.Desired, Ports: i.Claims.Ports, RestartSeq: i.Links.RestartSeq, Attempt: i.Links.Attempt,
+		Grace: i.Marks.GraceOverride, Job: job, Prepare: i.Preparation(), Gates: r.ownGates(i),
+	}
+	switch {
+	case i.Desired == fsm.DesiredDraining:
+		one.Cause = i.Marks.StopCause
+	case one.Prepare != 0:
+		one.Cause = i.Eviction.Cause
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
+		if spec.Exclusive || len(spec.Volumes) > 0 {
+			// Later holders of a slot were placed later, and what is decided after a restore counts more than what was lost by it.
+			one.Fencing = r.Incarnation<<32 + i.Links.Attempt + 1
+		}
 	}
 	return one
+}
+
+// bypassed begins the reason of a stop that somebody ordered in spite of everything.
+const bypassed = "budget bypassed: "
+
+// ownGates are the gates of an instance's group that rest on its own facts, for a stop that they were asked about. The agent looks at them once more: it
+// sees a change before the servers do.
+func (r *reading) ownGates(i *fsm.Instance) []string {
+	cause, by := i.Eviction.Cause, i.Eviction.By
+	switch {
+	case i.Desired == fsm.DesiredDraining:
+		cause, by = i.Marks.StopCause, i.Marks.StopReason
+	case i.Preparation() == 0:
+		return nil
+	}
+	policy, ok := r.Policy(i.Group)
+	if !ok || policy.Eviction.Mode != fsm.ModeWhen || !gated(cause) || strings.HasPrefix(by, bypassed) {
+		return nil
+	}
+	if drain, ok := r.Drains.Get(fsm.DrainID(by)); ok && drain.Options.Force {
+		return nil
+	}
+	var own []string
+	for _, text := range policy.Eviction.When {
+		if gate, refusal := fsm.ParseGate(text); refusal == nil && gate.Self() {
+			own = append(own, text)
+		}
+	}
+	return own
+}
+
+// gated reports whether a group's gates concern a stop for this cause: those that come from outside its job (model section 4).
+func gated(cause fsm.Cause) bool {
+	switch cause {
+	case fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity:
+		return true
+	}
+	return false
 }
 
 func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (transport.Services, error) {

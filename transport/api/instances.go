@@ -36,6 +36,7 @@ type Instance struct {
 	Ports      map[string]int    `json:"ports"`
 	Volume     string            `json:"volume" doc:"names of its volumes, joined by commas"`
 	Eviction   Eviction          `json:"eviction"`
+	Facts      map[string]string `json:"facts" doc:"what its role check last said; empty: nothing is known"`
 	Deployment fsm.DeploymentID  `json:"deployment_id"`
 	Resources  InstanceResources `json:"resources"`
 	CreatedAt  time.Time         `json:"created_at"`
@@ -55,6 +56,8 @@ type Eviction struct {
 	Cause      fsm.Cause  `json:"cause"`
 	By         string     `json:"by" doc:"a drain or an actor"`
 	WaitingFor []fsm.Code `json:"waiting_for"`
+	Preparing  bool       `json:"preparing" doc:"its agent runs what must come before the stop"`
+	Failure    string     `json:"failure" doc:"why the last preparation was given up"`
 }
 
 // InstanceReply is the answer to a write that concerns one instance.
@@ -71,7 +74,7 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 		Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
 		Restarts: i.Status.Restarts, Ports: notNilMap(i.Claims.Ports), Deployment: i.Links.Deployment,
 		Resources: InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
-		Eviction:  r.eviction(i), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
+		Eviction:  r.eviction(i), Facts: notNilMap(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
 	}
 	if v.Reason == "" && i.Desired != fsm.DesiredRunning {
 		v.Reason = i.Marks.StopReason
@@ -90,7 +93,10 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 }
 
 func (r *reading) eviction(i *fsm.Instance) Eviction {
-	v := Eviction{Requested: i.Eviction.Requested, Cause: i.Eviction.Cause, By: i.Eviction.By, WaitingFor: []fsm.Code{}}
+	v := Eviction{
+		Requested: i.Eviction.Requested, Cause: i.Eviction.Cause, By: i.Eviction.By, WaitingFor: []fsm.Code{},
+		Preparing: i.Eviction.Preparing, Failure: i.Eviction.Failure,
+	}
 	if i.Eviction.Requested && i.Desired == fsm.DesiredRunning {
 		for _, b := range r.waiting().Instances[i.ID] {
 			v.WaitingFor = append(v.WaitingFor, b.Code)
@@ -261,12 +267,11 @@ func evictInstance() change[evictInput, InstanceReply] {
 	})
 	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {
 		i, refusal := r.FindInstance(in.ID)
-		if refusal != nil || p.Code != fsm.CodeBudgetRate {
+		if refusal != nil || p.Code != fsm.CodeBudgetRate && p.Code != fsm.CodeActorRate {
 			return
 		}
-		if g, ok := r.Groups.Get(i.Group); ok {
-			p.NextAllowed = r.nextAllowed(g)
-		}
+		_, next := r.CheckBudget(i, fsm.CauseUser)
+		p.NextAllowed = r.wallOf(next)
 	}
 	return c
 }
