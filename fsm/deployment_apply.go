@@ -119,6 +119,9 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 	}
 	next.Failures = append(next.Failures, Failure{At: s.Now, Node: inst.Node, Version: inst.Version, Reason: reason})
 	s.Groups.put(g.ID, &next)
+	if servesBadly(reason) {
+		s.avoid(inst, reason)
+	}
 }
 
 func (s *State) forgetDeployments(job JobName) {

@@ -39,6 +39,7 @@ var passes = [...]func(*pass){
 	(*pass).place,           // what is missing, by class (11)
 	(*pass).rebalance,       // what would be better elsewhere (9)
 	(*pass).stopEvicted,     // what can leave now (3, 7)
+	(*pass).stopInPlace,     // which members stop and keep their copies (5)
 	(*pass).stopRolled,      // what a new version replaced (12)
 	(*pass).endDrains,       // which drains are over (P11, B9, B10)
 	(*pass).stepDeployments, // which rollouts are over (12)

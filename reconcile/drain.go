@@ -85,7 +85,7 @@ func (p *pass) markEvictions() {
 		if !d.active() || p.overdue(&d) {
 			continue
 		}
-		var marks []fsm.Command
+		var marks []fsm.InstanceMark
 		others := 0
 		for inst := range p.state().InstancesOn(d.node.ID) {
 			if !inst.Terminal() && !p.isSystem(inst) && p.leavable(d.drain, inst) {
@@ -94,20 +94,25 @@ func (p *pass) markEvictions() {
 		}
 		for inst := range p.state().InstancesOn(d.node.ID) {
 			if p.toMark(&d, inst, others) {
-				marks = append(marks, &fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)})
+				marks = append(marks, fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)})
 			}
 		}
 		for _, mark := range marks {
-			if refusal := p.plan.try(d.subject(), mark); refusal != nil {
+			group := []fsm.Command{&mark}
+			if p.instance(mark.ID).Eviction.Requested { // the drain takes over from the rescheduler, with the successor that is there
+				group = []fsm.Command{&fsm.InstanceMark{ID: mark.ID}, &mark}
+			}
+			if refusal := p.plan.try(d.subject(), group...); refusal != nil {
 				p.plan.refuse(d.subject(), refusal)
 			}
 		}
 	}
+	p.markMembers()
 	p.unmark()
 }
 
 func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
-	if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested || inst.Status.Observed == fsm.ObservedLost || !p.leavable(d.drain, inst) {
+	if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() || inst.Status.Observed == fsm.ObservedLost || !p.leavable(d.drain, inst) || p.isMember(inst) {
 		return false
 	}
 	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem
@@ -127,6 +132,12 @@ func (p *pass) unmark() {
 }
 
 func (p *pass) reasonGone(inst *fsm.Instance) bool {
+	if p.isMember(inst) && !inst.Eviction.Cause.IsMove() {
+		return p.memberReasonGone(inst)
+	}
+	if inst.Eviction.Cause.IsMove() {
+		return p.moveGone(inst)
+	}
 	if inst.Eviction.Cause != fsm.CauseNodeDraining {
 		return false
 	}
@@ -158,8 +169,12 @@ func (p *pass) stopEvicted() {
 			switch p.wishOf(g, slot.holder) {
 			case wishDisabled:
 				p.stop(slot.holder, fsm.CauseNodeDisabled, "node "+p.nodeName(slot.holder.Node)+" is disabled")
+			case wishRebuilt:
+				p.stopRebuilt(g, slot)
 			case wishDrained:
 				p.stopDrained(g, slot)
+			case wishMoved:
+				p.stopMoved(slot)
 			case wishFailed:
 				if p.evicting(slot.holder) { // nothing runs, so nothing is lost by not waiting for a replacement
 					d, _ := p.partOf(slot.holder)
@@ -174,7 +189,7 @@ func (p *pass) stopEvicted() {
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.slots {
-		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) {
+		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) && !p.moving(slot.holder) && !p.rebuilt(slot.holder) {
 			continue
 		}
 		if now := p.instance(slot.holder.ID); now.Desired == fsm.DesiredRunning {
@@ -214,7 +229,7 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	switch {
 	case !ok:
 		p.acceptDowntime(d, inst)
-	case covers(next, g.spec.Eviction.SurgeWait):
+	case p.state().Covers(next):
 		p.stopFor(d, inst)
 	default:
 		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
@@ -329,6 +344,9 @@ func (p *pass) lastError(d *drainPart) string {
 	}
 	if more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	for _, b := range p.keptBlockers(d) {
+		lines = append(lines, blockerLine(b))
 	}
 	if len(lines) == 0 {
 		return "the deadline passed"

@@ -17,7 +17,7 @@ func (p *pass) needs(g *groupView) []*need {
 			needs = append(needs, n)
 		}
 	}
-	return append(needs, p.rollNeeds(g)...)
+	return p.oneBuild(g, append(needs, p.rollNeeds(g)...))
 }
 
 // wantedSlots are the slots that the group keeps: those that are held, and as many empty ones as are missing, the smallest first.
@@ -44,6 +44,9 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 		return p.vacancy(g, slot)
 	}
 	w := p.wishOf(g, slot.holder)
+	if w == wishMoved {
+		return nil // its successor was placed with the mark; if that comes to nothing the move is cancelled
+	}
 	if slot.successor != nil {
 		return p.renewal(g, slot, w)
 	}
@@ -52,6 +55,8 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 		return p.lostNeed(g, slot)
 	case wishFailed:
 		return p.failedNeed(g, slot)
+	case wishRebuilt:
+		return p.buildNeed(g, slot, w)
 	case wishDisabled, wishDrained:
 		if g.stopFirst(g.spec.Eviction.Order) {
 			return nil
@@ -72,6 +77,9 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
 	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder, cause: w.cause(slot.holder), urgency: u}
 	n.home = p.homeOf(g, slot.n)
+	if m, ok := p.member(slot.holder); ok {
+		n.build = m.Held
+	}
 	return n
 }
 
@@ -90,6 +98,12 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	if why := p.held(g.id, slot.n); why != nil {
 		p.reasons.noRoom(slotKey{g.id, slot.n}, why)
 		return nil
+	}
+	if g.spec.Replicated() {
+		if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
+			return nil
+		}
+		return p.memberVacancy(g, slot, n)
 	}
 	for _, old := range slot.leaving {
 		if p.mustGoFirst(g, old) {
@@ -152,7 +166,7 @@ func (p *pass) lostNeed(g *groupView, slot *slotView) *need {
 func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	name := p.nodeName(lost.Node)
 	switch {
-	case len(g.spec.Volumes) > 0:
+	case len(g.spec.Volumes) > 0 && !g.spec.Replicated():
 		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
 	case g.spec.Replacement.Mode != fsm.ModeAlways:
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
@@ -162,6 +176,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, fsm.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")
 	case !p.tolerated(g, lost):
 		p.wait(lost, fsm.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
+	case !p.mayBuild(g, lost):
 	default:
 		return true
 	}
@@ -184,7 +199,7 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 		return nil
 	}
 	stop := &fsm.InstanceStop{ID: old.ID, Cause: failureCause(old), By: "failed"}
-	if g.pinned() {
+	if g.pinned() || g.spec.Replicated() { // the slot is filled again when it has gone: on its own copy, where it can
 		if refusal := p.plan.try("instance/"+string(old.ID), stop); refusal != nil {
 			p.blockBy(old, refusal)
 		}
@@ -225,8 +240,8 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 			return nil
 		}
 		cause = failureCause(next)
-	case wishDisabled, wishDrained:
-		if next.Ready() {
+	case wishDisabled, wishDrained, wishRebuilt:
+		if p.takesOver(g, next) {
 			return nil // it takes over first, and moves then
 		}
 	case wishRolled:

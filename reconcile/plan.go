@@ -140,6 +140,8 @@ func describeOne(c fsm.Command) string {
 			return fmt.Sprintf("request the eviction of instance %s", c.ID)
 		}
 		return fmt.Sprintf("cancel the eviction of instance %s", c.ID)
+	case *fsm.InstanceMove:
+		return fmt.Sprintf("move instance %s to node %s (%s, gain %d)", c.ID, c.Target, c.Cause, c.Gain)
 	case *fsm.DrainTurn:
 		return fmt.Sprintf("begin with node %s of drain %s", c.Node, c.ID)
 	case *fsm.DeploymentStep:

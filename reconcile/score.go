@@ -13,6 +13,7 @@ const (
 	sameValue     = 2 * full // for each instance of the group in the same domain of a spread
 	affinityPoint = 200      // for each point of weight of an affinity: as much as two instances at most
 	failedThere   = 5 * full // for each recent failure of the group on the node
+	avoidedThere  = 1 << 40  // above all other preferences together (R40)
 )
 
 // score is how well one more instance would do on the node, the spread over domains apart (that is the domain's). Greater is better.
@@ -23,13 +24,18 @@ func (f *field) score(c *candidate) int64 {
 
 // use scores how full the node would be: the algorithm spread prefers empty nodes, binpack full ones.
 func (f *field) use(v *nodeView) int64 {
-	capacity := v.node.Allocatable()
+	return f.useOf(v.node, v.node.Placed.MemoryBytes+v.promised+f.claim.MemoryBytes, v.node.Placed.CPU+f.claim.CPU)
+}
+
+// useOf scores a node that holds so much.
+func (f *field) useOf(n *fsm.Node, heldMemory, heldCPU int64) int64 {
+	capacity := n.Allocatable()
 	memory, cpu := int64(full), int64(full)
 	if capacity.MemoryBytes > 0 {
-		memory = (v.node.Placed.MemoryBytes + v.promised + f.claim.MemoryBytes) / max(capacity.MemoryBytes/full, 1)
+		memory = heldMemory / max(capacity.MemoryBytes/full, 1)
 	}
 	if capacity.CPU > 0 {
-		cpu = (v.node.Placed.CPU + f.claim.CPU) * full * 100 / (capacity.CPU * max(f.overcommit, 1))
+		cpu = heldCPU * full * 100 / (capacity.CPU * max(f.overcommit, 1))
 	}
 	used := min((memory+min(cpu, full))/2, full)
 	if f.binpack {
@@ -38,13 +44,22 @@ func (f *field) use(v *nodeView) int64 {
 	return full - used
 }
 
-// constantBonus is the part of a node's score that placing more instances does not change: affinities and recent failures.
-func (f *field) constantBonus(n *fsm.Node) int64 {
+// affinity is what a group's affinities give a node.
+func (f *field) affinity(n *fsm.Node) int64 {
 	total := int64(0)
 	for i := range f.spec.Affinities {
 		if a := &f.spec.Affinities[i]; a.Matches(n) {
 			total += int64(a.Weight) * affinityPoint
 		}
+	}
+	return total
+}
+
+// constantBonus is the part of a node's score that placing more instances does not change: affinities, recent failures and the list of groups that avoid it.
+func (f *field) constantBonus(n *fsm.Node) int64 {
+	total := f.affinity(n)
+	if _, avoided := n.Avoids(f.group.id, f.pass.in.Now); avoided {
+		total -= avoidedThere
 	}
 	for _, x := range f.failures {
 		if x.Node == n.ID {

@@ -11,7 +11,9 @@ const (
 	wishLost          // its node is offline (6)
 	wishFailed        // it failed, or never became ready (2, P26)
 	wishDisabled      // its node is disabled (P21)
+	wishRebuilt       // its copy of the data is to be built elsewhere (5)
 	wishDrained       // a drain wants it off its node (3)
+	wishMoved         // the rescheduler has a better place for it (9)
 	wishRolled        // a new version takes its place (12)
 )
 
@@ -25,8 +27,12 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		return wishFailed
 	case node.Intent == fsm.IntentDisabled && p.state().Movable(inst) == nil:
 		return wishDisabled
+	case p.rebuilt(inst):
+		return wishRebuilt
 	case inst.Eviction.Requested && p.evicting(inst):
 		return wishDrained
+	case p.moving(inst):
+		return wishMoved
 	case inst.Version != g.row.Version && g.rolling():
 		return wishRolled
 	}
@@ -60,6 +66,8 @@ func (w wish) cause(inst *fsm.Instance) fsm.Cause {
 		return fsm.CauseNodeDisabled
 	case wishDrained:
 		return fsm.CauseNodeDraining
+	case wishMoved, wishRebuilt:
+		return inst.Eviction.Cause
 	case wishRolled:
 		return fsm.CauseRollout
 	}

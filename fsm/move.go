@@ -1,0 +1,179 @@
+package fsm
+
+// InstanceMove marks a ready instance for a move to a better node. It stands in one group of commands with the InstancePlace that replaces it there, so that
+// the room is taken before anything stops. Whatever could have made the move pointless or harmful since it was planned refuses it. Codes: not_found,
+// stopping, stale (a node, the group or the instance changed), conflict (to be evicted already), role_never, volume_local, node_not_eligible,
+// budget_min_ready, budget_rate, actor_rate (cool-down, age, or the cycle has had its moves), mass_offline_hold, invalid.
+type InstanceMove struct {
+	ID            InstanceID `cbor:"1,keyasint"`
+	Cause         Cause      `cbor:"2,keyasint"` // rebalance or affinity
+	SourceVersion uint64     `cbor:"3,keyasint"` // of the node that it is on
+	Target        NodeID     `cbor:"4,keyasint"`
+	TargetVersion uint64     `cbor:"5,keyasint"`
+	GroupVersion  uint64     `cbor:"6,keyasint"`
+	Gain          int        `cbor:"7,keyasint"`           // in points, for people
+	Asked         bool       `cbor:"8,keyasint,omitempty"` // an operator asked for it now: it does not wait for the next cycle
+}
+
+// IsMove reports whether a cause is one of the rescheduler's.
+func (c Cause) IsMove() bool { return c == CauseRebalance || c == CauseAffinity }
+
+func (c *InstanceMove) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case !c.Cause.IsMove():
+		return Refuse(CodeInvalid, "%q is no cause of a move", c.Cause)
+	case inst.Desired != DesiredRunning:
+		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	case inst.Eviction.Requested:
+		return Refuse(CodeConflict, "instance %s is to be evicted already", c.ID)
+	}
+	if refusal := c.unchanged(s, inst); refusal != nil {
+		return refusal
+	}
+	if refusal := s.MayMove(inst, c.Cause); refusal != nil {
+		return refusal
+	}
+	if refusal, _ := s.MoveWaits(inst, c.Asked); refusal != nil {
+		return refusal
+	}
+	s.beginMove(inst, c)
+	return nil
+}
+
+// unchanged holds that the nodes and the group are as they were when the move was planned, and that the target is a node to move to.
+func (c *InstanceMove) unchanged(s *State, inst *Instance) *Error {
+	source, there := s.Nodes.Get(inst.Node)
+	target, ok := s.Nodes.Get(c.Target)
+	group, known := s.Groups.Get(inst.Group)
+	switch {
+	case !ok || !there || !known:
+		return Refuse(CodeNotFound, "there is no node %s, or none that instance %s is on", c.Target, c.ID)
+	case c.Target == inst.Node:
+		return Refuse(CodeInvalid, "instance %s is on node %s already", c.ID, c.Target)
+	case source.Version != c.SourceVersion || target.Version != c.TargetVersion:
+		return Refuse(CodeStale, "node %s or %s changed since the move was planned", source.Name, target.Name)
+	case group.Version != c.GroupVersion || inst.Version != group.Version:
+		return Refuse(CodeStale, "%s has a newer version", inst.Group)
+	case source.Intent != IntentActive:
+		return Refuse(CodeStale, "node %s is %s", source.Name, source.Intent)
+	}
+	if refusal := s.Eligible(target); refusal != nil {
+		return refusal
+	}
+	if a, avoided := target.Avoids(inst.Group, s.Now); avoided {
+		return Refuse(CodeStale, "%s avoids node %s: %s", inst.Group, target.Name, a.Reason)
+	}
+	return nil
+}
+
+// MayMove returns nil if an instance may be moved just because another node is better, or what forbids it whatever time passes: its role, its data, its
+// budget, or that its group is not at rest.
+func (s *State) MayMove(inst *Instance, cause Cause) *Error {
+	group, ok := s.Groups.Get(inst.Group)
+	policy, known := s.Policy(inst.Group)
+	switch {
+	case !ok || !known:
+		return Refuse(CodeNotFound, "there is no group %s", inst.Group)
+	case s.Hold.Active:
+		return Refuse(CodeHold, "too many nodes are silent at once: nothing is moved until that is over")
+	case !inst.Ready() || group.Ready != group.Count || group.Running != group.Count || group.Held > 0:
+		return Refuse(CodeReplacementPending, "%s has %d of %d ready: it is moved when it is at rest", group.ID, group.Ready, group.Count)
+	}
+	if refusal := s.Movable(inst); refusal != nil {
+		return refusal
+	}
+	if group.Role == RoleSystem || len(policy.Volumes) > 0 || policy.Exclusive || policy.Eviction.Order != OrderSurge {
+		return Refuse(CodeRoleNever, "instances of %s can't run twice or have data: they are not moved for a better place", group.ID).
+			WithHint("move it with: outspan instance evict %s", inst.ID)
+	}
+	if refusal, _ := s.CheckBudget(inst, cause); refusal != nil {
+		return refusal
+	}
+	return s.checkReserve(group)
+}
+
+// checkReserve holds that moves leave their share of a budget alone, for what nobody plans (R57). While the successor is ready as well a move costs no unit, so
+// what counts is what is down already.
+func (s *State) checkReserve(g *Group) *Error {
+	reserve := (g.Budget.MaxDown*s.Settings.Rescheduling().Reserve + 99) / 100
+	if room := g.Ready - g.Budget.MinReady; room < reserve {
+		return Refuse(CodeBudgetMinReady, "%s may lose %d more, and the rescheduler leaves %d of its budget untouched", g.ID, room, reserve).
+			WithHint("it waits until more are ready; see: outspan budget status %s", g.ID)
+	}
+	return nil
+}
+
+// MoveWaits returns nil if an instance may be moved now as far as time goes, or actor_rate and when it may: its age, its group's cool-down, and unless an
+// operator asked, the moves of this cycle.
+func (s *State) MoveWaits(inst *Instance, asked bool) (*Error, Time) {
+	r := s.Settings.Rescheduling()
+	group, ok := s.Groups.Get(inst.Group)
+	if !ok {
+		return nil, 0
+	}
+	if at := inst.Marks.Created.Add(r.MinAge); s.Now < at {
+		return Refuse(CodeActorRate, "it is moved when it is %s old, in %s", r.MinAge, at.Sub(s.Now)), at
+	}
+	if at := group.MovedAt.Add(r.Cooldown); group.MovedAt != 0 && s.Now < at {
+		return Refuse(CodeActorRate, "%s had a move less than %s ago; the next one is allowed in %s", group.ID, r.Cooldown, at.Sub(s.Now)), at
+	}
+	if asked {
+		return nil, 0
+	}
+	if room, next := s.MoveRoom(); room == 0 {
+		return Refuse(CodeActorRate, "%d moves began in the last %s; the next one is allowed in %s", r.Moves, r.Cycle, next.Sub(s.Now)), next
+	}
+	return nil, 0
+}
+
+// MoveRoom is how many moves may begin now without an order, and when the next one may if that is none.
+func (s *State) MoveRoom() (room int, next Time) {
+	r := s.Settings.Rescheduling()
+	n, next := s.begun(RailMoves, r.Cycle)
+	return max(r.Moves-n, 0), next
+}
+
+func (s *State) beginMove(inst *Instance, c *InstanceMove) {
+	group, _ := s.Groups.Get(inst.Group)
+	next := *group
+	next.MovedAt = s.Now
+	s.Groups.put(next.ID, &next)
+	s.spendRail(RailMoves, s.Settings.Rescheduling().Cycle)
+	s.mark(inst, true, c.Cause, string(ByRescheduler))
+}
+
+// mayFinishMove checks what is particular to the stop at the end of a move: it was marked for it, its successor is ready, and the budget's reserve and the
+// rail allow it.
+func (s *State) mayFinishMove(inst *Instance, c *InstanceStop) *Error {
+	if !inst.Eviction.Requested || inst.Eviction.Cause != c.Cause {
+		return Refuse(CodeStale, "instance %s is not to be moved any more", inst.ID)
+	}
+	next, ok := s.Successor(inst)
+	if !ok || !next.Ready() {
+		return Refuse(CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
+	}
+	if refusal := s.Movable(inst); refusal != nil {
+		return refusal
+	}
+	group, ok := s.Groups.Get(inst.Group)
+	if !ok {
+		return nil
+	}
+	after := *group
+	after.Ready--
+	return s.checkReserve(&after)
+}
+
+// Move is one that the rescheduler would make, or what keeps it from that.
+type Move struct {
+	Instance InstanceID `json:"instance" cbor:"1,keyasint"`
+	Group    GroupID    `json:"group" cbor:"2,keyasint"`
+	From     NodeID     `json:"from" cbor:"3,keyasint"`
+	To       NodeID     `json:"to" cbor:"4,keyasint"`
+	Cause    Cause      `json:"cause" cbor:"5,keyasint"`
+	Gain     int        `json:"gain" cbor:"6,keyasint"`                        // in points
+	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // nil: it begins now
+}

@@ -1,0 +1,307 @@
+package fsm
+
+import (
+	"fmt"
+	"testing"
+)
+
+// move draws a move: of an instance that may be moved if there is one, otherwise of any.
+func (w world) move() Command {
+	inst, free := w.instance(), false
+	for _, i := range w.s.Instances.All() {
+		if w.s.MayMove(i, CauseRebalance) == nil {
+			if refusal, _ := w.s.MoveWaits(i, true); refusal == nil {
+				inst, free = i, true
+			}
+		}
+	}
+	if !free && !w.rarely(4) {
+		return w.restful(inst)
+	}
+	c := &InstanceMove{ID: inst.ID, Cause: pick(w, CauseRebalance, CauseAffinity, CauseUser), Gain: w.int(1, 90), Asked: w.bool(), GroupVersion: inst.Version}
+	if n, ok := w.s.Nodes.Get(inst.Node); ok {
+		c.SourceVersion = n.Version
+	}
+	for _, n := range w.s.Nodes.All() {
+		if n.ID != inst.Node && w.s.Eligible(n) == nil {
+			c.Target, c.TargetVersion = n.ID, n.Version
+		}
+	}
+	if w.rarely(6) {
+		c.TargetVersion++
+	}
+	return c
+}
+
+// restful is what brings a group nearer to rest, so that one of it can be moved.
+func (w world) restful(inst *Instance) Command {
+	for _, i := range w.s.Instances.All() {
+		if n, _ := w.s.Nodes.Get(i.Node); i.Desired == DesiredRunning && n.Health != HealthOffline {
+			inst = i
+			if w.rarely(2) {
+				break
+			}
+		}
+	}
+	g, ok := w.s.Groups.Get(inst.Group)
+	switch {
+	case !ok || w.s.Hold.Active:
+		return &HoldSet{}
+	case g.Ready == g.Running && g.Running > 0:
+		job, name := g.ID.Split()
+		return &JobScale{Job: job, Group: name, Count: g.Running}
+	}
+	for i := range w.s.InstancesOf(g.ID) {
+		if n, _ := w.s.Nodes.Get(i.Node); i.Desired == DesiredRunning && !i.Ready() && n.Health != HealthOffline {
+			return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []InstanceStatus{{ID: i.ID, Generation: i.Status.Generation + 1, Observed: ObservedReady}}}
+		}
+	}
+	return &InstanceKill{inst.ID, true}
+}
+
+// rest is a state with nodes n1 to n3 and a job whose instances are ready on n1 and n2.
+func rest(t *testing.T, count int) *State {
+	t.Helper()
+	s := NewState().fork()
+	s.begin(1, 1, Entry{At: 1000, Wall: 1})
+	must := func(c Command) {
+		t.Helper()
+		if err := c.apply(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		id := NodeID(fmt.Sprintf("n%d", i+1))
+		must(&NodeRegister{ID: id, Name: string(id), Agent: AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")},
+			Shape: NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 2000, PortMax: 3000}})
+		must(&NodeReport{ID: id, Epoch: 1, Full: true})
+	}
+	must(&JobSubmit{Spec: JobSpec{Name: "web", Groups: []GroupSpec{{Name: "http", Count: count, Exec: ExecSpec{Command: "/bin/web"}, Resources: Resources{MemoryBytes: 64 << 20}}}}})
+	for i := range count {
+		id := InstanceID(fmt.Sprintf("i%d", i))
+		node := NodeID(fmt.Sprintf("n%d", i%2+1))
+		must(&InstancePlace{ID: id, Group: "web/http", Slot: i, Version: 1, Node: node, Cause: CauseScaleUp})
+		n, _ := s.Nodes.Get(node)
+		must(&NodeReport{ID: node, Epoch: n.Agent.Epoch, Instances: []InstanceStatus{{ID: id, Generation: 1, Observed: ObservedReady}}})
+	}
+	s.Now += Time(Hour)
+	return s
+}
+
+func moveOf(s *State, id InstanceID, to NodeID) *InstanceMove {
+	inst, _ := s.Instances.Get(id)
+	source, _ := s.Nodes.Get(inst.Node)
+	target, _ := s.Nodes.Get(to)
+	return &InstanceMove{ID: id, Cause: CauseRebalance, SourceVersion: source.Version, Target: to, TargetVersion: target.Version, GroupVersion: inst.Version, Gain: 20}
+}
+
+func codeOf(err error) Code {
+	if refusal := asRefusal(err); refusal != nil {
+		return refusal.Code
+	}
+	return ""
+}
+
+// proves R49, R55, R57: a move is refused when anything that it rests on is no longer so.
+func TestMoveIsRefused(t *testing.T) {
+	edit := func(s *State, id NodeID, change func(*Node)) {
+		n, _ := s.Nodes.Get(id)
+		next := *n
+		change(&next)
+		s.Nodes.put(id, &next)
+	}
+	for _, tt := range []struct {
+		name string
+		with func(*State, *InstanceMove)
+		want Code
+	}{
+		{"as planned", func(*State, *InstanceMove) {}, ""},
+		{"the source changed", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Version++ }) }, CodeStale},
+		{"the target changed", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Version++ }) }, CodeStale},
+		{"the target is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n3", func(n *Node) { n.Intent = IntentCordoned }) }, CodeNodeNotEligible},
+		{"the source is cordoned", func(s *State, _ *InstanceMove) { edit(s, "n1", func(n *Node) { n.Intent = IntentCordoned }) }, CodeStale},
+		{"the target is avoided", func(s *State, _ *InstanceMove) {
+			edit(s, "n3", func(n *Node) { n.Avoid = []AvoidEntry{{Group: "web/http", Until: s.Now + 1}} })
+		}, CodeStale},
+		{"avoided until a moment ago", func(s *State, _ *InstanceMove) {
+			edit(s, "n3", func(n *Node) { n.Avoid = []AvoidEntry{{Group: "web/http", Until: s.Now}} })
+		}, ""},
+		{"another version of the group", func(_ *State, c *InstanceMove) { c.GroupVersion++ }, CodeStale},
+		{"too young", func(s *State, _ *InstanceMove) { s.Settings.MoveMinAge = 2 * Hour }, CodeActorRate},
+		{"in the cool-down", func(s *State, _ *InstanceMove) {
+			g, _ := s.Groups.Get("web/http")
+			next := *g
+			next.MovedAt = s.Now - Time(29*Minute)
+			s.Groups.put(g.ID, &next)
+		}, CodeActorRate},
+		{"the cycle is full", func(s *State, _ *InstanceMove) {
+			s.Rails.put(RailMoves, &Rail{Name: RailMoves, Begun: []Tick{{At: s.Now - 1, N: 5}}})
+		}, CodeActorRate},
+		{"the cycle is full, and an operator asks", func(s *State, c *InstanceMove) {
+			s.Rails.put(RailMoves, &Rail{Name: RailMoves, Begun: []Tick{{At: s.Now - 1, N: 5}}})
+			c.Asked = true
+		}, ""},
+		{"during a hold", func(s *State, _ *InstanceMove) { s.Hold.Active = true }, CodeHold},
+		{"another instance is not ready", func(s *State, _ *InstanceMove) {
+			inst, _ := s.Instances.Get("i1")
+			s.observe(inst, InstanceStatus{ID: "i1", Generation: 2, Observed: ObservedUnready})
+		}, CodeReplacementPending},
+		{"marked already", func(s *State, _ *InstanceMove) {
+			_ = (&InstanceMark{ID: "i0", Requested: true, Cause: CauseNodeDraining, By: "d1"}).apply(s)
+		}, CodeConflict},
+		{"no cause of a move", func(_ *State, c *InstanceMove) { c.Cause = CauseUser }, CodeInvalid},
+		{"to where it is", func(s *State, c *InstanceMove) {
+			c.Target = "n1"
+		}, CodeInvalid},
+	} {
+		s := rest(t, 4)
+		c := moveOf(s, "i0", "n3")
+		tt.with(s, c)
+		if got := codeOf(c.apply(s)); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// proves R57: while something is down the share of the budget that is to stay untouched holds a move's stop back.
+func TestMoveLeavesReserve(t *testing.T) {
+	for _, tt := range []struct {
+		preset string
+		want   Code
+	}{{"careful", CodeBudgetMinReady}, {"balanced", ""}, {"eager", ""}} {
+		s := rest(t, 8) // max_down is 2
+		s.Settings.Rescheduler = tt.preset
+		s.Now += Time(Hour)
+		if refusal := s.applyGroup([]Command{moveOf(s, "i0", "n3"), &InstancePlace{ID: "j0", Group: "web/http", Slot: 0, Version: 1, Node: "n3", Replaces: "i0", Cause: CauseRebalance}}); refusal != nil {
+			t.Fatalf("%s: %v", tt.preset, refusal)
+		}
+		stop := &InstanceStop{ID: "i0", Cause: CauseRebalance, By: string(ByRescheduler)}
+		if got := codeOf(stop.apply(s)); got != CodeReplacementPending {
+			t.Errorf("%s: before its successor is ready: %q", tt.preset, got)
+		}
+		for id, observed := range map[InstanceID]Observed{"j0": ObservedReady, "i1": ObservedUnready} {
+			inst, _ := s.Instances.Get(id)
+			s.observe(inst, InstanceStatus{ID: id, Generation: 2, Observed: observed})
+		}
+		if got := codeOf(stop.apply(s)); got != tt.want {
+			t.Errorf("%s: with one of 8 down, 2 allowed: %q, want %q", tt.preset, got, tt.want)
+		}
+	}
+}
+
+// At most max(1, 5 %) of the instances are stopped in a minute of cluster time without an order, whoever leads: the count is in the state.
+func TestRail(t *testing.T) {
+	s := rest(t, 4)
+	for i := range 3 {
+		s.mark2(t, InstanceID(fmt.Sprintf("i%d", i)))
+	}
+	stop := func(i int, by string) Code {
+		return codeOf((&InstanceStop{ID: InstanceID(fmt.Sprintf("i%d", i)), Cause: CauseUser, By: by}).apply(s))
+	}
+	if got := stop(0, ByPolicy); got != "" {
+		t.Fatalf("the first stop: %q", got)
+	}
+	s.revive(t)
+	if got := stop(1, ByPolicy); got != CodeActorRate {
+		t.Errorf("the second stop within a minute: %q", got)
+	}
+	if got := stop(1, "ann"); got == CodeActorRate {
+		t.Errorf("a person's stop is held by the rail: %q", got)
+	}
+	s.revive(t)
+	s.Now += Time(railWindow)
+	if got := stop(2, ByPolicy); got != "" {
+		t.Errorf("a minute later: %q", got)
+	}
+}
+
+// mark2 marks an instance as a policy does.
+func (s *State) mark2(t *testing.T, id InstanceID) {
+	t.Helper()
+	if err := (&InstanceMark{ID: id, Requested: true, Cause: CauseNodeDraining, By: ByPolicy}).apply(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// revive fills the slots that are empty and makes everything ready, so that no budget is in the way.
+func (s *State) revive(t *testing.T) {
+	t.Helper()
+	for slot := range 4 {
+		held := false
+		for inst := range s.InstancesInSlot("web/http", slot) {
+			held = held || inst.Desired == DesiredRunning
+		}
+		if held {
+			continue
+		}
+		id := InstanceID(fmt.Sprintf("r%d", slot))
+		if err := (&InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: 1, Node: "n3", Cause: CauseScaleUp}).apply(s); err != nil {
+			t.Fatal(err)
+		}
+		inst, _ := s.Instances.Get(id)
+		s.observe(inst, InstanceStatus{ID: id, Generation: 1, Observed: ObservedReady})
+	}
+}
+
+// proves R37, R39: a node's list is bounded, one entry a group, and what is over is ignored at once and removed by the next one.
+func TestAvoidList(t *testing.T) {
+	s := rest(t, 2)
+	fail := func(group GroupID) {
+		s.avoid(&Instance{ID: "x", Group: group, Node: "n1"}, "crash_loop")
+	}
+	node := func() *Node { n, _ := s.Nodes.Get("n1"); return n }
+	for i := range avoidLimit + 10 {
+		id := GroupID(fmt.Sprintf("web/g%03d", i))
+		s.Groups.put(id, &Group{ID: id})
+		s.Now++
+		fail(id)
+	}
+	if n := len(node().Avoid); n != avoidLimit {
+		t.Errorf("%d entries, want %d", n, avoidLimit)
+	}
+	if _, ok := node().Avoids("web/g000", s.Now); ok {
+		t.Error("the oldest entry is still there")
+	}
+	if _, ok := node().Avoids("web/g073", s.Now); !ok {
+		t.Error("the newest entry is missing")
+	}
+	fail("web/g073")
+	if n := len(node().Avoiding(s.Now)); n != avoidLimit {
+		t.Errorf("%d entries after one was renewed, want %d", n, avoidLimit)
+	}
+	s.Now += Time(avoidFor)
+	if n := len(node().Avoiding(s.Now)); n != 0 {
+		t.Errorf("%d entries hold after an hour", n)
+	}
+	fail("web/g001")
+	if n := len(node().Avoid); n != 1 {
+		t.Errorf("%d entries after the next write, want 1", n)
+	}
+}
+
+// What an operator evicts with avoid, and what fails, is avoided; a machine that was restarted is not.
+func TestAvoidIsNoted(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*State) error
+		want bool
+	}{
+		{"evict with avoid", func(s *State) error {
+			return (&InstanceStop{ID: "i0", Cause: CauseUser, By: "ann", Avoid: true}).apply(s)
+		}, true},
+		{"evict", func(s *State) error { return (&InstanceStop{ID: "i0", Cause: CauseUser, By: "ann"}).apply(s) }, false},
+		{"crash loop", func(s *State) error {
+			return (&NodeReport{ID: "n1", Epoch: 1, Instances: []InstanceStatus{{ID: "i0", Generation: 2, Observed: ObservedFailed, Reason: "crash_loop"}}}).apply(s)
+		}, true},
+		{"the machine restarted", func(s *State) error { return (&NodeReport{ID: "n1", Epoch: 1, Full: true}).apply(s) }, false},
+	} {
+		s := rest(t, 4)
+		if err := tt.do(s); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		n, _ := s.Nodes.Get("n1")
+		if _, got := n.Avoids("web/http", s.Now); got != tt.want {
+			t.Errorf("%s: avoided %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package fsm
+
+import "slices"
+
+// RailName names what is counted across the whole cluster, whoever leads.
+type RailName string
+
+// The rails.
+const (
+	RailStops RailName = "stops" // stops that nobody ordered: by the rescheduler and by policy marks of a cordon (model section 10)
+	RailMoves RailName = "moves" // moves that the rescheduler began
+)
+
+const (
+	railWindow  = 60 * Second
+	railPercent = 5 // of all instances that are to run may be stopped in a window, and always one
+)
+
+// ByPolicy is By in the marks and stops of a policy that a cordon set off.
+const ByPolicy = "policy-cordon"
+
+// Rail is what was begun within a window of cluster time.
+type Rail struct {
+	Name  RailName `cbor:"1,keyasint"`
+	Begun []Tick   `cbor:"2,keyasint,omitempty"` // oldest first
+}
+
+// Tick is how many were begun at one moment.
+type Tick struct {
+	At Time `cbor:"1,keyasint"`
+	N  int  `cbor:"2,keyasint"`
+}
+
+// begun is the number that a rail counts within the window before now, and when the oldest of them leaves it; Never if there is none.
+func (s *State) begun(name RailName, window Duration) (n int, next Time) {
+	rail, ok := s.Rails.Get(name)
+	if !ok {
+		return 0, Never
+	}
+	next = Never
+	for _, t := range rail.Begun {
+		if leaves := t.At.Add(window); s.Now < leaves {
+			n, next = n+t.N, min(next, leaves)
+		}
+	}
+	return n, next
+}
+
+// spendRail counts one more, and forgets what is out of the window.
+func (s *State) spendRail(name RailName, window Duration) {
+	next := Rail{Name: name}
+	if rail, ok := s.Rails.Get(name); ok {
+		next.Begun = slices.DeleteFunc(slices.Clone(rail.Begun), func(t Tick) bool { return t.At.Add(window) <= s.Now })
+	}
+	if last := len(next.Begun) - 1; last >= 0 && next.Begun[last].At == s.Now {
+		next.Begun[last].N++
+	} else {
+		next.Begun = append(next.Begun, Tick{At: s.Now, N: 1})
+	}
+	s.Rails.put(name, &next)
+}
+
+// onRails reports whether a stop is one that nobody ordered.
+func (c *InstanceStop) onRails() bool {
+	return c.Cause == CauseRebalance || c.Cause == CauseAffinity || c.By == ByPolicy
+}
+
+// spendStop counts a stop that is on the rails; what is down already, or never began to run, takes nothing.
+func (s *State) spendStop(inst *Instance, c *InstanceStop) {
+	switch inst.Status.Observed {
+	case ObservedLost, ObservedFailed, ObservedPending:
+		return
+	}
+	if c.onRails() {
+		s.spendRail(RailStops, railWindow)
+	}
+}
+
+// RailLimit is how many instances may be stopped within a minute without anybody's order: 5 % of those that are to run, and always one.
+func (s *State) RailLimit() int {
+	running := 0
+	for _, g := range s.Groups.All() {
+		running += g.Running
+	}
+	return max(1, running*railPercent/100)
+}
+
+// RailRoom is how many stops the rail allows now, and when it allows the next one if that is none.
+func (s *State) RailRoom() (room int, next Time) {
+	n, next := s.begun(RailStops, railWindow)
+	return max(s.RailLimit()-n, 0), next
+}
+
+// checkRail returns nil if one more stop that nobody ordered may begin now, or actor_rate.
+func (s *State) checkRail() *Error {
+	room, next := s.RailRoom()
+	if room > 0 {
+		return nil
+	}
+	wait := (next.Sub(s.Now) + Second - 1) / Second * Second
+	return Refuse(CodeActorRate, "at most %d instances are stopped per %s without an order; the next is allowed in %s", s.RailLimit(), railWindow, wait)
+}
+
+// rails holds that what is counted across the cluster is in order of time and not of the future.
+func (c *checker) rails() {
+	for name, r := range c.s.Rails.All() {
+		last := Time(-1)
+		for _, t := range r.Begun {
+			c.want(t.N > 0 && t.At > last && t.At <= c.s.Now, "rail %s: %d at %d after %d, the state is at %d", name, t.N, t.At, last, c.s.Now)
+			last = t.At
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// moving reports whether the rescheduler moves an instance to another node.
+func (p *pass) moving(inst *fsm.Instance) bool {
+	return inst.Desired == fsm.DesiredRunning && inst.Eviction.Requested && inst.Eviction.Cause.IsMove()
+}
+
+// moveGone reports whether a move has lost its point: the successor came to nothing, or its node is to be left as well, or the instance's own node is, which is
+// then somebody else's reason. What is not down stays, and the other is a surplus (L14).
+func (p *pass) moveGone(inst *fsm.Instance) bool {
+	source := p.node(inst.Node)
+	next, ok := p.state().Successor(inst)
+	switch {
+	case !ok || isDown(next) || p.startOverdue(next) || p.leaving(next):
+		return true
+	case source == nil || source.Intent == fsm.IntentDraining || source.Intent == fsm.IntentDisabled:
+		return true
+	}
+	return false
+}
+
+// stopMoved stops an instance that the rescheduler moves once its successor is ready.
+func (p *pass) stopMoved(slot *slotView) {
+	inst := slot.holder
+	next, ok := p.state().Successor(inst)
+	if !ok {
+		return // the move is cancelled
+	}
+	if !next.Ready() {
+		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
+		return
+	}
+	p.stop(inst, inst.Eviction.Cause, string(fsm.ByRescheduler))
+}
+
+// Moves lists what the rescheduler would do if an operator asked for it now, and what keeps it from the rest; and for each move that would begin the group of
+// commands that begins it. It changes nothing.
+func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
+	in.Rebalance = true
+	paused := in.State.Settings.Paused
+	in.State.Settings.Paused = false
+	p := decide(in)
+	var begin [][]fsm.Command
+	for _, group := range p.plan.accepted {
+		if _, ok := group[0].(*fsm.InstanceMove); ok {
+			begin = append(begin, group)
+		}
+	}
+	if paused {
+		for i := range p.moves {
+			if p.moves[i].Blocker == nil {
+				p.moves[i].Blocker = &fsm.Blocker{Code: fsm.CodePaused, Instance: p.moves[i].Instance, Message: "actuation is paused", Unblock: "outspan settings resume"}
+			}
+		}
+		begin = nil
+	}
+	return p.moves, begin
+}

@@ -1,0 +1,214 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// groupCounts is where a group's instances are.
+type groupCounts struct {
+	nodes  map[fsm.NodeID]int
+	values []map[string]int // by spread attribute: instances on nodes with each value
+}
+
+// count counts a group's instances, all of which are ready, by node and by the values of its spread attributes.
+func (b *balancer) count(g *groupView) *groupCounts {
+	c := &groupCounts{nodes: map[fsm.NodeID]int{}, values: make([]map[string]int, len(g.spec.Spreads))}
+	for i := range c.values {
+		c.values[i] = map[string]int{}
+	}
+	for _, slot := range g.slots {
+		if slot.holder == nil {
+			continue
+		}
+		c.nodes[slot.holder.Node]++
+		n := b.p.node(slot.holder.Node)
+		for i := range g.spec.Spreads {
+			value, _ := n.Attribute(g.spec.Spreads[i].Attribute)
+			c.values[i][value]++
+		}
+	}
+	return c
+}
+
+// preference is how much better a group's preferences are met when one instance goes from one node to another: affinities, spreads, and that it is not beside
+// others of its group. Its sum over all moves is bounded, which is why moves for it end.
+func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
+	total := f.affinity(to.view.node) - f.affinity(from.view.node)
+	total += f.samePenalty * int64(c.nodes[from.view.node.ID]-1-c.nodes[to.view.node.ID])
+	for i := range f.spec.Spreads {
+		here, _ := from.view.node.Attribute(f.spec.Spreads[i].Attribute)
+		there, _ := to.view.node.Attribute(f.spec.Spreads[i].Attribute)
+		if here != there {
+			total += sameValue * int64(c.values[i][here]-1-c.values[i][there])
+		}
+	}
+	return total
+}
+
+// comfort is how much better the instance would be by what its node holds, as placement scores it: so that the two don't undo each other's work.
+func (b *balancer) comfort(f *field, inst *fsm.Instance, from, to *load) int64 {
+	r := inst.Claims.Resources
+	before, after := f.useOf(from.view.node, from.memory, from.cpu), f.useOf(to.view.node, to.memory+r.MemoryBytes, to.cpu+r.CPU)
+	return after - before
+}
+
+// please moves instances to nodes that meet more of their group's preferences, of the groups that can gain most.
+func (b *balancer) please(tallies []*tally) {
+	counts := map[fsm.NodeID]int{}
+	worth := tallies[:0]
+	for _, t := range tallies {
+		if t.hint = b.hint(t, counts); t.hint > 0 && !b.busy[t.id] {
+			worth = append(worth, t)
+		}
+	}
+	slices.SortFunc(worth, func(x, y *tally) int { return cmp.Or(cmp.Compare(y.hint, x.hint), cmp.Compare(x.id, y.id)) })
+	for i, t := range worth {
+		if i == groupsSeen {
+			return
+		}
+		g := b.view(t.id)
+		if g == nil {
+			continue
+		}
+		if m := b.bestFor(g); m != nil && !b.begin(m) {
+			return
+		}
+	}
+}
+
+// hint is an upper bound of what one move could gain in preferences: what is worst now against the best that there is.
+func (b *balancer) hint(t *tally, counts map[fsm.NodeID]int) int64 {
+	clear(counts)
+	most := 0
+	for _, n := range t.nodes {
+		counts[n]++
+		most = max(most, counts[n])
+	}
+	least := 0
+	if len(counts) >= len(b.loads) {
+		least = most
+		for _, l := range b.loads {
+			least = min(least, counts[l.view.node.ID])
+		}
+	}
+	total := b.affinityHint(t)
+	if most >= least+2 {
+		total += sameGroup * int64(most-1-least)
+	}
+	for i := range t.spec.Spreads {
+		total += b.spreadHint(t, t.spec.Spreads[i].Attribute)
+	}
+	return total
+}
+
+func (b *balancer) spreadHint(t *tally, attribute string) int64 {
+	if b.values[attribute] == nil {
+		set := map[string]bool{}
+		for _, l := range b.loads {
+			value, _ := l.view.node.Attribute(attribute)
+			set[value] = true
+		}
+		b.values[attribute] = set
+	}
+	count, most := map[string]int{}, 0
+	for _, id := range t.nodes {
+		value := ""
+		if l := b.byNode[id]; l != nil {
+			value, _ = l.view.node.Attribute(attribute)
+		}
+		count[value]++
+		most = max(most, count[value])
+	}
+	least := most
+	for _, l := range b.loads {
+		value, _ := l.view.node.Attribute(attribute)
+		least = min(least, count[value])
+	}
+	if most < least+2 {
+		return 0
+	}
+	return sameValue * int64(most-1-least)
+}
+
+func (b *balancer) affinityHint(t *tally) int64 {
+	if len(t.spec.Affinities) == 0 {
+		return 0
+	}
+	f := field{spec: t.spec}
+	best, worst := f.affinity(b.loads[0].view.node), int64(0)
+	for _, l := range b.loads {
+		best = max(best, f.affinity(l.view.node))
+	}
+	worst = best
+	for _, id := range t.nodes {
+		if l := b.byNode[id]; l != nil {
+			worst = min(worst, f.affinity(l.view.node))
+		}
+	}
+	return best - worst
+}
+
+// bestFor is the move of a group that gains most, by all that placement scores. One that has to wait is returned only if there is no other.
+func (b *balancer) bestFor(g *groupView) *move {
+	f := b.p.fieldOf(g, g.row.Version)
+	holders := b.holders(g)
+	if f == nil || len(holders) == 0 {
+		return nil
+	}
+	counts := b.count(g)
+	var best, later *move
+	bestGain, laterGain := int64(0), int64(0)
+	b.eachTarget(f, func(to *load) bool {
+		for _, inst := range holders {
+			from := b.byNode[inst.Node]
+			if from == to || from == nil {
+				continue
+			}
+			better := b.preference(f, counts, from, to)
+			gain := better + b.comfort(f, inst, from, to)
+			if better <= 0 || gain < int64(b.rules.Gain)*affinityPoint || gain <= bestGain || f.repeats(to.view.node, from.view.node) {
+				continue
+			}
+			m := b.judge(&move{inst: inst, to: to, out: b.show(inst, to, fsm.CauseAffinity, gain/affinityPoint)})
+			switch {
+			case m.wait == nil:
+				best, bestGain = m, gain
+			case gain > laterGain:
+				later, laterGain = m, gain
+			}
+		}
+		return true
+	})
+	if best == nil {
+		return later
+	}
+	return best
+}
+
+// holders are the instances of a group that could be moved, the oldest of each node, in order of a hash.
+func (b *balancer) holders(g *groupView) []*fsm.Instance {
+	oldest := map[fsm.NodeID]*fsm.Instance{}
+	for _, slot := range g.slots {
+		inst := slot.holder
+		if inst == nil || inst.Version != g.row.Version {
+			return nil
+		}
+		if known := oldest[inst.Node]; known == nil || older(inst, known) < 0 {
+			oldest[inst.Node] = inst
+		}
+	}
+	var all []*fsm.Instance
+	for _, slot := range g.slots {
+		inst := slot.holder
+		if l := b.byNode[inst.Node]; oldest[inst.Node] == inst && l != nil && l.view.node.Intent == fsm.IntentActive {
+			all = append(all, inst)
+		}
+	}
+	slices.SortFunc(all, func(x, y *fsm.Instance) int {
+		return cmp.Or(cmp.Compare(hash(string(x.ID), string(x.Node)), hash(string(y.ID), string(y.Node))), cmp.Compare(x.ID, y.ID))
+	})
+	return all
+}

@@ -1,0 +1,380 @@
+package reconcile
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	overMean    = 15 * point // a node is over-used when its memory use is so far above the mean (model section 9)
+	point       = full / 100 // of use
+	targetsSeen = 8          // the best nodes of a group that are looked at as targets
+	groupsSeen  = 32         // groups that are looked at closely in one pass, for each objective or node
+	movesShown  = 100
+)
+
+// balancer is the rescheduler's part of one pass: it moves ready instances of groups at rest to better nodes, as a plan that nobody needs. It has two
+// objectives: off a node that is over-used, and onto one that meets more of the group's preferences.
+//
+// It settles: a move for preferences raises the sum of the preferences met, and a move off an over-used node does not lower that sum and lowers the sum of
+// squared uses. So no state comes again, whatever the order of moves.
+type balancer struct {
+	p      *pass
+	rules  fsm.Rescheduling
+	loads  []*load // the nodes that may be moved to, in order of id; the mean is over them
+	byNode map[fsm.NodeID]*load
+	mean   int64
+	busy   map[fsm.GroupID]bool // groups that have something else going on
+	views  map[fsm.GroupID]*groupView
+	values map[string]map[string]bool // the values of spread attributes that those nodes have
+
+	began int // in this pass
+	going int // moves of earlier passes whose stop is still to come
+}
+
+// load is what a node holds once everything that is leaving it has left.
+type load struct {
+	view        *nodeView
+	memory, cpu int64
+	eligible    bool
+}
+
+// move is one that is worth it.
+type move struct {
+	inst *fsm.Instance
+	to   *load
+	out  fsm.Move
+	wait *fsm.Error // why it has to wait, nil if it has not
+	at   fsm.Time   // until when
+}
+
+// rebalance plans the moves of the rescheduler: the last of the passes that place.
+func (p *pass) rebalance() {
+	rules := p.in.State.Settings.Rescheduling()
+	if p.state().Hold.Active || !rules.On && !p.in.Rebalance {
+		return
+	}
+	b := &balancer{p: p, rules: rules, byNode: map[fsm.NodeID]*load{}, busy: map[fsm.GroupID]bool{}, views: map[fsm.GroupID]*groupView{}, values: map[string]map[string]bool{}}
+	for _, g := range p.groups {
+		b.busy[g.id] = true
+	}
+	for _, id := range p.marked {
+		if inst := p.instance(id); inst.Desired == fsm.DesiredRunning && inst.Eviction.Cause.IsMove() {
+			b.going++
+		}
+	}
+	tallies := b.weigh()
+	if len(b.loads) < 2 {
+		return
+	}
+	if p.in.State.Settings.Algorithm != "binpack" && !b.relieve() {
+		return
+	}
+	b.please(tallies)
+}
+
+// limit returns nil if one more move may begin now, or why not and when it may: the window, the cycle, and the stops that the rail allows. What is under way
+// already will need a stop too.
+func (b *balancer) limit() (*fsm.Error, fsm.Time) {
+	p, s := b.p, b.p.state()
+	if p.in.Rebalance {
+		if b.began >= b.rules.Moves {
+			return fsm.Refuse(fsm.CodeActorRate, "an order begins at most %d moves", b.rules.Moves).WithHint("ask again when they have ended"), fsm.Never
+		}
+	} else {
+		if open, next := p.windowOpen(b.rules.Window); !open {
+			return fsm.Refuse(fsm.CodeActorRate, "the window of the rescheduler is closed: %s", b.rules.Window), next
+		}
+		if room, next := s.MoveRoom(); room == 0 {
+			return fsm.Refuse(fsm.CodeActorRate, "at most %d moves begin in %s", b.rules.Moves, b.rules.Cycle), next
+		}
+	}
+	if room, next := s.RailRoom(); room-b.going-b.began <= 0 {
+		return fsm.Refuse(fsm.CodeActorRate, "at most %d instances are stopped in a minute without an order", s.RailLimit()), next
+	}
+	return nil, 0
+}
+
+// tally is where the instances of a group at rest are.
+type tally struct {
+	id    fsm.GroupID
+	row   *fsm.Group
+	spec  *fsm.GroupSpec
+	nodes []fsm.NodeID
+	hint  int64 // an upper bound of what a move could gain in preferences
+}
+
+// weigh adds up what each node holds and where each group is. It is the one scan over all instances.
+func (b *balancer) weigh() []*tally {
+	p := b.p
+	for _, v := range p.candidates().views {
+		l := &load{view: v, memory: v.node.Placed.MemoryBytes + v.promised, cpu: v.node.Placed.CPU, eligible: v.refusal == nil && v.node.Allocatable().MemoryBytes > 0}
+		b.byNode[v.node.ID] = l
+		if l.eligible {
+			b.loads = append(b.loads, l)
+		}
+	}
+	known := map[fsm.GroupID]*tally{}
+	var tallies []*tally
+	for _, inst := range p.state().Instances.All() {
+		if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested {
+			b.leave(inst)
+			continue
+		}
+		t, seen := known[inst.Group]
+		if !seen {
+			if t = b.tallyOf(inst.Group); t != nil {
+				tallies = append(tallies, t)
+			}
+			known[inst.Group] = t
+		}
+		if t != nil {
+			t.nodes = append(t.nodes, inst.Node)
+		}
+	}
+	b.average()
+	return tallies
+}
+
+// leave takes off its node's load what is on its way out.
+func (b *balancer) leave(inst *fsm.Instance) {
+	if l := b.byNode[inst.Node]; l != nil && inst.Status.Observed != fsm.ObservedStopped {
+		l.memory -= inst.Claims.Resources.MemoryBytes
+		l.cpu -= inst.Claims.Resources.CPU
+	}
+}
+
+// average is the mean use of the nodes that may be moved to, by their size.
+func (b *balancer) average() {
+	held, room := int64(0), int64(0)
+	for _, l := range b.loads {
+		held += l.memory >> 20
+		room += l.view.node.Allocatable().MemoryBytes >> 20
+	}
+	b.mean = full
+	if room > 0 {
+		b.mean = held * full / room
+	}
+}
+
+// tallyOf begins a group's tally, nil if no preference of it could be met better by a move.
+func (b *balancer) tallyOf(id fsm.GroupID) *tally {
+	s := b.p.state()
+	row, ok := s.Groups.Get(id)
+	if !ok || b.busy[id] || row.Role == fsm.RoleSystem || row.Count == 0 {
+		return nil
+	}
+	spec, known := s.Policy(id)
+	if !known || row.Count < 2 && len(spec.Affinities) == 0 || !movable(spec) {
+		return nil
+	}
+	return &tally{id: id, row: row, spec: spec}
+}
+
+// movable reports whether a group's policy lets its instances run twice for a moment, and elsewhere.
+func movable(spec *fsm.GroupSpec) bool {
+	return len(spec.Volumes) == 0 && !spec.Exclusive && spec.Eviction.Mode != fsm.ModeNever && spec.Eviction.Order == fsm.OrderSurge
+}
+
+// use is how full a node's memory is, in hundredths of a percent, with so much more on it.
+func (l *load) use(more int64) int64 {
+	return (l.memory + more) / max(l.view.node.Allocatable().MemoryBytes/full, 1)
+}
+
+// relieve moves instances off over-used nodes, the fullest first, until they are not over-used any more. false: nothing more may begin.
+func (b *balancer) relieve() bool {
+	var over []*load
+	for _, l := range b.loads {
+		if l.use(0) > b.mean+overMean {
+			over = append(over, l)
+		}
+	}
+	slices.SortStableFunc(over, func(x, y *load) int { return cmp.Compare(y.use(0), x.use(0)) })
+	for _, from := range over {
+		for from.use(0) > b.mean+overMean {
+			m := b.bestOff(from)
+			if m == nil {
+				break
+			}
+			if !b.begin(m) {
+				return false
+			}
+			if m.wait != nil {
+				break
+			}
+		}
+	}
+	return true
+}
+
+// bestOff is the move that relieves a node: of the last class and the largest instances first. One that has to wait is returned only if there is no other.
+func (b *balancer) bestOff(from *load) *move {
+	p := b.p
+	var all []*fsm.Instance
+	for inst := range p.state().InstancesOn(from.view.node.ID) {
+		if inst.Ready() && !inst.Eviction.Requested && b.view(inst.Group) != nil {
+			all = append(all, inst)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y *fsm.Instance) int {
+		return cmp.Or(
+			cmp.Compare(b.view(y.Group).class, b.view(x.Group).class),
+			cmp.Compare(y.Claims.Resources.MemoryBytes, x.Claims.Resources.MemoryBytes),
+			cmp.Compare(hash(string(x.ID), string(x.Node)), hash(string(y.ID), string(y.Node))),
+		)
+	})
+	var later *move
+	seen := map[fsm.GroupID]bool{}
+	for _, inst := range all {
+		if seen[inst.Group] = true; len(seen) > groupsSeen {
+			break
+		}
+		m := b.off(inst, from)
+		switch {
+		case m == nil:
+		case m.wait == nil:
+			return m
+		case later == nil:
+			later = m
+		}
+	}
+	return later
+}
+
+// off is the best move of one instance off an over-used node: it gains enough, its target does not become over-used, and no preference of its group is met
+// less than before.
+func (b *balancer) off(inst *fsm.Instance, from *load) *move {
+	g := b.view(inst.Group)
+	f := b.p.fieldOf(g, inst.Version)
+	if f == nil || inst.Version != g.row.Version {
+		return nil
+	}
+	counts := b.count(g)
+	size := inst.Claims.Resources.MemoryBytes
+	var best *move
+	b.eachTarget(f, func(to *load) bool {
+		after := to.use(size)
+		gain := from.use(0) - after
+		room := from.view.node.Allocatable().MemoryBytes
+		there := to.view.node.Allocatable().MemoryBytes
+		// The sum of squared uses, each weighed by the size of its node, falls: 2 gain > size/room - size/there.
+		falls := 2*gain > size/max(room/full, 1)-size/max(there/full, 1)
+		if after > b.mean+overMean || gain < int64(b.rules.Gain)*point || !falls || b.preference(f, counts, from, to) < 0 || b.comfort(f, inst, from, to) <= 0 ||
+			to == from || f.repeats(to.view.node, from.view.node) {
+			return true
+		}
+		best = b.judge(&move{inst: inst, to: to, out: b.show(inst, to, fsm.CauseRebalance, gain/point)})
+		return false
+	})
+	return best
+}
+
+// show is a move in words.
+func (b *balancer) show(inst *fsm.Instance, to *load, cause fsm.Cause, gain int64) fsm.Move {
+	return fsm.Move{Instance: inst.ID, Group: inst.Group, From: inst.Node, To: to.view.node.ID, Cause: cause, Gain: int(gain)}
+}
+
+// view is a group that is at rest, as passes see groups; nil if something else goes on in it.
+func (b *balancer) view(id fsm.GroupID) *groupView {
+	if b.busy[id] {
+		return nil
+	}
+	if g, ok := b.views[id]; ok {
+		return g
+	}
+	s := b.p.state()
+	row, ok := s.Groups.Get(id)
+	name, _ := id.Split()
+	job, known := s.Jobs.Get(name)
+	spec, has := s.Policy(id)
+	if !ok || !known || !has || row.Role == fsm.RoleSystem || !movable(spec) {
+		b.busy[id] = true
+		return nil
+	}
+	g := &groupView{id: id, row: row, spec: spec, job: job, class: s.ClassRank(job.Class)}
+	g.deploy, _ = s.Deployments.Get(job.Deployment)
+	b.p.viewSlots(g)
+	b.views[id] = g
+	return g
+}
+
+// eachTarget visits the nodes that placement would choose for one more instance of the group, the best first, until visit returns false.
+func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
+	var back []*candidate
+	for len(back) < targetsSeen {
+		c := f.take()
+		if c == nil {
+			break
+		}
+		back = append(back, c)
+		if _, avoided := c.view.node.Avoids(f.group.id, b.p.in.Now); !avoided && !visit(b.byNode[c.view.node.ID]) {
+			break
+		}
+	}
+	for _, c := range back {
+		f.putBack(c)
+	}
+}
+
+// judge fills in what a move has to wait for.
+func (b *balancer) judge(m *move) *move {
+	s := b.p.state()
+	if refusal := s.MayMove(m.inst, m.out.Cause); refusal != nil {
+		m.wait = refusal
+		if _, next := s.CheckBudget(m.inst, m.out.Cause); next > b.p.in.Now {
+			m.at = next
+		}
+	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
+		m.wait, m.at = refusal, at
+	}
+	return m
+}
+
+// begin plans a move, or notes what it waits for. false: no other could begin now either.
+func (b *balancer) begin(m *move) bool {
+	p := b.p
+	b.busy[m.inst.Group] = true
+	delete(b.views, m.inst.Group)
+	limited := false
+	if m.wait == nil {
+		m.wait, m.at = b.limit()
+		limited = m.wait != nil
+	}
+	if m.wait == nil {
+		m.wait = b.try(m)
+	}
+	if m.wait != nil {
+		m.out.Blocker = &fsm.Blocker{Code: m.wait.Code, Instance: m.inst.ID, Message: m.wait.Message, Unblock: m.wait.Hint}
+		if m.at > p.in.Now && m.at != fsm.Never {
+			p.plan.wakeAt(m.at)
+		}
+	}
+	p.moves = append(p.moves, m.out)
+	return !limited || p.in.Rebalance && len(p.moves) < movesShown
+}
+
+// try plans a move: the mark of the instance and the placement of its successor, which stand or fall together.
+func (b *balancer) try(m *move) *fsm.Error {
+	p, inst := b.p, m.inst
+	g := &groupView{id: inst.Group}
+	g.row, _ = p.state().Groups.Get(inst.Group)
+	source, target := p.node(inst.Node), p.node(m.out.To)
+	spec, ok := p.state().Spec(inst.Group, inst.Version)
+	if !ok {
+		return fsm.Refuse(fsm.CodeNotFound, "version %d of %s is gone", inst.Version, inst.Group)
+	}
+	n := &need{group: g, slot: inst.Slot, version: inst.Version, replaces: inst, cause: m.out.Cause, first: []fsm.Command{&fsm.InstanceMove{
+		ID: inst.ID, Cause: m.out.Cause, SourceVersion: source.Version, Target: target.ID, TargetVersion: target.Version,
+		GroupVersion: g.row.Version, Gain: m.out.Gain, Asked: p.in.Rebalance,
+	}}}
+	if refusal := p.tryPlace(n, &field{pass: p, spec: spec}, m.to.view); refusal != nil {
+		return refusal
+	}
+	b.began++
+	b.leave(inst)
+	m.to.memory += inst.Claims.Resources.MemoryBytes
+	m.to.cpu += inst.Claims.Resources.CPU
+	return nil
+}

@@ -1,0 +1,33 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/adhocore/gronx"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// windowOpen reports whether the wall time is in a minute that the cron expression matches, in UTC, and otherwise the cluster time of the next one: Never if
+// there is none. The wall time is that of the latest entry, advanced by cluster time, so that deciding stays a function of its input. An empty expression is
+// always open, and one that is no cron expression never.
+func (p *pass) windowOpen(expression string) (open bool, next fsm.Time) {
+	if expression == "" {
+		return true, 0
+	}
+	wall := time.UnixMilli(p.in.State.Wall + int64(p.in.Now.Sub(p.in.State.Now))).UTC()
+	minute := wall.Truncate(time.Minute)
+	if due, err := gronx.New().IsDue(expression, minute); err != nil || due {
+		return err == nil, fsm.Never
+	}
+	tick, err := gronx.NextTickAfter(expression, minute, false)
+	if err != nil {
+		return false, fsm.Never
+	}
+	return false, p.in.Now.Add(fsm.Duration(tick.Sub(wall).Milliseconds()))
+}
+
+// ValidWindow reports whether the text is a cron expression of five fields, or empty.
+func ValidWindow(expression string) bool {
+	return expression == "" || gronx.IsValid(expression)
+}
