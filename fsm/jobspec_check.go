@@ -88,19 +88,19 @@ func (g *GroupSpec) checkBasics() *Error {
 
 func (g *GroupSpec) checkRole() *Error {
 	switch g.Role {
-	case RoleService, RoleLocal, RoleSystem:
-	case "probe", "front", "worker", "sharded-data", "quorum", "singleton", "leader-follower", "replicated":
-		return Refuse(CodeNotSupported, "role %q is not supported yet", g.Role).WithHint("use one of: service, local, system")
+	case RoleService, RoleLocal, RoleSystem, RoleReplicated:
+	case "probe", "front", "worker", "sharded-data", "quorum", "singleton", "leader-follower":
+		return Refuse(CodeNotSupported, "role %q is not supported yet", g.Role).WithHint("use one of: service, local, replicated, system")
 	default:
-		return Refuse(CodeInvalid, "role %q is unknown", g.Role).WithHint("use one of: service, local, system")
+		return Refuse(CodeInvalid, "role %q is unknown", g.Role).WithHint("use one of: service, local, replicated, system")
 	}
 	if g.Role == RoleReplicated && !g.Replicated() {
 		return Refuse(CodeInvalid, "the role is replicated and no volume is").WithHint("give a volume kind = \"replicated\", or use another role")
 	}
 	e, r := g.Eviction, g.Replacement
 	switch {
-	case g.RoleCheck != nil:
-		return Refuse(CodeNotSupported, "role_check is not supported yet")
+	case g.RoleCheck != nil && (len(g.RoleCheck.Exec) > 0) == (g.RoleCheck.Port != ""):
+		return Refuse(CodeInvalid, "role_check needs either exec or port")
 	case len(g.Hooks) > 0:
 		return Refuse(CodeNotSupported, "hooks are not supported yet")
 	case e.Mode == "when" || r.Mode == "when":
@@ -264,7 +264,7 @@ func (g *GroupSpec) checkBudget() *Error {
 	if refusal := b.check(); refusal != nil {
 		return refusal
 	}
-	r := ResolveBudget(b, defaultMaxDown(), g.Count)
+	r := ResolveBudget(b, DefaultMaxDown(), g.Count)
 	if g.Count > 0 && r.MaxDown == 0 && g.stopsFirst() && !b.Blocking {
 		return Refuse(CodeInvalid, "budget keeps %d of %d ready and the order is stop_first, so no drain could ever finish", r.MinReady, g.Count).
 			WithHint("allow one to be down, use order = \"surge\", or write blocking = true in the budget")

@@ -42,6 +42,8 @@ func (p *pass) blockerOf(d *drainPart, inst *fsm.Instance) (fsm.Blocker, bool) {
 		return with(fsm.CodeReplacementPending, "the node waits for its turn in the drain", "")
 	case waits:
 		return recorded, true
+	case p.rebuilt(inst):
+		return with(fsm.CodeReplicaEvicting, "its copy is being built elsewhere", "")
 	case p.isSystem(inst):
 		return with(fsm.CodeReplacementPending, "it goes last, when the others have stopped", "")
 	}

@@ -93,6 +93,9 @@ func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
 		}
 		status.Remaining = append(status.Remaining, left)
 	}
+	if d.part.Phase == fsm.PhaseDraining {
+		status.Blockers = append(status.Blockers, e.p.keptBlockers(d)...)
+	}
 	if d.part.Phase == fsm.PhaseDraining && len(status.Remaining) == 0 {
 		if left := e.p.in.State.DrainLeft(d.drain, d.node); left != nil {
 			status.Blockers = append(status.Blockers, fsm.Blocker{Code: left.Code, Message: left.Message})

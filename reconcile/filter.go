@@ -70,7 +70,7 @@ func (e *excluded) add(code fsm.Code) {
 
 // rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is what people are told.
 func rank(code fsm.Code) int {
-	return slices.Index([]fsm.Code{fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeOffline, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity, fsm.CodeNoPorts, fsm.CodeNoMemory}, code)
+	return slices.Index([]fsm.Code{fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeOffline, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity, fsm.CodeReplicaEvicting, fsm.CodeNoPorts, fsm.CodeNoMemory}, code)
 }
 
 // main is the code that stands for all of them.

@@ -71,7 +71,7 @@ func (f *forecaster) node(id fsm.NodeID) []fsm.Forecast {
 	for _, inst := range all {
 		out = append(out, f.instance(id, inst))
 	}
-	return out
+	return append(out, f.kept(id)...)
 }
 
 // instance forecasts one instance from what the pass did with it.
@@ -81,6 +81,9 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 	part, _ := f.drain.Node(id)
 	d := drainPart{f.drain, part, n}
 	planned := f.p.instance(inst.ID)
+	if f.p.isMember(inst) {
+		return f.member(out, &d, planned)
+	}
 	if out.Action == fsm.ActionLeave && f.drain.Options.Force || out.Action == fsm.ActionStop {
 		out.Action = fsm.ActionStop
 		if f.drain.Options.IgnoreSystem && f.p.isSystem(inst) {
@@ -143,7 +146,7 @@ func (f *forecaster) allowsNothing(id fsm.GroupID) bool {
 // lasting reports whether a blocker stays until a person, or a change of the cluster, removes it.
 func lasting(code fsm.Code) bool {
 	switch code {
-	case fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeReplacementPending, fsm.CodeStopping, fsm.CodePaused, fsm.CodeHold:
+	case fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeReplicaEvicting, fsm.CodeReplacementPending, fsm.CodeStopping, fsm.CodePaused, fsm.CodeHold:
 		return false
 	}
 	return true
@@ -158,7 +161,7 @@ func ActionOf(s *fsm.State, inst *fsm.Instance) fsm.Action {
 		return fsm.ActionLeave
 	case ok && g.Role == fsm.RoleSystem:
 		return fsm.ActionStop
-	case known && (spec.Exclusive || len(spec.Volumes) > 0 || spec.Eviction.Order == fsm.OrderStopFirst):
+	case known && (spec.Exclusive || len(spec.Volumes) > 0 && !spec.Replicated() || spec.Eviction.Order == fsm.OrderStopFirst):
 		return fsm.ActionStopFirst
 	}
 	return fsm.ActionMove

@@ -28,6 +28,7 @@ type need struct {
 	home     fsm.NodeID    // the only node that will do; empty = any
 	first    []fsm.Command // what stands or falls with the placement, such as the end of a failed successor
 	look     bool          // only look whether it fits: its time is up
+	build    bool          // it makes an extra copy of data that the group has
 
 	spare      bool // if first is what is refused, place without it
 	regardless bool // if nothing fits, do first alone
@@ -64,6 +65,11 @@ func (p *pass) place() {
 // unplaced records why a need stays open.
 func (p *pass) unplaced(n *need, why *unplaced) {
 	p.reasons.noRoom(slotKey{n.group.id, n.slot}, why)
+	if n.replaces != nil && n.group.spec.Replicated() {
+		p.block(n.replaces, fsm.CodeNoCandidate, "its copy can be built nowhere: "+why.message, unblockPlacement(why.code))
+		p.nameVolume(n.replaces)
+		return
+	}
 	if n.replaces != nil {
 		p.block(n.replaces, fsm.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, unblockPlacement(why.code))
 		return
@@ -144,6 +150,11 @@ func (p *pass) choose(n *need, f *field, accept func(*candidate) (bool, fsm.Code
 		}
 		if f.repeats(c.view.node, replaced) {
 			why.add(fsm.CodeAntiAffinity)
+			back = append(back, c)
+			continue
+		}
+		if code := p.keptApart(n, c.view.node.ID); code != "" {
+			why.add(code)
 			back = append(back, c)
 			continue
 		}
@@ -231,7 +242,9 @@ func unblockPlacement(code fsm.Code) string {
 	case fsm.CodeConstraint:
 		return "add a node that meets the constraints, or relax them"
 	case fsm.CodeAntiAffinity:
-		return "add a node with another value of the distinct attribute"
+		return "add or uncordon a node that has none of the group, or with another value of the distinct attribute"
+	case fsm.CodeReplicaEvicting:
+		return "the builds that go on there end"
 	case fsm.CodeVolumeOffline:
 		return "bring the home node back"
 	case fsm.CodeRetryLimit:

@@ -67,7 +67,7 @@ func (g *groupView) current() int {
 
 // healthy reports whether an instance is ready and has been for the group's min_healthy.
 func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
-	return inst != nil && inst.Ready() && p.past(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
+	return inst != nil && p.takesOver(g, inst) && p.past(inst.Marks.ReadySince.Add(g.spec.Update.MinHealthy))
 }
 
 // available is the number of slots with an instance that serves; one of the new version only once it has proved itself.

@@ -105,7 +105,7 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 	case wishNone:
 		p.stopOneOf(g, slot)
 	case wishLost:
-		if next.Ready() && p.stop(holder, fsm.CauseNodeOffline, "replaced by "+string(next.ID)) {
+		if p.takesOver(g, next) && p.stop(holder, fsm.CauseNodeOffline, "replaced by "+string(next.ID)) {
 			slot.handOver(p)
 		} else {
 			p.wait(holder, fsm.CodeReplacementPending, "its replacement "+string(next.ID)+" is not ready yet", "")
@@ -121,6 +121,10 @@ func (p *pass) settlePair(g *groupView, slot *slotView) {
 // stopOneOf stops the more dispensable of a slot's two instances. What replaced a lost one that is back is the surplus, unless it alone is ready.
 func (p *pass) stopOneOf(g *groupView, slot *slotView) {
 	holder, next := slot.holder, slot.successor
+	if g.spec.Replicated() && next.Cause != fsm.CauseNodeOffline && next.Wanted() && !p.takesOver(g, next) && p.wishOf(g, next) == wishNone {
+		p.wait(holder, fsm.CodeReplicaEvicting, "the copy that "+string(next.ID)+" has begun to build is finished (L14); then one of the two goes", "")
+		return
+	}
 	successorGoes := p.dispensable(g, next, holder) < 0
 	if next.Cause == fsm.CauseNodeOffline {
 		successorGoes = !next.Ready() || holder.Ready()

@@ -50,7 +50,8 @@ func (p *pass) survey() {
 		}
 	}
 	for _, n := range s.Nodes.All() {
-		if n.Placed.Instances == 0 || n.Intent != fsm.IntentDraining && n.Intent != fsm.IntentDisabled {
+		cordoned := n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == fsm.EvictOnCordon
+		if n.Placed.Instances == 0 || n.Intent != fsm.IntentDraining && n.Intent != fsm.IntentDisabled && !cordoned {
 			continue
 		}
 		for inst := range s.InstancesOn(n.ID) {
@@ -186,7 +187,9 @@ func (g *groupView) subject() string { return "group/" + string(g.id) }
 
 // pinned reports whether a slot's old instance must be confirmed stopped before another one may hold it: a local volume has one holder, and an
 // exclusive group one instance of each identity.
-func (g *groupView) pinned() bool { return g.spec.Exclusive || len(g.spec.Volumes) > 0 }
+func (g *groupView) pinned() bool {
+	return g.spec.Exclusive || len(g.spec.Volumes) > 0 && !g.spec.Replicated()
+}
 
 // stopFirst reports whether an instance that must leave is stopped before its replacement is made.
 func (g *groupView) stopFirst(order fsm.Order) bool { return g.pinned() || order == fsm.OrderStopFirst }

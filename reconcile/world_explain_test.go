@@ -52,6 +52,8 @@ func (w *world) cmdForecast(args []string) string {
 			options.Force = true
 		case "ignore_system":
 			options.IgnoreSystem = true
+		case "policy":
+			options.Policy = value
 		default:
 			nodes = append(nodes, key)
 		}

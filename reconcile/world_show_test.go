@@ -55,7 +55,11 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 		}
 		g.Ports = append(g.Ports, p)
 	case "volume":
-		g.Volumes = append(g.Volumes, fsm.VolumeSpec{Name: value, Kind: fsm.VolumeLocal, Path: "/" + value})
+		v := fsm.VolumeSpec{Name: a, Kind: fsm.VolumeLocal, Path: "/" + a}
+		if b != "" { // volume=data:replicated
+			v.Kind, g.RoleCheck = fsm.VolumeKind(b), &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+		}
+		g.Volumes = append(g.Volumes, v)
 	case "exclusive":
 		g.Exclusive = true
 	case "grace":

@@ -75,6 +75,28 @@ func vocabulary() map[string]func(*world, []string) string {
 		"agents": func(w *world, a []string) string { w.work(a); return "" },
 		// report web-http-0a failed crash_loop: its agent reports a status
 		"report": (*world).cmdReport,
+		// sync off: members that become ready don't say that they are in sync, until "sync web-db-0a ..." or "sync on"
+		"sync": (*world).cmdSync,
+		// copies: the copies of replicated volumes, and the nodes that are auto-evicting
+		"copies": (*world).cmdCopies,
+		// unsync web-db-0a: its copy is not complete any more
+		"unsync": func(w *world, a []string) string {
+			for _, name := range a {
+				w.say1(name, "false")
+			}
+			return ""
+		},
+		// rebuild web-db-0a: a person asks for its copy to be built elsewhere
+		"rebuild": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: fsm.CauseUser, By: "ann"}))
+		},
+		// force web-db-0a: an operator's stop that bypasses everything
+		"force": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann", Bypass: true}))
+		},
+		"forget": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.NodeForget{ID: fsm.NodeID(a[0])}))
+		},
 		// silent 70s n1 n2: every rule but the mass guard calls them offline
 		"silent": func(w *world, a []string) string {
 			for _, n := range a[1:] {
@@ -204,6 +226,10 @@ func (w *world) cmdSettings(args []string) string {
 			s.Algorithm = value
 		case "place_on_degraded":
 			s.PlaceOnDegraded = true
+		case "node_drain_policy":
+			s.NodeDrainPolicy = value
+		case "evict_on":
+			s.EvictOn = fsm.EvictOn(value)
 		case "paused":
 			s.Paused = value != "false"
 		default:
@@ -291,6 +317,8 @@ func (w *world) cmdDrain(args []string) string {
 			c.Options.ForceAtDeadline = true
 		case key == "ignore_system":
 			c.Options.IgnoreSystem = true
+		case key == "policy":
+			c.Options.Policy = value
 		case !given:
 			c.Nodes = append(c.Nodes, key)
 		}
@@ -339,9 +367,9 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 		w.status(inst, fsm.ObservedStopped, "")
 	case inst.Status.Observed == fsm.ObservedPending:
 		w.status(inst, fsm.ObservedBooting, "")
-		w.status(inst, fsm.ObservedReady, "")
+		w.ready(inst)
 	case inst.Status.Observed == fsm.ObservedBooting:
-		w.status(inst, fsm.ObservedReady, "")
+		w.ready(inst)
 	default:
 		return false
 	}
@@ -354,7 +382,7 @@ func (w *world) status(inst *fsm.Instance, observed fsm.Observed, reason string)
 	if !known {
 		a.order = append(a.order, inst.ID)
 	}
-	status = fsm.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason}
+	status = fsm.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason, Facts: status.Facts}
 	a.running[inst.ID] = status
 	if observed == fsm.ObservedStopped {
 		delete(a.running, inst.ID)

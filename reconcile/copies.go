@@ -1,0 +1,198 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	buildsPerNode = 2 // copies that are built onto one node at once, of all groups
+	failuresHome  = 2 // failures of a version on a node after which its member is built elsewhere rather than started again on its copy
+)
+
+// memberVacancy is the need of a replicated group's slot that nobody holds. Where a copy was kept the instance starts again on it. Elsewhere, with an empty one, it
+// is made only when the kept copy can't be used, there is a member to build from, and the group's toleration is over.
+func (p *pass) memberVacancy(g *groupView, slot *slotView, n *need) *need {
+	copies := slices.DeleteFunc(p.state().CopiesOf(g.id, slot.n), func(v *fsm.Volume) bool { return !v.Held })
+	if len(copies) == 0 {
+		return n
+	}
+	home := p.usableCopy(slot, copies)
+	if home != "" && !(p.failsAt(g, n.version, home) && p.source(g)) {
+		if busy := p.stoppingAt(slot, home); busy != nil {
+			p.wait(busy, fsm.CodeStopping, "the next instance of its slot waits until it has stopped", "")
+			p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: fsm.CodeReplacementPending, message: "the last instance of the slot is stopping"})
+			return nil
+		}
+		n.home = home
+		return n
+	}
+	n.build = true
+	if home != "" {
+		return n
+	}
+	where := p.nodeName(copies[0].Home)
+	if !p.source(g) {
+		why := &unplaced{code: fsm.CodeVolumeNoNode, message: fmt.Sprintf("its copy is on node %s, which takes nothing now, and no other member is in sync to build from", where)}
+		if node := p.node(copies[0].Home); node != nil && node.Health == fsm.HealthOffline {
+			why.code, why.message = fsm.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", where)
+		}
+		p.unplaced(n, why)
+		return nil
+	}
+	if at := p.tolerates(g, slot, copies); !p.past(at) {
+		p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: fsm.CodeReplacementPending, message: fmt.Sprintf("its copy is kept on node %s; another one is built elsewhere in %s", where, at.Sub(p.in.Now))})
+		return nil
+	}
+	return n
+}
+
+// usableCopy is the node where a slot's instance can start again on its copy: that of the last instance, or else of the copy that was made last. Empty: none.
+func (p *pass) usableCopy(slot *slotView, copies []*fsm.Volume) fsm.NodeID {
+	slices.SortFunc(copies, newestFirst)
+	if slot.last != nil {
+		slices.SortStableFunc(copies, func(a, b *fsm.Volume) int { return first(a.Home == slot.last.Node, b.Home == slot.last.Node) })
+	}
+	for _, v := range copies {
+		if n := p.node(v.Home); n != nil && p.state().Eligible(n) == nil {
+			return v.Home
+		}
+	}
+	return ""
+}
+
+// stoppingAt returns the instance of a slot that still uses its copy on a node.
+func (p *pass) stoppingAt(slot *slotView, node fsm.NodeID) *fsm.Instance {
+	for _, inst := range slot.leaving {
+		if inst.Node == node {
+			return inst
+		}
+	}
+	return nil
+}
+
+// failsAt reports whether a version of a group has failed on a node so often that another place is better.
+func (p *pass) failsAt(g *groupView, version uint64, node fsm.NodeID) bool {
+	n := 0
+	for _, x := range g.row.Failures {
+		if x.Node == node && x.Version == version && x.Reason != goneFromNode && x.At.Add(g.spec.Reschedule.Interval) > p.in.Now {
+			n++
+		}
+	}
+	return n >= failuresHome
+}
+
+// tolerates is when a slot whose copy waits on a node that takes nothing gets another one elsewhere: at once where the policy wants every member off that node.
+func (p *pass) tolerates(g *groupView, slot *slotView, copies []*fsm.Volume) fsm.Time {
+	for _, n := range p.policyNodes() {
+		if policy, _, _ := p.state().PolicyOn(n); policy == fsm.PolicyEvictAll && n.ID == copies[0].Home {
+			return 0
+		}
+	}
+	if slot.last == nil {
+		return 0
+	}
+	wait := fsm.Duration(0)
+	if g.spec.Toleration.Unreachable != nil {
+		wait = *g.spec.Toleration.Unreachable
+	}
+	return slot.last.Marks.StopBegan.Add(wait)
+}
+
+// builds reports whether an instance is an extra member that is being built: its slot has a copy with data on another node, and its own isn't in sync yet.
+func (p *pass) builds(inst *fsm.Instance) bool {
+	m, ok := p.member(inst)
+	if !ok || m.Held || !inst.Wanted() {
+		return false
+	}
+	return slices.ContainsFunc(p.state().CopiesOf(m.Group, m.Slot), func(v *fsm.Volume) bool { return v.Held && v.Home != m.Node })
+}
+
+// oneBuild lets at most one of a replicated group's needs build an extra member, and none while one is being built. The others are only looked at.
+func (p *pass) oneBuild(g *groupView, needs []*need) []*need {
+	if !g.spec.Replicated() {
+		return needs
+	}
+	var busy *fsm.Instance
+	for inst := range p.state().InstancesOf(g.id) {
+		if p.builds(inst) {
+			busy = inst
+		}
+	}
+	begun := false
+	for _, n := range needs {
+		switch {
+		case !n.build || n.look || len(n.first) > 0: // one that takes over from a build that came to nothing adds none
+			continue
+		case busy == nil && !begun:
+			begun = true
+			continue
+		}
+		n.look = true // whether it will fit is told before its turn comes
+		text := "another member of its group is built first"
+		if busy != nil {
+			text = fmt.Sprintf("member %s of its group is built first, on node %s", busy.ID, p.nodeName(busy.Node))
+		}
+		if n.replaces != nil {
+			p.wait(n.replaces, fsm.CodeReplicaEvicting, text, "")
+			p.nameVolume(n.replaces)
+		} else {
+			p.reasons.noRoom(slotKey{g.id, n.slot}, &unplaced{code: fsm.CodeReplacementPending, message: text})
+		}
+	}
+	return needs
+}
+
+// keptApart returns why a replicated group's need can't be met on a node: a member of the group is there or will come back there, or the node takes no more
+// builds now. Empty: it can.
+func (p *pass) keptApart(n *need, node fsm.NodeID) fsm.Code {
+	if !n.group.spec.Replicated() {
+		return ""
+	}
+	building := 0
+	for m := range p.state().MembersOn(node) {
+		if m.Group == n.group.id && (m.Instance != nil || m.Slot != n.slot && m.Held && p.waitsForCopy(n.group, m.Slot)) {
+			return fsm.CodeAntiAffinity
+		}
+		if m.Instance != nil && p.builds(m.Instance) {
+			building++
+		}
+	}
+	if n.build && building >= buildsPerNode {
+		return fsm.CodeReplicaEvicting
+	}
+	return ""
+}
+
+// waitsForCopy reports whether a slot is empty and wanted, so that its instance may start again on its copy.
+func (p *pass) waitsForCopy(g *groupView, slot int) bool {
+	if slot >= g.row.Count {
+		return false
+	}
+	for inst := range p.state().InstancesInSlot(g.id, slot) {
+		if inst.Desired == fsm.DesiredRunning {
+			return false
+		}
+	}
+	return true
+}
+
+// mayBuild reports whether a lost or failed member may be built anew elsewhere, and notes why not: without a member that is in sync there is nothing to build from,
+// and an empty copy beside data that can't be reached would only look like a member.
+func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
+	m, ok := p.member(lost)
+	if !ok || !m.Held || p.source(g) {
+		return true
+	}
+	name := p.nodeName(lost.Node)
+	p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", name), "bring the node back")
+	p.nameVolume(lost)
+	return false
+}
+
+// takesOver reports whether an instance can stand in for the one that it replaces: it is ready, and in sync where it holds a copy.
+func (p *pass) takesOver(g *groupView, inst *fsm.Instance) bool {
+	return inst.Ready() && (!g.spec.Replicated() || p.state().Covers(inst))
+}

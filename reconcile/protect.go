@@ -1,0 +1,283 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// markMembers asks for the eviction of the members of replicated groups as the node drain policy says, and cancels what no policy asks for any more: decided
+// anew in each pass, so a change of the policy or of what else is in sync acts at once (L11, L12).
+func (p *pass) markMembers() {
+	for _, n := range p.policyNodes() {
+		for _, inst := range p.runningMembers(n) {
+			by, marks := p.state().PolicyMarks(inst)
+			if !marks || inst.Eviction.Requested {
+				continue
+			}
+			mark := &fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: fsm.CauseNodeDraining, By: by, Automatic: true}
+			if refusal := p.plan.try("node/"+string(n.ID), mark); refusal != nil {
+				p.plan.refuse("node/"+string(n.ID), refusal)
+			}
+		}
+	}
+}
+
+// policyNodes lists the nodes on which a policy may begin something now.
+func (p *pass) policyNodes() []*fsm.Node {
+	var nodes []*fsm.Node
+	for _, n := range p.state().Nodes.All() {
+		if n.Intent != fsm.IntentDraining && n.Intent != fsm.IntentCordoned {
+			continue
+		}
+		if d, running := p.drainOn(n); running && (!d.active() || p.overdue(&d)) {
+			continue
+		}
+		if _, _, acts := p.state().PolicyOn(n); acts {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// drainOn returns the running drain of a node.
+func (p *pass) drainOn(n *fsm.Node) (drainPart, bool) {
+	d, running := p.state().RunningDrain(n)
+	if !running {
+		return drainPart{}, false
+	}
+	part, _ := d.Node(n.ID)
+	return drainPart{d, part, n}, true
+}
+
+// runningMembers lists the instances of replicated groups on a node that are to run, those that aren't ready first.
+func (p *pass) runningMembers(n *fsm.Node) []*fsm.Instance {
+	var all []*fsm.Instance
+	for m := range p.state().MembersOn(n.ID) {
+		if m.Instance != nil && m.Instance.Desired == fsm.DesiredRunning {
+			all = append(all, m.Instance)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *fsm.Instance) int { return first(!a.Ready(), !b.Ready()) })
+	return all
+}
+
+// memberReasonGone reports whether nothing asks for a member's eviction any more. A node that is down or gone ends also what a person asked for.
+func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
+	n := p.node(inst.Node)
+	if n == nil || n.Health == fsm.HealthOffline {
+		return true
+	}
+	_, marks := p.state().PolicyMarks(inst)
+	return inst.Eviction.Automatic && !marks
+}
+
+// member returns the member that an instance is.
+func (p *pass) member(inst *fsm.Instance) (fsm.Member, bool) { return p.state().MemberOf(inst) }
+
+func (p *pass) isMember(inst *fsm.Instance) bool {
+	_, ok := p.member(inst)
+	return ok
+}
+
+// rebuilt reports whether an instance is a member to be evicted for its data's sake: its copy is built elsewhere first.
+func (p *pass) rebuilt(inst *fsm.Instance) bool {
+	return inst.Eviction.Requested && (inst.Eviction.Automatic || inst.Eviction.Cause == fsm.CauseUser) && p.isMember(inst)
+}
+
+// buildNeed is the need of the extra member that takes over from one that is to be evicted (L13).
+func (p *pass) buildNeed(g *groupView, slot *slotView, w wish) *need {
+	if g.pinned() {
+		return nil
+	}
+	n := p.takeover(g, slot, w, urgentMove)
+	if d, running := p.drainOn(p.node(slot.holder.Node)); running {
+		if !d.active() {
+			return nil
+		}
+		n.look = p.overdue(&d)
+	}
+	return n
+}
+
+// stopRebuilt stops a member that is to be evicted once the new one is in sync.
+func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
+	inst := slot.holder
+	next, ok := p.state().Successor(inst)
+	switch {
+	case g.pinned():
+		if _, why := p.peek(p.takeover(g, slot, wishRebuilt, urgentMove)); why != nil {
+			p.unplaced(&need{group: g, slot: slot.n, replaces: inst}, why)
+			return
+		}
+		p.stopMember(inst)
+	case ok && p.state().Covers(next):
+		p.stopMember(inst)
+	case ok:
+		p.wait(inst, fsm.CodeReplicaEvicting, fmt.Sprintf("its copy is built by %s on node %s, which is %s and not in sync yet", next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes in sync")
+	default:
+		if d, running := p.drainOn(p.node(inst.Node)); running {
+			p.acceptDowntime(&d, inst)
+		}
+	}
+	p.nameVolume(inst)
+}
+
+// stopMember begins the stop of a member in the name of whoever asked for it.
+func (p *pass) stopMember(inst *fsm.Instance) {
+	d, running := p.drainOn(p.node(inst.Node))
+	switch {
+	case !inst.Eviction.Automatic:
+		p.stop(inst, fsm.CauseUser, inst.Eviction.By)
+	case running:
+		p.stopFor(&d, inst)
+	default:
+		p.stop(inst, fsm.CauseNodeDraining, fsm.ByPolicy)
+	}
+}
+
+// stopInPlace stops the members on draining nodes that the policy neither evicts nor keeps: their copies stay where they are, and they start again there when
+// the node is uncordoned. For those that keep a drain from ending it notes why.
+func (p *pass) stopInPlace() {
+	for _, part := range p.running() {
+		if !part.active() {
+			continue
+		}
+		for _, inst := range p.runningMembers(part.node) {
+			m, _ := p.member(inst)
+			policy, last := p.state().PolicyFor(part.drain), p.state().Last(m)
+			switch {
+			case inst.Eviction.Requested || policy.Marks(m, last):
+			case policy.Blocks(m, last):
+				p.block(inst, fsm.CodeLastHealthy, p.lastText(m), p.unblockLast(m))
+				p.nameVolume(inst)
+			default:
+				p.stopFor(&part, inst)
+				p.nameVolume(inst)
+			}
+		}
+	}
+}
+
+// lastText says what makes a member the last one.
+func (p *pass) lastText(m fsm.Member) string {
+	if m.Instance != nil {
+		return fmt.Sprintf("it is the last copy of %s: no other member is in sync on another node that stays", m.Group)
+	}
+	return fmt.Sprintf("slot %d of %s has its last copy here: no member is in sync on another node that stays", m.Slot, m.Group)
+}
+
+// unblockLast says what would let a last copy go.
+func (p *pass) unblockLast(m fsm.Member) string {
+	if g, ok := p.state().Groups.Get(m.Group); ok && g.Count == 0 {
+		job, _ := m.Group.Split()
+		return fmt.Sprintf("run the job, remove its data with: outspan job stop %s --purge; or drain with --policy %s", job, fsm.PolicyAllowStopped)
+	}
+	return fmt.Sprintf("let another member get in sync, or drain with --policy %s (build it elsewhere) or %s", fsm.PolicyEvictLast, fsm.PolicyAlwaysAllow)
+}
+
+// nameVolume adds the copy to what is noted of a member.
+func (p *pass) nameVolume(inst *fsm.Instance) {
+	if b, noted := p.reasons.blockers[inst.ID]; noted {
+		if m, ok := p.member(inst); ok {
+			b.Volume = m.Volume
+			p.reasons.blockers[inst.ID] = b
+		}
+	}
+}
+
+// keptBlockers lists the kept copies on a node, of members that don't run, that keep its drain from ending.
+func (p *pass) keptBlockers(d *drainPart) []fsm.Blocker {
+	if d.node.Health == fsm.HealthOffline {
+		return nil
+	}
+	var out []fsm.Blocker
+	for m := range p.state().MembersOn(d.node.ID) {
+		if m.Instance != nil {
+			continue
+		}
+		refusal := p.state().MemberBlocks(m, p.state().PolicyFor(d.drain))
+		if refusal == nil {
+			continue
+		}
+		b := fsm.Blocker{Code: refusal.Code, Volume: m.Volume, Message: p.lastText(m), Unblock: p.unblockLast(m)}
+		if last := p.lastOf(m); last != nil {
+			b.Instance = last.ID
+		}
+		if refusal.Code == fsm.CodeReplicaEvicting {
+			b.Message = fmt.Sprintf("slot %d of %s has a copy here that stays until the slot's new copy is in sync", m.Slot, m.Group)
+			if why := p.reasons.slots[slotKey{m.Group, m.Slot}]; why != nil {
+				b.Message += ": " + why.message
+			}
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// lastOf is the youngest instance that used a kept copy; nil if it is forgotten.
+func (p *pass) lastOf(m fsm.Member) *fsm.Instance {
+	var last *fsm.Instance
+	for inst := range p.state().InstancesInSlot(m.Group, m.Slot) {
+		if inst.Node == m.Node && (last == nil || older(last, inst) < 0) {
+			last = inst
+		}
+	}
+	return last
+}
+
+// source reports whether a group has a member that a new copy can be built from.
+func (p *pass) source(g *groupView) bool {
+	for inst := range p.state().InstancesOf(g.id) {
+		if p.state().InSync(inst) {
+			return true
+		}
+	}
+	return false
+}
+
+// newestFirst orders copies: the one that was made last first.
+func newestFirst(a, b *fsm.Volume) int {
+	return cmp.Or(cmp.Compare(b.Made, a.Made), cmp.Compare(a.ID, b.ID))
+}
+
+// member forecasts a member: it is built elsewhere, stopped where its copy stays, or in the way of the drain's end.
+func (f *forecaster) member(out fsm.Forecast, d *drainPart, inst *fsm.Instance) fsm.Forecast {
+	if d.node.Health == fsm.HealthOffline {
+		out.Action = fsm.ActionWait
+		return f.offline(out, d.node)
+	}
+	m, _ := f.before.MemberOf(inst)
+	policy, last := f.p.in.State.PolicyFor(d.drain), f.p.in.State.Last(m)
+	switch {
+	case policy.Marks(m, last):
+		out.Action, out.Target = fsm.ActionMove, f.target(inst)
+	case policy.Blocks(m, last):
+		out.Action = fsm.ActionWait
+	default:
+		out.Action = fsm.ActionStop
+	}
+	b, blocked := f.p.blockerOf(d, inst)
+	if blocked && b.Code != fsm.CodeReplacementPending && b.Code != fsm.CodeStopping && b.Code != fsm.CodeReplicaEvicting {
+		out.Blocker, out.Never, out.Action = &b, lasting(b.Code), fsm.ActionWait
+	}
+	return out
+}
+
+// kept forecasts the kept copies of members that don't run, as far as they are in the way.
+func (f *forecaster) kept(id fsm.NodeID) []fsm.Forecast {
+	n, _ := f.p.state().Nodes.Get(id)
+	part, _ := f.drain.Node(id)
+	var out []fsm.Forecast
+	for _, b := range f.p.keptBlockers(&drainPart{f.drain, part, n}) {
+		v, _ := f.p.state().Volumes.Get(b.Volume)
+		g, ok := f.p.state().Groups.Get(v.Group)
+		out = append(out, fsm.Forecast{
+			Node: id, Instance: b.Instance, Group: v.Group, Class: fsm.Stateful, Action: fsm.ActionLeave, Blocker: &b,
+			Never: b.Code == fsm.CodeLastHealthy || !ok || v.Slot >= g.Count,
+		})
+	}
+	return out
+}

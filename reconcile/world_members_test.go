@@ -1,0 +1,61 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// cmdSync: sync off | sync on | sync web-db-0a ...
+func (w *world) cmdSync(args []string) string {
+	for _, arg := range args {
+		switch arg {
+		case "on", "off":
+			w.slow = arg == "off"
+		default:
+			w.say1(arg, "true")
+		}
+	}
+	return ""
+}
+
+// say1 reports what a member's role check says of its copy.
+func (w *world) say1(name, inSync string) {
+	inst, ok := w.state.Instances.Get(w.id(name))
+	if !ok {
+		w.t.Fatalf("%s: %s is gone", w.at, name)
+	}
+	a := w.agents[inst.Node]
+	known := a.running[inst.ID]
+	known.Facts = map[string]string{fsm.FactInSync: inSync}
+	a.running[inst.ID] = known
+	w.status(inst, inst.Status.Observed, "")
+}
+
+// ready reports that an instance is ready, and a member that is not to be slow that it is in sync.
+func (w *world) ready(inst *fsm.Instance) {
+	if _, member := w.state.MemberOf(inst); member && !w.slow {
+		a := w.agents[inst.Node]
+		known := a.running[inst.ID]
+		known.Facts = map[string]string{fsm.FactInSync: "true"}
+		a.running[inst.ID] = known
+	}
+	w.status(inst, fsm.ObservedReady, "")
+}
+
+// cmdCopies prints the rows of copies, and the nodes from which members are evicted by policy.
+func (w *world) cmdCopies([]string) string {
+	var out strings.Builder
+	for id, v := range w.state.Volumes.All() {
+		if v.Kind == fsm.VolumeReplicated {
+			fmt.Fprintln(&out, strings.TrimSpace(fmt.Sprintf("%s %s", id, map[bool]string{true: "held"}[v.Held])))
+		}
+	}
+	for id := range w.state.Nodes.All() {
+		if w.state.AutoEvicting(id) {
+			fmt.Fprintf(&out, "%s is auto-evicting\n", id)
+		}
+	}
+	return out.String()
+}
