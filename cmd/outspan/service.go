@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -37,26 +38,28 @@ func serviceLs(a *app) *cobra.Command {
 func serviceStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "status SERVICE", Short: "show a service and who serves it", Args: exactly("SERVICE"), ValidArgsFunction: a.complete("services"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := get[api.Service](cmd.Context(), a, "/v1/services/"+segment(args[0]), nil)
-			if err != nil {
-				return err
-			}
-			s := got.value
-			return a.show(shown{json: got.raw, names: []string{serviceName(s)}, text: func(p *page) {
-				p.fields(
-					field{"Name", serviceName(s)}, field{"Group", string(s.Group)}, field{"Port", s.Port}, field{"Expose", number(s.Expose)},
-					field{"Generation", number(s.Generation)},
-				)
-				p.section("Backends")
-				rows(p, s.Backends, []column[api.Backend]{
-					{head: "instance", cell: func(b api.Backend) string { return string(b.Instance) }},
-					{head: "node", cell: func(b api.Backend) string { return b.Node }},
-					{head: "address", cell: func(b api.Backend) string { return b.Address }},
-				})
-			}})
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.showService(cmd.Context(), args[0]) },
 	}
+}
+
+func (a *app) showService(ctx context.Context, ref string) error {
+	got, err := get[api.Service](ctx, a, "/v1/services/"+segment(ref), nil)
+	if err != nil {
+		return err
+	}
+	s := got.value
+	return a.show(shown{json: got.raw, names: []string{serviceName(s)}, text: func(p *page) {
+		p.fields(
+			field{"Name", serviceName(s)}, field{"Group", string(s.Group)}, field{"Port", s.Port}, field{"Expose", number(s.Expose)},
+			field{"Generation", number(s.Generation)},
+		)
+		p.section("Backends")
+		rows(p, s.Backends, []column[api.Backend]{
+			{head: "instance", cell: func(b api.Backend) string { return string(b.Instance) }},
+			{head: "node", cell: func(b api.Backend) string { return b.Node }},
+			{head: "address", cell: func(b api.Backend) string { return b.Address }},
+		})
+	}})
 }
 
 func budgetName(b api.Budget) string { return string(b.Name) }

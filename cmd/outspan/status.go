@@ -119,8 +119,13 @@ func holdText(h api.Hold) string {
 // showAny finds out what an id is of, and shows it.
 func (a *app) showAny(ctx context.Context, ref string) error {
 	kind, id, err := a.kindOf(ctx, ref)
-	if err != nil {
+	switch {
+	case isCode(err, fsm.CodeNotFound):
+		return a.showOther(ctx, ref, err)
+	case err != nil:
 		return err
+	case kind == "job" && strings.HasPrefix(ref, id+"-"): // why explains a deployment by its job
+		kind, id = "deployment", ref
 	}
 	switch kind {
 	case "node":
@@ -135,6 +140,18 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 		id, _, _ = strings.Cut(id, "/")
 	}
 	return a.showJob(ctx, id)
+}
+
+// showOther shows what has a status but no why: a server or a service. unknown is the error when it is neither.
+func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
+	members, err := list[api.Member](ctx, a, "/v1/members", url.Values{"filter": {"name=" + ref}})
+	if err == nil && len(members.items) > 0 {
+		return showList(a, members, memberName, memberColumns())
+	}
+	if err := a.showService(ctx, ref); !isCode(err, fsm.CodeNotFound) {
+		return err
+	}
+	return unknown
 }
 
 // kindOf asks the servers what an id, a name or a prefix is of.

@@ -58,7 +58,10 @@ func (r *reading) node(n *fsm.Node) Node {
 		Address: n.Agent.Address, APIAddress: n.Agent.APIAddress, Epoch: n.Agent.Epoch, BootID: n.Agent.BootID, Version: n.Agent.Version,
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
 		Allocated: Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
-		DrainID: n.Drain, Acked: notNil(n.Acked),
+		Acked: notNil(n.Acked),
+	}
+	if n.Intent == fsm.IntentDraining {
+		v.DrainID = n.Drain // of what emptied an active node once, the drain tells
 	}
 	if refusal := r.Eligible(n); refusal != nil {
 		v.Reason = refusal.Message

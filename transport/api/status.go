@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -57,7 +59,7 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status,
 		if err != nil {
 			return v, err
 		}
-		v.Servers = notNil(members)
+		v.Servers = notNil(slices.SortedFunc(slices.Values(members), func(x, y Member) int { return strings.Compare(x.Name, y.Name) }))
 	}
 	for _, d := range r.State.Drains.All() {
 		if d.Phase() == fsm.PhaseDraining {
