@@ -70,6 +70,7 @@ func refuseAll(groups [][]Command, refusal *Error) []Result {
 
 // applyGroup applies all commands of a group or none. A single command checks before it edits, so it needs no fork of its own.
 func (s *State) applyGroup(group []Command) *Error {
+	s.entry.group = group
 	if len(group) == 1 {
 		return asRefusal(group[0].apply(s))
 	}

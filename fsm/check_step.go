@@ -1,6 +1,9 @@
 package fsm
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // CheckStep returns what must never happen between a state and a later one of the same history (testing.md S8, S9, S1): indexes, epochs and
 // cluster time don't go back, nothing that ended changes, only declared edges are taken, and no node is filled beyond what it offers. A restored
@@ -90,6 +93,7 @@ func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
 	c.want(a.Claims.Resources == b.Claims.Resources, "instance %s: its claims went from %+v to %+v", id, a.Claims.Resources, b.Claims.Resources)
 	c.want(a.Marks.StopCause == "" || a.Marks.StopCause == b.Marks.StopCause && a.Marks.StopBegan == b.Marks.StopBegan, "instance %s: its stop began for %s and now for %s", id, a.Marks.StopCause, b.Marks.StopCause)
 	c.want(b.Marks.ChangedIndex > a.Marks.ChangedIndex, "instance %s changed at index %d and again at %d", id, a.Marks.ChangedIndex, b.Marks.ChangedIndex)
+	c.want(!slices.ContainsFunc(b.Links.Awaits, func(id InstanceID) bool { return !slices.Contains(a.Links.Awaits, id) }), "instance %s awaited %v and now %v", id, a.Links.Awaits, b.Links.Awaits)
 	c.want(b.Links.RestartSeq >= a.Links.RestartSeq, "instance %s: restart %d became %d", id, a.Links.RestartSeq, b.Links.RestartSeq)
 }
 

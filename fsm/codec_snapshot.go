@@ -295,6 +295,20 @@ func damaged(format string, args ...any) *Error {
 	return Refuse(CodeInvalid, "the snapshot is damaged: "+format, args...).WithHint("use another snapshot; nothing was changed")
 }
 
+// ownPorts makes an instance the owner of its ports.
+func (s *State) ownPorts(i *Instance) error {
+	for _, name := range sortedKeys(i.Claims.Ports) {
+		key := portKey(i.Node, i.Claims.Ports[name])
+		switch owner, taken := s.portOwners.Get(key); {
+		case !taken:
+			s.portOwners.put(key, i.ID)
+		case !slices.Contains(i.Links.Awaits, owner):
+			return damaged("instances %s and %s hold the same port %s", owner, i.ID, key)
+		}
+	}
+	return nil
+}
+
 // buildIndexes derives the indexes of a state that was read.
 func (s *State) buildIndexes() error {
 	for id, n := range s.Nodes.All() {
@@ -307,15 +321,18 @@ func (s *State) buildIndexes() error {
 		s.onNode.put(onNodeKey(i), id)
 		s.inGroup.put(inGroupKey(i), id)
 		s.accountClass(i, nil, i)
-		if !i.holdsClaims() {
+		if !i.takesRoom() {
 			continue
 		}
-		for _, name := range sortedKeys(i.Claims.Ports) {
-			key := portKey(i.Node, i.Claims.Ports[name])
-			if owner, taken := s.portOwners.Get(key); taken {
-				return damaged("instances %s and %s hold the same port %s", owner, id, key)
+		if err := s.ownPorts(i); err != nil {
+			return err
+		}
+	}
+	for _, i := range s.Instances.All() { // what waits for room has the ports that those don't have which it waits for
+		if i.WaitsForRoom() {
+			if err := s.ownPorts(i); err != nil {
+				return err
 			}
-			s.portOwners.put(key, id)
 		}
 	}
 	for id, r := range s.Requests.All() {

@@ -75,6 +75,9 @@ func (w world) cause() Cause {
 // beginning is an entry with which a cluster can begin: without it a history gets nowhere for long.
 func (w world) beginning() Entry {
 	e := Entry{Format: CurrentFormat, At: 1000, Wall: 1_700_000_000_000, Actor: "cli:alice"}
+	settings := DefaultSettings()
+	settings.MoveMinAge, settings.MoveCooldown = Second, Second
+	e.Groups = append(e.Groups, []Command{&ClusterInit{"c1", "test", settings}})
 	for range 3 {
 		c := w.nodeRegister().(*NodeRegister)
 		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Epoch: 1, Full: true}}, []Command{w.submit()})
@@ -102,6 +105,9 @@ func (w world) entry(term uint64) Entry {
 		for w.rarely(3) && len(group) < 4 {
 			group = append(group, w.command())
 		}
+		if w.rarely(8) {
+			group = w.preemption()
+		}
 		e.Groups = append(e.Groups, group)
 	}
 	return e
@@ -119,6 +125,7 @@ func (w world) command() Command {
 		{3, func() Command { return &InstanceKill{w.instance().ID, w.bool()} }},
 		{2, func() Command { return &InstanceMark{ID: w.instance().ID, Requested: w.bool(), Cause: w.cause(), By: "alice", Automatic: w.rarely(8)} }},
 		{2, func() Command { return &InstanceRestart{w.instance().ID} }},
+		{8, w.move},
 		{2, w.drainStart}, {2, w.drainTurn}, {4, w.drainEnd},
 		{1, func() Command { return &DrainPause{key(w, w.s.Drains), w.bool()} }},
 		{1, func() Command { return &DrainCancel{key(w, w.s.Drains), w.bool()} }},

@@ -1,0 +1,320 @@
+package fsm
+
+import (
+	"slices"
+	"testing"
+)
+
+// crowded is a cluster whose node n1 of 1 GiB is full: i1 of class critical takes 400 MiB and the static port 8080, i2 and i3 of batch 300 MiB each. n2 is too
+// small for anything. Everything is ready.
+func crowded(t testing.TB) State {
+	t.Helper()
+	m := NewMachine()
+	settings := DefaultSettings()
+	settings.InstanceOverhead = 0
+	small := register("n2")
+	small.Shape.Capacity.MemoryBytes = 100 << 20
+	full := register("n1")
+	full.Shape.Capacity.MemoryBytes = 1000 << 20
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: settings}, full, small)
+	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 1, Full: true}, &NodeReport{ID: "n2", Epoch: 1, Full: true})
+	mustApply(t, m, &JobSubmit{Spec: sized("high", ClassCritical, 1, 400)}, &JobSubmit{Spec: sized("low", ClassBatch, 2, 300)})
+	mustApply(t, m, &InstancePlace{ID: "i1", Group: "high/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: map[string]int{"p": 8080}})
+	for slot, id := range []InstanceID{"i2", "i3"} {
+		mustApply(t, m, &InstancePlace{ID: id, Group: "low/g", Slot: slot, Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: map[string]int{"p": 8081 + slot}})
+	}
+	for _, id := range []InstanceID{"i1", "i2", "i3"} {
+		mustApply(t, m, observed("n1", id, ObservedReady))
+	}
+	mustApply(t, m, &JobSubmit{Spec: sized("new", ClassProduction, 1, 500)})
+	return checkedState(t, m.State())
+}
+
+// sized is a job of one group g with a port that is chosen at placement; nothing but its class's order limits what may stop.
+func sized(name JobName, class ClassName, count int, mib int64) JobSpec {
+	return JobSpec{Name: name, Class: class, Groups: []GroupSpec{{
+		Name: "g", Count: count, Exec: ExecSpec{Command: "/bin/app"}, Resources: Resources{MemoryBytes: mib << 20},
+		Ports: []PortSpec{{Name: "p"}}, Budget: &BudgetSpec{MinReady: &Amount{}},
+	}}}
+}
+
+func checkedState(t testing.TB, s State) State {
+	t.Helper()
+	if err := Check(s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// try applies one group to s and holds that the invariants stand.
+func try(t testing.TB, s State, group ...Command) (State, *Error) {
+	t.Helper()
+	after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now + 10, Actor: ActorLeader, Groups: [][]Command{group}})
+	checkedState(t, after)
+	if err := CheckStep(s, after); err != nil {
+		t.Fatal(err)
+	}
+	return after, results[0].Refusal
+}
+
+func must(t testing.TB, s State, group ...Command) State {
+	t.Helper()
+	after, refusal := try(t, s, group...)
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	return after
+}
+
+// preemption is the group of commands that makes room for an instance p1 of new/g on n1.
+func preemption(s State, port int, victims ...InstanceID) []Command {
+	n, _ := s.Nodes.Get("n1")
+	var group []Command
+	for _, id := range victims {
+		group = append(group, &InstanceStop{ID: id, Cause: CausePreempted, By: "p1"})
+	}
+	return append(group, &InstancePlace{
+		ID: "p1", Group: "new/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: map[string]int{"p": port}, Awaits: victims, NodeVersion: n.Version,
+	})
+}
+
+func (s State) row(t testing.TB, id InstanceID) *Instance {
+	t.Helper()
+	i, ok := s.Instances.Get(id)
+	if !ok {
+		t.Fatalf("there is no instance %s", id)
+	}
+	return i
+}
+
+func (s State) nodeRow(id NodeID) *Node {
+	n, _ := s.Nodes.Get(id)
+	return n
+}
+
+// TestPreemptorWaits: the room is promised at once and placed when the last victim is confirmed stopped, ports included; the agent is told only then (R46, R47).
+func TestPreemptorWaits(t *testing.T) {
+	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
+	assigned := s.nodeRow("n1").Assigned
+	if p := s.row(t, "p1"); !p.WaitsForRoom() || p.Status.Observed != ObservedPending || s.nodeRow("n1").Placed.MemoryBytes != 1000<<20 {
+		t.Fatalf("the preemptor is %+v, the node holds %d bytes", p, s.nodeRow("n1").Placed.MemoryBytes)
+	}
+	for _, id := range []InstanceID{"i2", "i3"} {
+		if i := s.row(t, id); i.Desired != DesiredDraining || i.Marks.StopCause != CausePreempted || i.Marks.StopGrace == 0 {
+			t.Errorf("victim %s: %+v", id, i)
+		}
+	}
+	s = must(t, s, observedAt("n1", "i3", ObservedStopped, 2))
+	n := s.nodeRow("n1")
+	if p := s.row(t, "p1"); !slices.Equal(p.Links.Awaits, []InstanceID{"i2"}) || n.Promised != 200<<20 || n.FreeBytes() != 100<<20 {
+		t.Fatalf("with one victim gone it awaits %v, %d bytes are promised, %d free", p.Links.Awaits, n.Promised, n.FreeBytes())
+	}
+	n1 := s.nodeRow("n1")
+	if _, refusal := try(t, s, &InstancePlace{ID: "x", Group: "low/g", Slot: 0, Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: map[string]int{"p": 8090}, NodeVersion: n1.Version}); refusal == nil || refusal.Code != CodeNoMemory {
+		t.Errorf("promised room was given away: %v", refusal)
+	}
+	before := s.Index
+	s = must(t, s, observedAt("n1", "i2", ObservedStopped, 2))
+	p, n := s.row(t, "p1"), s.nodeRow("n1")
+	if p.WaitsForRoom() || n.Promised != 0 || n.Placed.MemoryBytes != 900<<20 || n.Assigned != before+1 || n.Assigned <= assigned || p.Marks.UnreadySince != s.Now {
+		t.Fatalf("with both gone: %+v on %+v", p, n)
+	}
+	if owner, _ := s.PortOwner("n1", 8081); owner != "p1" {
+		t.Errorf("port 8081 belongs to %q", owner)
+	}
+	must(t, s, observedAt("n1", "p1", ObservedReady, 1))
+}
+
+// TestPreemptionRefused: each is refused whole, and nothing is stopped (R43).
+func TestPreemptionRefused(t *testing.T) {
+	s := crowded(t)
+	good := func() []Command { return preemption(s, 8090, "i2", "i3") }
+	place := func(group []Command) *InstancePlace { return group[len(group)-1].(*InstancePlace) }
+	tests := []struct {
+		name  string
+		code  Code
+		group func() []Command
+	}{
+		{"a higher class", CodeConflict, func() []Command { return preemption(s, 8090, "i1", "i2") }},
+		{"too little", CodeNoMemory, func() []Command { return preemption(s, 8090, "i2") }},
+		{"a stop alone", CodeConflict, func() []Command { return good()[:1] }},
+		{"not awaited", CodeConflict, func() []Command { g := good(); place(g).Awaits = []InstanceID{"i2"}; return g }},
+		{"not stopped", CodeStale, func() []Command { return good()[1:] }},
+		{"stopped after the placement", CodeStale, func() []Command { g := good(); slices.Reverse(g); return g }},
+		{"another preemptor", CodeConflict, func() []Command { g := good(); g[0].(*InstanceStop).By = "p2"; return g }},
+		{"stopped for another cause", CodeStale, func() []Command { g := good(); g[0].(*InstanceStop).Cause = CauseUser; return g }},
+		{"awaited twice", CodeInvalid, func() []Command { g := good(); place(g).Awaits = []InstanceID{"i2", "i3", "i2"}; return g }},
+		{"past the budget", CodeInvalid, func() []Command { g := good(); g[0].(*InstanceStop).Bypass = true; return g }},
+		{"the node changed", CodeStale, func() []Command { g := good(); place(g).NodeVersion--; return g }},
+		{"no version", CodeStale, func() []Command { g := good(); place(g).NodeVersion = 0; return g }},
+		{"a port of what stays", CodeNoPorts, func() []Command { return preemption(s, 8080, "i2", "i3") }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			after, refusal := try(t, s, tt.group()...)
+			if refusal == nil || refusal.Code != tt.code {
+				t.Fatalf("got %v, want %s", refusal, tt.code)
+			}
+			idle, _ := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now + 10, Actor: ActorLeader})
+			if Digest(after) != Digest(idle) {
+				t.Error("it left a trace")
+			}
+		})
+	}
+	must(t, s, good()...)
+}
+
+// TestPreemptionNotNeeded: where there is room nothing is stopped (R44).
+func TestPreemptionNotNeeded(t *testing.T) {
+	s := must(t, crowded(t), &InstanceStop{ID: "i1", Cause: CauseJobStopped})
+	s = must(t, s, observedAt("n1", "i1", ObservedStopped, 2), &JobScale{Job: "low", Group: "g", Count: 1})
+	s = must(t, s, &InstanceStop{ID: "i3", Cause: CauseScaleDown})
+	s = must(t, s, observedAt("n1", "i3", ObservedStopped, 2))
+	if _, refusal := try(t, s, preemption(s, 8090, "i2")...); refusal == nil || refusal.Code != CodeStale {
+		t.Errorf("got %v, want stale", refusal)
+	}
+}
+
+// TestPreemptorEnds: stopped before its room is there, it is gone at once and gives the promise back; a node that is lost, confirmed dead or smaller than it was
+// keeps every sum right.
+func TestPreemptorEnds(t *testing.T) {
+	waiting := func() State { s := crowded(t); return must(t, s, preemption(s, 8081, "i2", "i3")...) }
+	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", ObservedStopped, 2)) }
+	offline := func(s State) State {
+		n := s.nodeRow("n1")
+		return must(t, s, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Version: n.Version})
+	}
+	gone := func(t *testing.T, s State) {
+		t.Helper()
+		if p, ok := s.Instances.Get("p1"); ok && !p.Terminal() {
+			t.Errorf("it is %s, %s, awaiting %v", p.Desired, p.Status.Observed, p.Links.Awaits)
+		}
+		if n := s.nodeRow("n1"); n.Promised != 0 {
+			t.Errorf("%d bytes are still promised", n.Promised)
+		}
+	}
+	t.Run("stopped", func(t *testing.T) {
+		s := must(t, halfway(), &InstanceStop{ID: "p1", Cause: CauseUser})
+		gone(t, s)
+		if s.row(t, "i3").Desired != DesiredDraining {
+			t.Error("its victim no longer stops")
+		}
+	})
+	t.Run("drained", func(t *testing.T) {
+		gone(t, must(t, halfway(), &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour}}))
+	})
+	t.Run("purged", func(t *testing.T) {
+		s := must(t, halfway(), &JobStop{Job: "new", Purge: true})
+		s = must(t, s, &InstanceStop{ID: "p1", Cause: CauseJobStopped})
+		gone(t, s)
+		if s.Jobs.Has("new") {
+			t.Error("the job is still there")
+		}
+	})
+	t.Run("node offline and dead", func(t *testing.T) {
+		s := offline(halfway())
+		if p := s.row(t, "p1"); p.Status.Observed != ObservedLost || !p.WaitsForRoom() || s.row(t, "i3").Desired != DesiredDraining {
+			t.Fatalf("on an offline node it is %+v", p)
+		}
+		gone(t, must(t, s, &NodeConfirmDead{ID: "n1"}))
+	})
+	t.Run("node offline and back", func(t *testing.T) {
+		s := must(t, offline(halfway()), register("n1"))
+		s = must(t, s, &NodeReport{ID: "n1", Epoch: 2, Full: true})
+		p := s.row(t, "p1")
+		if p.WaitsForRoom() || p.Desired != DesiredRunning || s.row(t, "i3").Status.Observed != ObservedStopped || s.nodeRow("n1").Promised != 0 {
+			t.Errorf("with an empty inventory it is %+v", p)
+		}
+	})
+	t.Run("node smaller", func(t *testing.T) {
+		small := register("n1")
+		small.Shape.Capacity.MemoryBytes = 800 << 20
+		s := must(t, halfway(), small)
+		gone(t, s)
+	})
+}
+
+// TestPreemptFair: within a class that allows it an instance may be taken only from the job with the largest share, and only if the taker's stays below it (R11).
+func TestPreemptFair(t *testing.T) {
+	s := crowded(t)
+	s = must(t, s, &JobSubmit{Spec: sized("other", ClassBatch, 3, 300)})
+	if refusal := s.MayTakeFrom("other/g", "low/g"); refusal == nil || refusal.Code != CodeConflict {
+		t.Errorf("a class that does not say so preempts its own: %v", refusal)
+	}
+	classes := slices.Clone(s.Classes)
+	classes[len(classes)-1].PreemptEqual = PreemptFair
+	s.Classes = classes
+	for _, tt := range []struct {
+		running int // of other/g
+		ok      bool
+	}{{0, true}, {1, false}, {2, false}} {
+		f := s.fork()
+		edit(f.Groups, "other/g", func(g *Group) { g.Running = tt.running })
+		if refusal := f.MayTakeFrom("other/g", "low/g"); (refusal == nil) != tt.ok {
+			t.Errorf("with %d running against 2: %v", tt.running, refusal)
+		}
+	}
+	if s.MayTakeFrom("low/g", "low/g") == nil {
+		t.Error("a job preempts itself")
+	}
+}
+
+// preemption draws one that the state takes, if a few tries find one, or else one that is wrong somewhere.
+func (w world) preemption() []Command {
+	var group []Command
+	for range 8 {
+		place := w.place().(*InstancePlace)
+		n, ok := w.s.Nodes.Get(place.Node)
+		if !ok {
+			continue
+		}
+		place.NodeVersion = n.Version
+		group = nil
+		for i := range w.s.InstancesOn(n.ID) {
+			if i.Desired == DesiredRunning && i.ID != place.Replaces && w.bool() {
+				place.Awaits = append(place.Awaits, i.ID)
+				group = append(group, &InstanceStop{ID: i.ID, Cause: CausePreempted, By: string(place.ID)})
+			}
+		}
+		if w.rarely(20) {
+			place.NodeVersion--
+		}
+		if group = append(group, place); len(place.Awaits) > 0 && w.s.NewDraft(w.s.Now).Try(group...) == nil {
+			break
+		}
+	}
+	return group
+}
+
+// preemptionHolds looks at an entry of one group: what it stopped for the room of another stands in the same group as that one, is of a strictly lower class (or
+// equal, where the largest share gets smaller), and is all that the other awaits. A refused one is held to leave no trace elsewhere (S11).
+func (h *history) preemptionHolds(before, after State, e Entry, results []Result) int {
+	if len(e.Groups) != 1 || results[0].Refusal != nil || results[0].Replay {
+		return 0
+	}
+	stopped := map[InstanceID][]InstanceID{}
+	for _, c := range e.Groups[0] {
+		if stop, ok := c.(*InstanceStop); ok && stop.Cause == CausePreempted {
+			stopped[InstanceID(stop.By)] = append(stopped[InstanceID(stop.By)], stop.ID)
+		}
+	}
+	for by, victims := range stopped {
+		p, ok := after.Instances.Get(by)
+		if !ok || before.Instances.Has(by) || !p.WaitsForRoom() && p.Desired == DesiredRunning {
+			h.t.Fatalf("%v were stopped for %s, which does not wait: %+v", victims, by, p)
+		}
+		taker, _ := before.Jobs.Get(jobOf(p.Group))
+		for _, id := range victims {
+			i, _ := before.Instances.Get(id)
+			owner, _ := before.Jobs.Get(jobOf(i.Group))
+			class, rank, _ := before.Class(taker.Class)
+			if other := before.ClassRank(owner.Class); other < rank || other == rank && class.PreemptEqual != PreemptFair {
+				h.t.Fatalf("%s of class %s was stopped for one of class %s", id, owner.Class, taker.Class)
+			}
+			if p.Desired == DesiredRunning && !slices.Contains(p.Links.Awaits, id) {
+				h.t.Fatalf("%s was stopped for %s, which awaits %v", id, by, p.Links.Awaits)
+			}
+		}
+	}
+	return len(stopped)
+}

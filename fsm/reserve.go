@@ -1,0 +1,125 @@
+package fsm
+
+import (
+	"slices"
+)
+
+// A preemptor's room is promised in the entry that begins the stops of its victims, and placed in the entry that confirms the last of them stopped. In
+// between its row is there, pending, and its agent is not told of it: the memory that it will take belongs to the victims still, and what they don't cover
+// is Node.Promised. So what is placed never exceeds what the node has, and nobody else gets the room (model section 8, R46, R47).
+
+// WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped. Its agent does not know it yet.
+func (i *Instance) WaitsForRoom() bool { return i != nil && len(i.Links.Awaits) > 0 }
+
+// takesRoom reports whether the instance's claims are placed on its node, rather than promised or given back.
+func (i *Instance) takesRoom() bool { return i.holdsClaims() && !i.WaitsForRoom() }
+
+// told reports whether the instance's agent is to know of it.
+func (i *Instance) told() bool { return i != nil && !i.WaitsForRoom() }
+
+// FreeBytes is the memory of a node that is neither placed nor promised. It is negative on a node that came back smaller than what it holds.
+func (n *Node) FreeBytes() int64 {
+	return n.Allocatable().MemoryBytes - n.Placed.MemoryBytes - n.Promised
+}
+
+// promisedOn sums what the preemptors that wait on a node will take beyond what their victims give back.
+func (s *State) promisedOn(node NodeID) int64 {
+	sum := int64(0)
+	for inst := range s.InstancesOn(node) {
+		if inst.WaitsForRoom() && inst.holdsClaims() {
+			sum += max(inst.Claims.Resources.MemoryBytes-s.heldBy(inst.Links.Awaits), 0)
+		}
+	}
+	return sum
+}
+
+// heldBy is the memory that instances hold which have not stopped yet.
+func (s *State) heldBy(ids []InstanceID) int64 {
+	sum := int64(0)
+	for _, id := range ids {
+		if inst, ok := s.Instances.Get(id); ok && inst.holdsClaims() {
+			sum += inst.Claims.Resources.MemoryBytes
+		}
+	}
+	return sum
+}
+
+// roomCameFree takes an instance that has really stopped, or whose row is gone, off the list of whoever waits for it. With the last one its claims are placed
+// and its agent is told, in the same entry.
+func (s *State) roomCameFree(gone *Instance) {
+	if gone.Marks.StopCause != CausePreempted {
+		return
+	}
+	var waiting []*Instance
+	for inst := range s.InstancesOn(gone.Node) {
+		if slices.Contains(inst.Links.Awaits, gone.ID) {
+			waiting = append(waiting, inst)
+		}
+	}
+	for _, inst := range waiting {
+		next := *inst
+		next.Links.Awaits = slices.DeleteFunc(slices.Clone(inst.Links.Awaits), func(id InstanceID) bool { return id == gone.ID })
+		if len(next.Links.Awaits) > 0 {
+			s.setInstance(inst, &next)
+			continue
+		}
+		next.Links.Awaits = nil
+		next.Marks.UnreadySince = s.Now // the time to start begins here
+		s.setInstance(inst, &next)
+		s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting", After: string(DesiredRunning),
+			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": "what it waited for has stopped"}})
+	}
+}
+
+// endWaiting ends a preemptor before its room was there. Nothing has to be confirmed, as its agent never heard of it; the promise is given back. Its victims
+// go on stopping.
+func (s *State) endWaiting(inst *Instance, cause Cause, reason string) *Instance {
+	status := inst.Status
+	status.Observed, status.Reason = ObservedStopped, "it never started"
+	freed := *inst
+	freed.Links.Awaits, freed.Desired = nil, DesiredStopped
+	if freed.Marks.StopCause == "" {
+		freed.Marks.StopCause, freed.Marks.StopReason, freed.Marks.StopBegan = cause, reason, s.Now
+	}
+	freed.Status = status
+	s.setInstance(inst, &freed)
+	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}
+	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(DesiredStopped), Data: data})
+	s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(ObservedStopped),
+		Data: map[string]string{"node": data["node"], "group": data["group"], "reason": status.Reason}})
+	s.forgetOld(&freed)
+	return &freed
+}
+
+// keepPromises ends the preemptors that wait on a node which came back too small for what was promised to them. They are placed anew.
+func (s *State) keepPromises(id NodeID) {
+	n, ok := s.Nodes.Get(id)
+	if !ok || n.FreeBytes() >= 0 {
+		return
+	}
+	var waiting []*Instance
+	for inst := range s.InstancesOn(id) {
+		if inst.WaitsForRoom() {
+			waiting = append(waiting, inst)
+		}
+	}
+	for _, inst := range waiting {
+		s.endWaiting(inst, inst.Cause, "node "+n.Name+" came back with less room")
+		s.maybePurge(inst.Group)
+	}
+}
+
+// roomWith is Room when the awaited instances will have stopped.
+func (s *State) roomWith(n *Node, claims Claims, awaits []InstanceID) *Error {
+	free := n.FreeBytes() + s.heldBy(awaits)
+	if claims.Resources.MemoryBytes > free {
+		return Refuse(CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20, claims.Resources.MemoryBytes>>20)
+	}
+	for _, name := range sortedKeys(claims.Ports) {
+		port := claims.Ports[name]
+		if owner, taken := s.PortOwner(n.ID, port); taken && !slices.Contains(awaits, owner) {
+			return Refuse(CodeNoPorts, "port %d of node %s belongs to instance %s", port, n.Name, owner)
+		}
+	}
+	return nil
+}
