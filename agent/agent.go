@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -35,6 +36,7 @@ type Agent struct {
 	shop     *workshop
 	crew     *crew
 	forward  *forwarder
+	mover    *transfer.Mover
 	seen     seen // of the goroutine of keepAssigned
 
 	mu       sync.Mutex
@@ -87,6 +89,10 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		services: a.forward.exposed, prepare: a.prepareNode, log: cfg.Log.Named("instance"),
 	}
 	a.crew = newCrew(a.shop)
+	a.mover = transfer.New(transfer.Config{
+		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
+		Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
+	})
 	return a, nil
 }
 
@@ -171,6 +177,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.shop.lease.run(work) })
 	working.Go(func() { a.keepAssigned(work) })
 	working.Go(func() { a.keepServing(work) })
+	working.Go(func() { _ = a.mover.Run(work) }) // it has no errors
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)

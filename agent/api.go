@@ -17,12 +17,14 @@ import (
 //	GET /metrics
 //	GET /v1/agent/status            Status, as JSON
 //	GET /v1/agent/logs/{instance}   see serveLogs
+//	GET /v1/agent/transfer/{id}/... for other agents: see transfer.Mover.Handler
 func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	logs := newLogServer(a)
 	mux.HandleFunc("GET /healthz", a.serveHealth)
 	mux.Handle("GET /v1/agent/status", only(http.HandlerFunc(a.serveStatus), transport.RoleServer, transport.RoleCLI))
 	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), transport.RoleServer))
+	mux.Handle(transport.PathAgentTransfer, only(a.mover.Handler(), transport.RoleAgent))
 	if metrics != nil {
 		mux.Handle("GET /metrics", only(metrics, transport.RoleServer, transport.RoleCLI, transport.RoleAgent))
 	}

@@ -102,5 +102,7 @@ func (a *Agent) accept(answer transport.Assignments) bool {
 		a.beats.SetInterval(asDuration(answer.Heartbeat))
 	}
 	a.crew.converge(answer)
+	a.shop.reports.keepTransfers(answer.Transfers)
+	a.mover.Set(answer.Transfers, answer.Unconfirmed)
 	return true
 }

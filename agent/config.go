@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"time"
@@ -45,10 +46,15 @@ type Config struct {
 	// Version is the program's version, shown in the node's row.
 	Version string
 
+	// BackupDir is where backups of volumes are written and read, typically a shared mount; "" = none. Absolute.
+	BackupDir string
+
 	// Servers reaches the control plane.
 	Servers Servers
 	// Runtime runs the processes; nil = the exec driver in DataDir, made by New with Exec.
 	Runtime Runtime
+	// Peers reaches other agents, to copy volumes from them; nil: it can not.
+	Peers http.RoundTripper
 	// Drain asks the servers to drain this node, for ShutdownDrain. It returns when they have accepted.
 	Drain func(context.Context) error
 	// Log: default a logger that discards.
@@ -101,6 +107,9 @@ func (c Config) withDefaults() Config {
 	if c.Node.PortMin == 0 && c.Node.PortMax == 0 {
 		c.Node.PortMin, c.Node.PortMax = defaultPortMin, defaultPortMax
 	}
+	if c.Peers == nil {
+		c.Peers = noPeers{}
+	}
 	if c.Log == nil {
 		c.Log = hclog.NewNullLogger()
 	}
@@ -114,6 +123,9 @@ func (c Config) validate() error {
 	}
 	if !filepath.IsAbs(c.DataDir) {
 		return bad("data_dir %q of the agent is not an absolute path", c.DataDir)
+	}
+	if c.BackupDir != "" && !filepath.IsAbs(c.BackupDir) {
+		return bad("backup_dir %q of the agent is not an absolute path", c.BackupDir)
 	}
 	if addr, err := netip.ParseAddr(c.Node.Address); err != nil || addr.IsUnspecified() {
 		return bad("advertised address %q of node %s is not one IP address that others can reach", c.Node.Address, c.Name)
@@ -136,4 +148,12 @@ func (c Config) validate() error {
 		}
 	}
 	return nil
+}
+
+// noPeers reaches nobody.
+type noPeers struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (noPeers) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, fsm.Refuse(fsm.CodeAgentUnreachable, "this agent has no way to other agents")
 }

@@ -141,8 +141,17 @@ func (a *Agent) registration() transport.RegisterRequest {
 			BootID: a.identity.BootID, Incarnation: a.identity.Incarnation, Address: node.Address, APIAddress: node.APIAddress,
 			Version: a.cfg.Version, Warnings: a.warnings(),
 		},
-		Shape: shape(node), Cluster: a.home.cluster(),
+		Shape: a.shape(node), Cluster: a.home.cluster(),
 	}
+}
+
+// shape adds what this agent was configured to do for volumes.
+func (a *Agent) shape(node NodeConfig) fsm.NodeShape {
+	s := shape(node)
+	if a.cfg.BackupDir != "" {
+		s.Attributes[fsm.AttributeBackup] = a.cfg.BackupDir
+	}
+	return s
 }
 
 // registered begins the new epoch: heartbeats first, since the node's age counts from here.

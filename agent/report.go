@@ -34,10 +34,11 @@ type reporter struct {
 	mu     sync.Mutex
 	latest map[fsm.InstanceID]fsm.InstanceStatus
 	acked  map[fsm.InstanceID]uint64 // generation
-	epoch  uint64                    // 0: not registered, nothing is sent
-	full   bool                      // the full inventory is due
-	moved  chan struct{}             // closed and replaced when something was acknowledged
-	stale  func(epoch uint64)        // told when the servers don't know the epoch any more
+	moves  map[fsm.TransferID]transferWord
+	epoch  uint64             // 0: not registered, nothing is sent
+	full   bool               // the full inventory is due
+	moved  chan struct{}      // closed and replaced when something was acknowledged
+	stale  func(epoch uint64) // told when the servers don't know the epoch any more
 	facts  factsCount
 }
 
@@ -53,7 +54,7 @@ type factsCount struct {
 func newReporter(node fsm.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error), log hclog.Logger) *reporter {
 	return &reporter{
 		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(uint64) {},
-		latest: map[fsm.InstanceID]fsm.InstanceStatus{}, acked: map[fsm.InstanceID]uint64{}, moved: make(chan struct{}),
+		latest: map[fsm.InstanceID]fsm.InstanceStatus{}, acked: map[fsm.InstanceID]uint64{}, moved: make(chan struct{}), moves: map[fsm.TransferID]transferWord{},
 		facts: factsCount{tell: func(uint64, uint64) {}},
 	}
 }
@@ -225,6 +226,7 @@ func (r *reporter) next() (transport.ReportRequest, bool) {
 	if r.facts.epoch == r.epoch {
 		req.FactsGen = r.facts.now
 	}
+	req.Transfers = r.transferWords(r.full)
 	if r.full {
 		req.Instances = r.collect(func(fsm.InstanceStatus) bool { return true })
 		return req, true
@@ -233,7 +235,7 @@ func (r *reporter) next() (transport.ReportRequest, bool) {
 	if len(req.Instances) > reportBatch { // the last one brings the newest facts
 		req.Instances, req.FactsGen = req.Instances[:reportBatch], r.facts.acked
 	}
-	return req, len(req.Instances) > 0
+	return req, len(req.Instances)+len(req.Transfers) > 0
 }
 
 func (r *reporter) pending() []fsm.InstanceStatus {
@@ -268,7 +270,8 @@ func (r *reporter) book(req transport.ReportRequest) bool {
 	if req.Epoch == r.facts.epoch {
 		r.facts.acked = max(r.facts.acked, req.FactsGen)
 	}
+	r.bookTransfers(req.Transfers)
 	close(r.moved)
 	r.moved = make(chan struct{})
-	return r.epoch != 0 && (r.full || len(r.pending()) > 0)
+	return r.epoch != 0 && (r.full || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
 }

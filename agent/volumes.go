@@ -42,6 +42,21 @@ func (v *volumes) claim(a transport.Assignment) (holder fsm.InstanceID, freed <-
 	return "", nil
 }
 
+// hold keeps instances away from volumes while holder works on them, or names the one that uses them now.
+func (v *volumes) hold(ids []fsm.VolumeID, holder fsm.InstanceID) (user fsm.InstanceID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, id := range ids {
+		if h, taken := v.holders[id]; taken && h != holder {
+			return h
+		}
+	}
+	for _, id := range ids {
+		v.holders[id] = holder
+	}
+	return ""
+}
+
 // release gives back everything that the instance holds; it is called when nothing of it runs.
 func (v *volumes) release(id fsm.InstanceID) {
 	v.mu.Lock()

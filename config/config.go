@@ -54,6 +54,7 @@ type Agent struct {
 	AllowRoot  bool          // let instances run as uid 0; default false
 	PortMin    int           // of dynamic ports; default 20000
 	PortMax    int           // default 29999
+	BackupDir  string        // of backups of volumes, typically a shared mount; default none
 	CgroupRoot string        // parent of the instances' cgroups; default outspan
 }
 
@@ -188,7 +189,7 @@ func (d *decoder) agent(body hcl.Body, c *Config) {
 	}
 	d.body(body,
 		texts("servers", &a.Servers), textMap("labels", &a.Labels), block("reserve", resources(&a.Reserve)), block("capacity", resources(&a.Capacity)),
-		text("on_shutdown", &a.OnShutdown), texts("drivers", &a.Drivers), flag("allow_root", &a.AllowRoot), text("cgroup_root", &a.CgroupRoot),
+		text("on_shutdown", &a.OnShutdown), texts("drivers", &a.Drivers), flag("allow_root", &a.AllowRoot), text("cgroup_root", &a.CgroupRoot), text("backup_dir", &a.BackupDir),
 		block("ports", func(d *decoder, b *hcl.Block) { d.body(b.Body, number("min", &a.PortMin), number("max", &a.PortMax)) }),
 	)
 }

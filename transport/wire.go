@@ -73,12 +73,13 @@ type AssignmentsRequest struct {
 // Assignments is everything that an agent must run now: a full snapshot, latest wins. An instance of the node that is absent must be stopped, unless
 // Unconfirmed. The agent ignores an answer whose (Incarnation, Index) is lower than one it has seen.
 type Assignments struct {
-	Incarnation uint64       `cbor:"1,keyasint"`
-	Index       uint64       `cbor:"2,keyasint"`
-	Unconfirmed bool         `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
-	Register    bool         `cbor:"4,keyasint,omitempty"` // the state does not know this epoch, or holds the node for offline: register again
-	Instances   []Assignment `cbor:"5,keyasint,omitempty"`
-	Heartbeat   fsm.Duration `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
+	Incarnation uint64          `cbor:"1,keyasint"`
+	Index       uint64          `cbor:"2,keyasint"`
+	Unconfirmed bool            `cbor:"3,keyasint,omitempty"` // after a restore: stop nothing unknown
+	Register    bool            `cbor:"4,keyasint,omitempty"` // the state does not know this epoch, or holds the node for offline: register again
+	Instances   []Assignment    `cbor:"5,keyasint,omitempty"`
+	Heartbeat   fsm.Duration    `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
+	Transfers   []TransferOrder `cbor:"7,keyasint,omitempty"`
 }
 
 // Assignment is one instance to run or to stop.

@@ -86,6 +86,8 @@ func (a *agentPart) config() agent.Config {
 		Exec:       agent.ExecConfig{AllowRoot: cfg.Agent.AllowRoot, CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name},
 		OnShutdown: agent.Shutdown(cfg.Agent.OnShutdown),
 		Servers:    &registrar{Client: a.client, joined: a.joinGossip},
+		BackupDir:  cfg.Agent.BackupDir,
+		Peers:      transport.NewAgentTransport(transport.Dialer{Credentials: a.creds}),
 		Drain:      a.drain,
 		Log:        a.p.log.Named("agent"),
 	}

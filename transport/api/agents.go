@@ -133,7 +133,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 			q.Instances[i].Reason = strings.ToValidUTF8(reason[:256], "")
 		}
 	}
-	index, err := s.commitFor(ctx, who, &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen})
+	index, err := s.commitFor(ctx, who, &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers})
 	if err != nil {
 		return transport.ReportReply{}, err
 	}
@@ -218,6 +218,7 @@ func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments
 		}
 		a.Instances = append(a.Instances, r.assignment(i))
 	}
+	a.Transfers = r.transferOrders(id)
 	return a
 }
 

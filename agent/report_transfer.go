@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// transferWord is what is to be told of one transfer, and whether the servers have it.
+type transferWord struct {
+	latest fsm.TransferReport
+	acked  bool
+}
+
+// setTransfer is the newest state of this node's part of a transfer. It does not block.
+func (r *reporter) setTransfer(t fsm.TransferReport) {
+	r.mu.Lock()
+	known, ok := r.moves[t.ID]
+	if !ok || known.latest != t {
+		r.moves[t.ID] = transferWord{latest: t}
+	}
+	r.mu.Unlock()
+	r.kick()
+}
+
+// keepTransfers forgets those that the servers don't speak of any more.
+func (r *reporter) keepTransfers(orders []transport.TransferOrder) {
+	wanted := make(map[fsm.TransferID]bool, len(orders))
+	for _, o := range orders {
+		wanted[o.ID] = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.moves {
+		if !wanted[id] {
+			delete(r.moves, id)
+		}
+	}
+}
+
+// transferWords are what is to be told; of a full report all.
+func (r *reporter) transferWords(all bool) []fsm.TransferReport {
+	var list []fsm.TransferReport
+	for _, id := range sortedKeys(r.moves) {
+		if w := r.moves[id]; all || !w.acked {
+			list = append(list, w.latest)
+		}
+	}
+	return list
+}
+
+func (r *reporter) bookTransfers(sent []fsm.TransferReport) {
+	for _, t := range sent {
+		if w, ok := r.moves[t.ID]; ok && w.latest == t {
+			w.acked = true
+			r.moves[t.ID] = w
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// The files of an archive, in a directory of its own below the backup directory. data.tar is a plain tar; the manifest has the SHA-256 of each chunk
+// of it, and manifest.json.sha256 that of the manifest, in the form of sha256sum.
+const (
+	archiveData     = "data.tar"
+	archiveManifest = "manifest.json"
+	archiveSum      = "manifest.json.sha256"
+	archiveFormat   = 1
+)
+
+// archive is the manifest of a backup.
+type archive struct {
+	Format     int          `json:"format"`
+	ID         fsm.BackupID `json:"id"`
+	Group      fsm.GroupID  `json:"group"`
+	Slot       int          `json:"slot"`
+	Volumes    []string     `json:"volumes"`
+	Live       bool         `json:"live"` // taken while an instance ran
+	CreatedMS  int64        `json:"created_unix_ms"`
+	Bytes      int64        `json:"bytes"` // of data.tar
+	ChunkBytes int64        `json:"chunk_bytes"`
+	Sums       []string     `json:"sha256"` // of each chunk
+}
+
+// readArchive reads and checks a manifest. want is its sum as it was reported when it was written. Codes: not_found, integrity_check_failed.
+func readArchive(dir string, id fsm.BackupID, want string) (archive, error) {
+	var a archive
+	raw, err := os.ReadFile(filepath.Join(dir, archiveManifest))
+	if errors.Is(err, os.ErrNotExist) {
+		return a, fsm.Refuse(fsm.CodeNotFound, "there is no backup %s in the backup directory of this node", id).
+			WithHint("restore it on a node that has the archive in its backup_dir")
+	}
+	if err != nil {
+		return a, asCode(err, "read the manifest of the backup")
+	}
+	sum := sha256.Sum256(raw)
+	if got := hex.EncodeToString(sum[:]); want != "" && got != want {
+		return a, fsm.Refuse(fsm.CodeIntegrity, "the manifest of backup %s is not the one that was written: its sum is %.12s, not %.12s", id, got, want)
+	}
+	if err := json.Unmarshal(raw, &a); err != nil || a.Format != archiveFormat || a.ID != id || a.ChunkBytes != chunkBytes || a.Bytes < 0 ||
+		int64(len(a.Sums)) != (a.Bytes+chunkBytes-1)/chunkBytes {
+		return a, fsm.Refuse(fsm.CodeIntegrity, "the manifest of backup %s can't be used", id)
+	}
+	return a, nil
+}
+
+// write puts the manifest and its sum beside the data and returns the sum.
+func (a *archive) write(dir string) (string, error) {
+	raw, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	raw = append(raw, '\n')
+	sum := sha256.Sum256(raw)
+	text := hex.EncodeToString(sum[:])
+	if err := writeWhole(filepath.Join(dir, archiveManifest), raw); err != nil {
+		return "", err
+	}
+	return text, writeWhole(filepath.Join(dir, archiveSum), []byte(text+"  "+archiveManifest+"\n"))
+}
+
+// summing counts and sums what is written, chunk by chunk.
+type summing struct {
+	to   io.Writer
+	each func(total int64) error // after every chunk
+	sums []string
+	buf  []byte
+	n    int64
+}
+
+// Write implements io.Writer.
+func (s *summing) Write(p []byte) (int, error) {
+	n, err := s.to.Write(p)
+	s.n += int64(n)
+	for rest := p[:n]; len(rest) > 0; {
+		part := rest[:min(len(rest), chunkBytes-len(s.buf))]
+		s.buf, rest = append(s.buf, part...), rest[len(part):]
+		if len(s.buf) == chunkBytes {
+			if cerr := s.cut(); cerr != nil && err == nil {
+				err = cerr
+			}
+		}
+	}
+	return n, err
+}
+
+func (s *summing) cut() error {
+	if len(s.buf) == 0 {
+		return nil
+	}
+	sum := sha256.Sum256(s.buf)
+	s.sums, s.buf = append(s.sums, hex.EncodeToString(sum[:])), s.buf[:0]
+	return s.each(s.n)
+}
+
+// checking reads an archive's data and hands out only bytes whose chunk has the right sum.
+type checking struct {
+	from io.Reader
+	a    *archive
+	each func(done int64) error
+	next int    // chunk
+	buf  []byte // of the present one
+	have []byte // what is left of it
+	done int64
+}
+
+// Read implements io.Reader.
+func (c *checking) Read(p []byte) (int, error) {
+	if len(c.have) == 0 {
+		if err := c.load(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, c.have)
+	c.have = c.have[n:]
+	return n, nil
+}
+
+func (c *checking) load() error {
+	if c.next == len(c.a.Sums) {
+		return io.EOF
+	}
+	if c.buf == nil {
+		c.buf = make([]byte, chunkBytes)
+	}
+	length := min(chunkBytes, c.a.Bytes-int64(c.next)*chunkBytes)
+	if _, err := io.ReadFull(c.from, c.buf[:length]); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return fsm.Refuse(fsm.CodeIntegrity, "the data of backup %s ends within chunk %d of %d", c.a.ID, c.next, len(c.a.Sums))
+		}
+		return err
+	}
+	sum := sha256.Sum256(c.buf[:length])
+	if !strings.EqualFold(hex.EncodeToString(sum[:]), c.a.Sums[c.next]) {
+		return fsm.Refuse(fsm.CodeIntegrity, "chunk %d of %d of backup %s is damaged (bytes %d to %d of %s)", c.next, len(c.a.Sums), c.a.ID,
+			int64(c.next)*chunkBytes, int64(c.next)*chunkBytes+length-1, archiveData)
+	}
+	c.have, c.next, c.done = c.buf[:length], c.next+1, c.done+length
+	return c.each(c.done)
+}
+
+// checkData reads the whole data of an archive once, for its sums alone.
+func checkData(dir string, a *archive, each func(int64) error) error {
+	f, err := os.Open(filepath.Join(dir, archiveData))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(io.Discard, struct{ io.Reader }{&checking{from: f, a: a, each: each}})
+	return err
+}

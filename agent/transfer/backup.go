@@ -1,0 +1,175 @@
+package transfer
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// archiveDir is the directory of one backup. Code: not_supported.
+func (t *task) archiveDir(id fsm.BackupID) (string, error) {
+	if t.m.cfg.BackupDir == "" {
+		return "", fsm.Refuse(fsm.CodeNotSupported, "this node has no backup directory").WithHint("set backup_dir in the agent block of its file")
+	}
+	return filepath.Join(t.m.cfg.BackupDir, string(id)), nil
+}
+
+// backup writes the volumes to an archive, reads that back and gives it its name. A try that was cut off begins anew.
+func (t *task) backup(ctx context.Context) error {
+	dir, err := t.archiveDir(fsm.BackupID(t.ID))
+	if err != nil {
+		return err
+	}
+	if _, err := readArchive(dir, fsm.BackupID(t.ID), ""); err == nil {
+		return t.backupDone(dir)
+	}
+	partial := dir + ".partial"
+	if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o700)); err != nil {
+		return asCode(err, "make a place for the backup")
+	}
+	a := archive{
+		Format: archiveFormat, ID: fsm.BackupID(t.ID), Group: t.Group, Slot: t.Slot, Volumes: t.Names, Live: t.Live, CreatedMS: t.Wall, ChunkBytes: chunkBytes,
+	}
+	if err = t.writeData(ctx, partial, &a); err == nil {
+		_, err = a.write(partial)
+	}
+	if err == nil {
+		t.report(fsm.SideVerifying, a.Bytes, a.Bytes, "")
+		err = checkData(partial, &a, func(int64) error { return ctx.Err() })
+	}
+	if err == nil {
+		err = move(partial, dir)
+	}
+	if err != nil {
+		_ = os.RemoveAll(partial) // what is left of it is removed by the next try
+		return asCode(err, "write the backup")
+	}
+	return t.backupDone(dir)
+}
+
+// backupDone reports an archive that is complete.
+func (t *task) backupDone(dir string) error {
+	a, err := readArchive(dir, fsm.BackupID(t.ID), "")
+	if err != nil {
+		return err
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, archiveSum))
+	if err != nil || len(raw) < 64 {
+		return fsm.Refuse(fsm.CodeIntegrity, "the sum of the manifest of backup %s can't be read", t.ID)
+	}
+	t.report(fsm.SideVerified, a.Bytes, a.Bytes, string(raw[:64]))
+	return nil
+}
+
+func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
+	root, err := os.OpenRoot(t.slotDir())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	entries, err := scan(root, t.Names)
+	if err != nil {
+		return err
+	}
+	total := newContent(root, entries).total()
+	t.report(fsm.SideCopying, 0, total, "")
+	f, err := os.OpenFile(filepath.Join(dir, archiveData), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	out := &summing{to: f, each: func(n int64) error {
+		t.progress(fsm.SideCopying, min(n, total), total)
+		return ctx.Err()
+	}}
+	w := tar.NewWriter(out)
+	for i := range entries {
+		if err = writeEntry(w, root, &entries[i], t.Live); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = errors.Join(w.Close(), out.cut(), f.Sync())
+	}
+	a.Bytes, a.Sums = out.n, out.sums
+	return errors.Join(err, f.Close())
+}
+
+// writeEntry adds one file. Of a live volume a file may vanish, grow or become shorter meanwhile: then it is left out, cut, or filled up.
+func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
+	h := &tar.Header{Name: e.Path, Mode: int64(tarMode(e.mode())), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime), Format: tar.FormatPAX}
+	switch {
+	case e.mode().IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, e.Path+"/"
+		return w.WriteHeader(h)
+	case e.mode().Type() == fs.ModeSymlink:
+		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Link
+		return w.WriteHeader(h)
+	}
+	f, err := root.Open(e.Path)
+	if live && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h.Typeflag, h.Size = tar.TypeReg, e.Size
+	if err := w.WriteHeader(h); err != nil {
+		return err
+	}
+	n, err := io.Copy(w, io.LimitReader(f, e.Size))
+	if err == nil && n < e.Size {
+		if !live {
+			return fsm.Refuse(fsm.CodeIntegrity, "%s became shorter while it was read", e.Path)
+		}
+		_, err = io.CopyN(w, zeros{}, e.Size-n)
+	}
+	return err
+}
+
+type zeros struct{}
+
+// Read implements io.Reader.
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// tarMode is a mode in the bits of tar, and fromTar the way back.
+func tarMode(m fs.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	for _, b := range specialBits() {
+		if m&b.mode != 0 {
+			bits |= b.bit
+		}
+	}
+	return bits
+}
+
+func fromTar(bits int64) fs.FileMode {
+	m := fs.FileMode(bits) & fs.ModePerm
+	for _, b := range specialBits() {
+		if uint32(bits)&b.bit != 0 {
+			m |= b.mode
+		}
+	}
+	return m
+}
+
+type specialBit struct {
+	mode fs.FileMode
+	bit  uint32
+}
+
+func specialBits() [3]specialBit {
+	return [3]specialBit{{fs.ModeSetuid, unix.S_ISUID}, {fs.ModeSetgid, unix.S_ISGID}, {fs.ModeSticky, unix.S_ISVTX}}
+}

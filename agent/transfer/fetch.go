@@ -1,0 +1,299 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	maxManifest  = 1 << 30
+	chunkTimeout = time.Minute
+	sumsTimeout  = 6 * time.Hour // the source reads its whole disk meanwhile
+	chunkTries   = 3             // of one that arrives damaged
+)
+
+// fetch copies the volumes of a peer beside our own and verifies that; it goes on where an earlier try ended.
+func (t *task) fetch(ctx context.Context) error {
+	if sum, ok := t.verified(); ok {
+		total := t.stagedBytes()
+		t.report(fsm.SideVerified, total, total, sum)
+		return nil
+	}
+	c, err := t.openCopy(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := c.resume(ctx); err != nil {
+		return err
+	}
+	for i := c.done(); i < c.content.chunks(); i++ {
+		if err := c.take(ctx, i); err != nil {
+			return err
+		}
+		t.progress(fsm.SideCopying, min(int64(i+1)*chunkBytes, c.content.total()), c.content.total())
+	}
+	t.report(fsm.SideVerifying, c.content.total(), c.content.total(), "")
+	if err := c.verify(ctx); err != nil {
+		return err
+	}
+	return t.finish(c.root, c.manifest.Entries, c.raw, c.sums)
+}
+
+// verified returns the sum of a copy that is complete.
+func (t *task) verified() (string, bool) {
+	b, err := os.ReadFile(t.staging(t.ID, "verified"))
+	return string(bytes.TrimSpace(b)), err == nil && len(b) > 0
+}
+
+func (t *task) stagedBytes() int64 {
+	raw, err := os.ReadFile(t.staging(t.ID, "manifest"))
+	if err != nil {
+		return 0
+	}
+	m, err := decodeManifest(raw, t.Names)
+	if err != nil {
+		return 0
+	}
+	return newContent(nil, m.Entries).total()
+}
+
+// finish gives a complete copy its owners and modes, puts it on the disk for good and marks it as verified.
+func (t *task) finish(root *os.Root, entries []entry, raw, sums []byte) error {
+	if err := dress(root, entries); err != nil {
+		return err
+	}
+	dir, err := os.Open(t.staging(t.ID))
+	if err != nil {
+		return asCode(err, "open the copy")
+	}
+	err = errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
+	whole := sha256.Sum256(append(bytes.Clone(raw), sums...))
+	sum := hex.EncodeToString(whole[:])
+	if err == nil {
+		err = writeWhole(t.staging(t.ID, "verified"), []byte(sum+"\n"))
+	}
+	if err != nil {
+		return asCode(err, "put the copy on the disk")
+	}
+	total := newContent(root, entries).total()
+	t.report(fsm.SideVerified, total, total, sum)
+	return nil
+}
+
+// copying is a copy under way.
+type copying struct {
+	t        *task
+	manifest manifest
+	raw      []byte // as it came
+	root     *os.Root
+	content  *content
+	log      *os.File // of sums
+	sums     []byte   // of the chunks that have arrived
+}
+
+// openCopy asks the source what there is, and makes room for it. What was begun of another manifest is thrown away.
+func (t *task) openCopy(ctx context.Context) (*copying, error) {
+	raw, err := t.ask(ctx, "manifest", chunkTimeout, maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	c := &copying{t: t, raw: raw}
+	if c.manifest, err = decodeManifest(raw, t.Names); err != nil {
+		return nil, err
+	}
+	if old, err := os.ReadFile(t.staging(t.ID, "manifest")); err != nil || !bytes.Equal(old, raw) {
+		if err := t.beginStaging(raw, newContent(nil, c.manifest.Entries).total()); err != nil {
+			return nil, err
+		}
+	}
+	if c.root, err = os.OpenRoot(t.staging(t.ID, "tree")); err != nil {
+		return nil, asCode(err, "open the copy")
+	}
+	c.content = newContent(c.root, c.manifest.Entries)
+	if err = layOut(c.root, c.manifest.Entries); err == nil {
+		c.log, err = os.OpenFile(t.staging(t.ID, "sums"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	}
+	if err == nil {
+		c.sums, err = io.ReadAll(c.log)
+	}
+	if err != nil {
+		c.close()
+		return nil, asCode(err, "begin the copy")
+	}
+	return c, nil
+}
+
+// beginStaging makes an empty place for a copy, if the disk has room for it.
+func (t *task) beginStaging(raw []byte, total int64) error {
+	if err := os.RemoveAll(t.staging(t.ID)); err != nil {
+		return asCode(err, "remove an earlier copy")
+	}
+	if err := os.MkdirAll(t.m.cfg.Volumes, 0o711); err != nil {
+		return asCode(err, "make the directory of volumes")
+	}
+	if err := t.roomFor(total); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(t.staging(t.ID, "tree"), 0o700); err != nil {
+		return asCode(err, "make a place for the copy")
+	}
+	return asCode(writeWhole(t.staging(t.ID, "manifest"), raw), "note what is copied")
+}
+
+// roomFor refuses what would fill the disk. Code: no_capacity_disk.
+func (t *task) roomFor(total int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(t.m.cfg.Volumes, &st); err != nil {
+		return asCode(err, "look at the room on the disk")
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < total {
+		return fsm.Refuse(fsm.CodeNoDisk, "the disk has %d MiB left, the copy needs %d MiB", free>>20, total>>20)
+	}
+	return nil
+}
+
+func (c *copying) close() {
+	if c.root != nil {
+		_ = c.root.Close() // only read from here on
+	}
+	if c.log != nil {
+		_ = c.log.Close() // what it says is checked against the copy when it is used again
+	}
+}
+
+func (c *copying) done() int { return len(c.sums) / sha256.Size }
+
+// resume keeps of an earlier try the chunks whose bytes on our disk still are what arrived.
+func (c *copying) resume(ctx context.Context) error {
+	c.sums = c.sums[:min(len(c.sums)/sha256.Size, c.content.chunks())*sha256.Size]
+	buf := make([]byte, chunkBytes)
+	good := 0
+	for ; good < c.done() && ctx.Err() == nil; good++ {
+		sum, err := c.content.sum(good, buf)
+		if err != nil || !bytes.Equal(sum[:], c.sums[good*sha256.Size:][:sha256.Size]) {
+			break
+		}
+	}
+	if good > 0 {
+		c.t.log.Info("an earlier copy goes on", "chunks", good, "of", c.content.chunks())
+	}
+	c.sums = c.sums[:good*sha256.Size]
+	c.t.report(fsm.SideCopying, int64(good)*chunkBytes, c.content.total(), "")
+	return asCode(c.log.Truncate(int64(len(c.sums))), "cut the list of sums")
+}
+
+// take brings one chunk over. One that arrives damaged is asked for again, a few times.
+func (c *copying) take(ctx context.Context, i int) error {
+	for try := 1; ; try++ {
+		data, want, err := c.t.askChunk(ctx, i)
+		if err != nil {
+			return err
+		}
+		sum := sha256.Sum256(data)
+		if int64(len(data)) == c.content.length(i) && hex.EncodeToString(sum[:]) == want {
+			if err := c.content.write(i, data); err != nil {
+				return err
+			}
+			c.sums = append(c.sums, sum[:]...)
+			_, err := c.log.Write(sum[:])
+			return asCode(err, "note a sum")
+		}
+		c.t.log.Warn("chunk arrived damaged", "chunk", i, "try", try)
+		if try == chunkTries {
+			return c.damaged(i, "arrived damaged "+fmt.Sprint(try)+" times")
+		}
+	}
+}
+
+func (c *copying) damaged(i int, how string) error {
+	return fsm.Refuse(fsm.CodeIntegrity, "chunk %d (%s) %s", i, describe(c.manifest.Entries, int64(i)*chunkBytes), how)
+}
+
+// verify reads the copy back from our disk, has the source do the same, and compares.
+func (c *copying) verify(ctx context.Context) error {
+	again, err := c.t.ask(ctx, "manifest", chunkTimeout, maxManifest)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(again, c.raw) {
+		return fsm.Refuse(fsm.CodeIntegrity, "the volumes changed at the source while they were copied")
+	}
+	theirs, err := c.t.ask(ctx, "sums", sumsTimeout, maxManifest)
+	if err != nil {
+		return err
+	}
+	if len(theirs) != c.content.chunks()*sha256.Size {
+		return fsm.Refuse(fsm.CodeIntegrity, "the source has %d chunks, the copy %d", len(theirs)/sha256.Size, c.content.chunks())
+	}
+	buf := make([]byte, chunkBytes)
+	for i := range c.content.chunks() {
+		sum, err := c.content.sum(i, buf)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !bytes.Equal(sum[:], theirs[i*sha256.Size:][:sha256.Size]) {
+			return c.damaged(i, "differs between the source and the copy")
+		}
+	}
+	c.sums = theirs
+	return nil
+}
+
+// ask reads one answer of the source.
+func (t *task) ask(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, error) {
+	data, _, err := t.get(ctx, what, limit, most)
+	return data, err
+}
+
+func (t *task) askChunk(ctx context.Context, i int) ([]byte, string, error) {
+	data, h, err := t.get(ctx, fmt.Sprintf("chunk?n=%d", i), chunkTimeout, chunkBytes)
+	return data, h.Get(headerSum), err
+}
+
+// get asks the source. That it can't be reached, or does not hand the volumes out yet, passes; that it refuses them does not.
+func (t *task) get(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, http.Header, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
+	if err != nil {
+		return nil, nil, fsm.Refuse(fsm.CodeAgentUnreachable, "the address of the source is not usable")
+	}
+	req.Header.Set("Authorization", "Bearer "+t.Token)
+	resp, err := t.m.cfg.Peers.RoundTrip(req)
+	if err != nil {
+		return nil, nil, again(fsm.Refuse(fsm.CodeAgentUnreachable, "the agent at %s does not answer: %v", t.Peer, err))
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		err := transport.ProblemOf(resp)
+		if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusBadRequest {
+			return nil, nil, err
+		}
+		return nil, nil, again(err)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("it has more than %d bytes", most)
+	}
+	if err != nil {
+		return nil, nil, again(fsm.Refuse(fsm.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
+	}
+	return data, resp.Header, nil
+}

@@ -1,0 +1,284 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Config is what a Mover needs. All but BackupDir are required.
+type Config struct {
+	// Volumes is the directory of local volumes: job/group/slot/name below it.
+	Volumes string
+	// BackupDir is where archives go, typically a shared mount; "" = this node makes and reads none.
+	BackupDir string
+	// Peers reaches other agents, with this agent's certificate.
+	Peers http.RoundTripper
+	// Hold keeps instances away from volumes, or says which one uses them now. Release is called with the same holder.
+	Hold    func(ids []fsm.VolumeID, holder fsm.InstanceID) (user fsm.InstanceID)
+	Release func(holder fsm.InstanceID)
+	// Report takes the state of one transfer; it does not block.
+	Report func(fsm.TransferReport)
+	Log    hclog.Logger
+}
+
+// Mover carries out the orders of the servers, each in a goroutine of its own. Set and Handler are safe for many goroutines.
+type Mover struct {
+	cfg  Config
+	wake chan struct{} // capacity 1
+
+	mu     sync.Mutex
+	orders map[key]transport.TransferOrder
+	clean  bool
+	served map[fsm.TransferID]*source
+}
+
+// key names a task: an agent may have two of one transfer, such as to attach a copy and to put the old one aside.
+type key struct {
+	id   fsm.TransferID
+	task transport.TransferTask
+}
+
+// New checks nothing on the disk; it starts no goroutine.
+func New(cfg Config) *Mover {
+	return &Mover{cfg: cfg, wake: make(chan struct{}, 1), orders: map[key]transport.TransferOrder{}, served: map[fsm.TransferID]*source{}}
+}
+
+// Set replaces the orders. Unless unsure (after a restore of the servers' state), what is beside the volumes for transfers that are in no order is
+// removed. It does not block.
+func (m *Mover) Set(orders []transport.TransferOrder, unsure bool) {
+	m.mu.Lock()
+	m.orders = make(map[key]transport.TransferOrder, len(orders))
+	for _, o := range orders {
+		if valid(&o) {
+			m.orders[key{o.ID, o.Task}] = o
+		} else {
+			m.cfg.Log.Error("transfer can't be carried out", "transfer", o.ID, "task", o.Task)
+		}
+	}
+	m.clean = !unsure
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// valid refuses names that could lead out of the directories.
+func valid(o *transport.TransferOrder) bool {
+	job, group := o.Group.Split()
+	ok := fsm.ValidName(string(o.ID)) && fsm.ValidName(string(job)) && fsm.ValidName(group) && o.Slot >= 0 && len(o.Names) > 0
+	for _, name := range o.Names {
+		ok = ok && fsm.ValidName(name)
+	}
+	return ok && (o.Staged == "" || fsm.ValidName(string(o.Staged))) && (o.Backup == "" || fsm.ValidName(string(o.Backup)))
+}
+
+// worker is a task under way.
+type worker struct {
+	order transport.TransferOrder
+	stop  func() // ends its goroutine and waits for it
+}
+
+// Run carries out orders until ctx ends; it returns when all its goroutines have.
+func (m *Mover) Run(ctx context.Context) error {
+	working := map[key]worker{}
+	defer func() {
+		for _, w := range working {
+			w.stop()
+		}
+	}()
+	for {
+		select {
+		case <-m.wake:
+		case <-ctx.Done():
+			return nil
+		}
+		m.mu.Lock()
+		orders, clean := m.orders, m.clean
+		m.mu.Unlock()
+		for k, w := range working {
+			if o, still := orders[k]; !still || !reflect.DeepEqual(o, w.order) { // the source may have another address now
+				w.stop()
+				delete(working, k)
+			}
+		}
+		if clean {
+			m.sweep(orders)
+		}
+		for k, o := range orders {
+			if _, there := working[k]; !there {
+				working[k] = m.begin(ctx, o)
+			}
+		}
+	}
+}
+
+func (m *Mover) begin(ctx context.Context, o transport.TransferOrder) worker {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t := &task{m: m, TransferOrder: o, log: m.cfg.Log.With("transfer", o.ID, "task", o.Task)}
+		t.run(ctx)
+	}()
+	return worker{order: o, stop: func() { cancel(); <-done }}
+}
+
+// sweep removes copies beside the volumes that no order speaks of.
+func (m *Mover) sweep(orders map[key]transport.TransferOrder) {
+	wanted := map[string]bool{}
+	for _, o := range orders {
+		wanted[string(o.ID)], wanted[string(o.Staged)] = true, true
+	}
+	entries, err := os.ReadDir(filepath.Join(m.cfg.Volumes, stagingDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		m.cfg.Log.Warn("copies of transfers can't be listed", "error", err)
+	}
+	for _, e := range entries {
+		if wanted[e.Name()] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(m.cfg.Volumes, stagingDir, e.Name())); err != nil {
+			m.cfg.Log.Warn("copy of a transfer that is over can't be removed", "transfer", e.Name(), "error", err)
+		}
+	}
+}
+
+const (
+	stagingDir = ".transfer"
+	keptDir    = ".kept"
+)
+
+// task is one order being carried out by one goroutine.
+type task struct {
+	transport.TransferOrder
+	m    *Mover
+	log  hclog.Logger
+	last time.Time // of the last report of progress
+}
+
+// How a task is tried again: what fails for reasons of the other side is tried until the servers give the transfer up.
+const (
+	retryFirst  = 200 * time.Millisecond
+	retryMost   = 5 * time.Second
+	reportEvery = 2 * time.Second
+)
+
+// run carries the order out, holding what it needs to hold, and stays until ctx ends.
+func (t *task) run(ctx context.Context) {
+	work := map[transport.TransferTask]func(context.Context) error{
+		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup, transport.TaskRestore: t.restore,
+		transport.TaskAttach: t.attach, transport.TaskRetire: t.retire, transport.TaskDrop: t.drop,
+	}[t.Task]
+	if work == nil { // keep: its being ordered is enough
+		<-ctx.Done()
+		return
+	}
+	for pause := retryFirst; ctx.Err() == nil; pause = min(2*pause, retryMost) {
+		err := t.hold()
+		if err == nil {
+			err = work(ctx)
+			t.m.cfg.Release(t.holder())
+		}
+		var again *retry
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			<-ctx.Done()
+			return
+		case errors.As(err, &again):
+			t.log.Debug("transfer waits", "error", err)
+		default:
+			t.fail(err)
+		}
+		wait(ctx, pause)
+	}
+}
+
+// retry marks an error that another try may not meet.
+type retry struct{ error }
+
+func again(err error) error { return &retry{err} }
+
+// Unwrap gives the error inside.
+func (r *retry) Unwrap() error { return r.error }
+
+// fail reports what no other try mends. It is tried again all the same, since the servers decide when it is over.
+func (t *task) fail(err error) {
+	refusal := &fsm.Error{Code: fsm.CodeInternal, Message: err.Error()}
+	_ = errors.As(err, &refusal) // otherwise it is as above
+	t.log.Error("transfer failed", "code", refusal.Code, "error", refusal.Message)
+	t.m.cfg.Report(fsm.TransferReport{ID: t.ID, State: fsm.SideFailed, Code: refusal.Code, Message: refusal.Message})
+}
+
+func (t *task) holder() fsm.InstanceID {
+	return fsm.InstanceID("transfer/" + string(t.ID) + "/" + string(t.Task))
+}
+
+// hold keeps instances away from the volumes while the task reads or replaces them.
+func (t *task) hold() error {
+	switch t.Task {
+	case transport.TaskServe, transport.TaskAttach, transport.TaskRetire, transport.TaskBackup:
+	default:
+		return nil
+	}
+	if t.Task == transport.TaskBackup && t.Live {
+		return nil
+	}
+	ids := make([]fsm.VolumeID, len(t.Names))
+	for i, name := range t.Names {
+		ids[i] = fsm.NewVolumeID(t.Group, t.Slot, name)
+	}
+	if user := t.m.cfg.Hold(ids, t.holder()); user != "" {
+		return again(fsm.Refuse(fsm.CodeVolumeInUse, "the volumes are in use by %s", user))
+	}
+	return nil
+}
+
+func (t *task) report(state fsm.TransferState, done, total int64, sum string) {
+	t.last = time.Now()
+	t.m.cfg.Report(fsm.TransferReport{ID: t.ID, State: state, Bytes: done, Total: total, Sum: sum})
+}
+
+// progress reports, but not more often than reportEvery.
+func (t *task) progress(state fsm.TransferState, done, total int64) {
+	if time.Since(t.last) >= reportEvery {
+		t.report(state, done, total, "")
+	}
+}
+
+// slotDir is where the volumes of the slot are.
+func (t *task) slotDir() string {
+	job, group := t.Group.Split()
+	return filepath.Join(t.m.cfg.Volumes, string(job), group, strconv.Itoa(t.Slot))
+}
+
+func (t *task) staging(id fsm.TransferID, parts ...string) string {
+	return filepath.Join(append([]string{t.m.cfg.Volumes, stagingDir, string(id)}, parts...)...)
+}
+
+func (t *task) kept(parts ...string) string {
+	return filepath.Join(append([]string{t.m.cfg.Volumes, keptDir, string(t.ID)}, parts...)...)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

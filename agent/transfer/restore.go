@@ -1,0 +1,156 @@
+package transfer
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// restore reads a backup into a place beside the volumes and verifies what is on the disk then. A try that was cut off begins anew.
+func (t *task) restore(ctx context.Context) error {
+	if sum, ok := t.verified(); ok {
+		total := t.stagedBytes()
+		t.report(fsm.SideVerified, total, total, sum)
+		return nil
+	}
+	dir, err := t.archiveDir(t.Backup)
+	if err != nil {
+		return err
+	}
+	a, err := readArchive(dir, t.Backup, t.Sum)
+	if err != nil {
+		return err
+	}
+	if err := t.beginStaging(nil, a.Bytes); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(t.staging(t.ID, "tree"))
+	if err != nil {
+		return asCode(err, "open the copy")
+	}
+	defer root.Close()
+	u := &unpacking{t: t, root: root, a: &a}
+	if err := u.unpack(ctx, filepath.Join(dir, archiveData)); err != nil {
+		return asCode(err, "read the backup")
+	}
+	t.report(fsm.SideVerifying, a.Bytes, a.Bytes, "")
+	if err := u.verify(ctx); err != nil {
+		return err
+	}
+	m := manifest{Names: t.Names, Entries: u.entries, Chunk: chunkBytes}
+	raw, err := m.encode()
+	if err == nil {
+		err = writeWhole(t.staging(t.ID, "manifest"), raw)
+	}
+	if err != nil {
+		return asCode(err, "note what was restored")
+	}
+	return t.finish(root, u.entries, raw, bytes.Join(u.sums, nil))
+}
+
+// unpacking is an archive on its way into a tree.
+type unpacking struct {
+	t       *task
+	root    *os.Root
+	a       *archive
+	entries []entry
+	sums    [][]byte // of the files, in the order of entries; nil for what has no content
+}
+
+// unpack writes what is in the archive; no byte is used whose chunk has a wrong sum.
+func (u *unpacking) unpack(ctx context.Context, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	in := &checking{from: f, a: u.a, each: func(done int64) error {
+		u.t.progress(fsm.SideCopying, done, u.a.Bytes)
+		return ctx.Err()
+	}}
+	r := tar.NewReader(in)
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = u.add(h, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := io.Copy(io.Discard, struct{ io.Reader }{in}); err != nil { // the padding has sums too
+		return err
+	}
+	return checkEntries(u.entries, u.t.Names)
+}
+
+// add makes one entry. Paths that lead out of the tree are refused by it, and once more by the root.
+func (u *unpacking) add(h *tar.Header, content io.Reader) error {
+	e := entry{
+		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid, Mtime: h.ModTime.UnixNano(), Size: h.Size, Link: h.Linkname,
+	}
+	if !filepath.IsLocal(e.Path) || len(u.entries) == maxEntries {
+		return fsm.Refuse(fsm.CodeIntegrity, "the backup has the impossible entry %q", e.Path)
+	}
+	sum := []byte(nil)
+	var err error
+	switch h.Typeflag {
+	case tar.TypeDir:
+		e.Mode, e.Size = e.Mode|uint32(fs.ModeDir), 0
+		err = u.root.Mkdir(e.Path, 0o700)
+	case tar.TypeSymlink:
+		e.Mode, e.Size = e.Mode|uint32(fs.ModeSymlink), 0
+		err = u.root.Symlink(e.Link, e.Path)
+	case tar.TypeReg:
+		e.Link = ""
+		sum, err = u.write(&e, content)
+	default:
+		err = fsm.Refuse(fsm.CodeIntegrity, "the backup has %q of an unknown type", e.Path)
+	}
+	u.entries, u.sums = append(u.entries, e), append(u.sums, sum)
+	return err
+}
+
+func (u *unpacking) write(e *entry, content io.Reader) ([]byte, error) {
+	f, err := u.root.OpenFile(e.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	hash := sha256.New()
+	_, err = io.Copy(io.MultiWriter(f, hash), content)
+	return hash.Sum(nil), errors.Join(err, f.Close())
+}
+
+// verify reads every file back from the disk.
+func (u *unpacking) verify(ctx context.Context) error {
+	for i, want := range u.sums {
+		if want == nil {
+			continue
+		}
+		hash := sha256.New()
+		f, err := u.root.Open(u.entries[i].Path)
+		if err == nil {
+			_, err = io.Copy(hash, f)
+			err = errors.Join(err, f.Close(), ctx.Err())
+		}
+		if err != nil {
+			return asCode(err, "read the copy back")
+		}
+		if !bytes.Equal(hash.Sum(nil), want) {
+			return fsm.Refuse(fsm.CodeIntegrity, "%s is not on the disk as it was written", u.entries[i].Path)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// headerSum is the SHA-256 of a chunk, in hex.
+const headerSum = "Outspan-Chunk-Sum"
+
+// serveStall is how long a reader may take nothing.
+const serveStall = 30 * time.Second
+
+// source is a slot's volumes while they are handed out. Nothing writes them meanwhile.
+type source struct {
+	token string
+	root  *os.Root
+
+	mu       sync.Mutex
+	manifest []byte
+	content  *content
+}
+
+// serve hands the volumes out until ctx ends.
+func (t *task) serve(ctx context.Context) error {
+	root, err := os.OpenRoot(t.slotDir())
+	if err != nil {
+		return asCode(err, "open the volumes")
+	}
+	defer root.Close()
+	s := &source{token: t.Token, root: root}
+	m, err := newManifest(root, t.Names)
+	if err != nil {
+		return err
+	}
+	if s.manifest, err = m.encode(); err != nil {
+		return asCode(err, "list the volumes")
+	}
+	s.content = newContent(root, m.Entries)
+	t.m.serving(t.ID, s)
+	defer t.m.serving(t.ID, nil)
+	t.report(fsm.SideServing, 0, s.content.total(), "")
+	<-ctx.Done()
+	return nil
+}
+
+func (m *Mover) serving(id fsm.TransferID, s *source) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s == nil {
+		delete(m.served, id)
+		return
+	}
+	m.served[id] = s
+}
+
+// Handler answers other agents, who must have shown a certificate of that role before they get here:
+//
+//	GET /v1/agent/transfer/{id}/manifest
+//	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum
+//	GET /v1/agent/transfer/{id}/sums        of all chunks, read from the disk again
+//
+// each with the transfer's token as bearer. Codes: not_found (not handed out now), forbidden.
+func (m *Mover) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for what, answer := range map[string]func(*source, http.ResponseWriter, *http.Request) error{"manifest": (*source).sendManifest, "chunk": (*source).sendChunk, "sums": (*source).sendSums} {
+		mux.HandleFunc("GET "+transport.PathAgentTransfer+"{id}/"+what, func(w http.ResponseWriter, r *http.Request) {
+			s, err := m.authorised(r)
+			if err == nil {
+				err = answer(s, w, r)
+			}
+			if err != nil {
+				problem(w, err)
+			}
+		})
+	}
+	return mux
+}
+
+func (m *Mover) authorised(r *http.Request) (*source, error) {
+	m.mu.Lock()
+	s := m.served[fsm.TransferID(r.PathValue("id"))]
+	m.mu.Unlock()
+	if s == nil {
+		return nil, fsm.Refuse(fsm.CodeNotFound, "that transfer is not handed out here now")
+	}
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if s.token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) != 1 {
+		return nil, fsm.Refuse(fsm.CodeForbidden, "the token is not that of the transfer")
+	}
+	return s, nil
+}
+
+func (s *source) sendManifest(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", transport.ContentTypeCBOR)
+	send(w, s.manifest)
+	return nil
+}
+
+func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
+	n, err := strconv.Atoi(r.URL.Query().Get("n"))
+	if err != nil || n < 0 || n >= s.content.chunks() {
+		return fsm.Refuse(fsm.CodeInvalid, "there is no such chunk")
+	}
+	data, err := s.content.read(n, make([]byte, chunkBytes))
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	w.Header().Set(headerSum, hex.EncodeToString(sum[:]))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	send(w, data)
+	return nil
+}
+
+// sendSums reads everything once more. One reader at a time: it is the whole disk's work.
+func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	buf := make([]byte, chunkBytes)
+	for i := range s.content.chunks() {
+		sum, err := s.content.sum(i, buf)
+		if err != nil || r.Context().Err() != nil || !send(w, sum[:]) {
+			panic(http.ErrAbortHandler) // so that the reader does not take it for the end
+		}
+	}
+	return nil
+}
+
+// send writes with a bound on how long a reader may take nothing.
+func send(w http.ResponseWriter, data []byte) bool {
+	control := http.NewResponseController(w)
+	if err := control.SetWriteDeadline(time.Now().Add(serveStall)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return false
+	}
+	_, err := w.Write(data)
+	return err == nil
+}
+
+func problem(w http.ResponseWriter, err error) {
+	p := transport.NewProblem(err)
+	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the reader has gone: there is no one to tell
+}

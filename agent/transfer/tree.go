@@ -1,0 +1,238 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// maxEntries bounds one slot's files, so that a manifest stays in memory.
+const maxEntries = 5_000_000
+
+// entry is one file of a tree. Only directories, regular files and symbolic links are moved: sockets and pipes mean nothing without their
+// processes. Hard links become files of their own; extended attributes are not kept.
+type entry struct {
+	Path  string `cbor:"1,keyasint"`           // NAME/..., with slashes
+	Mode  uint32 `cbor:"2,keyasint"`           // fs.FileMode: type, permissions, setuid, setgid, sticky
+	UID   int    `cbor:"3,keyasint,omitempty"` // kept where the agent is root
+	GID   int    `cbor:"4,keyasint,omitempty"`
+	Size  int64  `cbor:"5,keyasint,omitempty"` // of a regular file
+	Mtime int64  `cbor:"6,keyasint"`           // Unix ns
+	Link  string `cbor:"7,keyasint,omitempty"` // of a symbolic link
+}
+
+const keptBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+
+func (e *entry) mode() fs.FileMode { return fs.FileMode(e.Mode) }
+
+func (e *entry) regular() bool { return e.mode().IsRegular() }
+
+// scan lists the volumes below root, in order of path. Codes: not_found (a volume is not there), invalid (a device), internal.
+func scan(root *os.Root, names []string) ([]entry, error) {
+	var all []entry
+	for _, name := range names {
+		err := fs.WalkDir(root.FS(), name, func(p string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if len(all) == maxEntries {
+				return fsm.Refuse(fsm.CodeInvalid, "the volumes have more than %d files", maxEntries)
+			}
+			e, ok, err := scanOne(root, p, d)
+			if ok && err == nil {
+				all = append(all, e)
+			}
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fsm.Refuse(fsm.CodeNotFound, "volume %s has no data here, or it changed while it was listed: %v", name, err)
+		}
+		if err != nil {
+			return nil, asCode(err, "list volume "+name)
+		}
+	}
+	slices.SortFunc(all, func(a, b entry) int { return slices.Compare([]byte(a.Path), []byte(b.Path)) })
+	return all, nil
+}
+
+func scanOne(root *os.Root, p string, d fs.DirEntry) (entry, bool, error) {
+	info, err := d.Info()
+	if err != nil {
+		return entry{}, false, err
+	}
+	e := entry{Path: p, Mode: uint32(info.Mode() & (fs.ModeType | keptBits)), Mtime: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		e.UID, e.GID = int(st.Uid), int(st.Gid)
+	}
+	switch info.Mode().Type() {
+	case 0:
+		e.Size = info.Size()
+	case fs.ModeDir:
+	case fs.ModeSymlink:
+		e.Link, err = root.Readlink(p)
+	case fs.ModeSocket, fs.ModeNamedPipe:
+		return e, false, nil
+	default:
+		err = fsm.Refuse(fsm.CodeInvalid, "%s is a device; volumes with devices can't be moved", p)
+	}
+	return e, err == nil, err
+}
+
+// checkEntries refuses what a peer must not have us make: a path that leads out of the tree, or stands before its directory.
+func checkEntries(entries []entry, names []string) error {
+	dirs := map[string]bool{".": true}
+	for i := range entries {
+		e := &entries[i]
+		first, _, _ := cutPath(e.Path)
+		_, dup := dirs[e.Path]
+		switch {
+		case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || !slices.Contains(names, first), dup, !dirs[path.Dir(e.Path)], e.Size < 0:
+			return fsm.Refuse(fsm.CodeIntegrity, "the list of files has the impossible entry %q", e.Path)
+		case e.mode().IsDir():
+			dirs[e.Path] = true
+		case e.mode().Type() != 0 && e.mode().Type() != fs.ModeSymlink:
+			return fsm.Refuse(fsm.CodeIntegrity, "the list of files has %q of an unknown type", e.Path)
+		default:
+			dirs[e.Path] = false
+		}
+	}
+	for _, name := range names {
+		if !dirs[name] {
+			return fsm.Refuse(fsm.CodeIntegrity, "the list of files lacks the volume %s", name)
+		}
+	}
+	return nil
+}
+
+func cutPath(p string) (first, rest string, more bool) {
+	for i := range len(p) {
+		if p[i] == '/' {
+			return p[:i], p[i+1:], true
+		}
+	}
+	return p, "", false
+}
+
+// layOut makes the directories and files of a tree, empty but of their size. What is there already stays.
+func layOut(root *os.Root, entries []entry) error {
+	for i := range entries {
+		e := &entries[i]
+		var err error
+		switch {
+		case e.mode().IsDir():
+			if err = root.Mkdir(e.Path, 0o700); errors.Is(err, fs.ErrExist) {
+				err = root.Chmod(e.Path, 0o700)
+			}
+		case e.regular():
+			err = makeFile(root, e)
+		default:
+			if err = root.Symlink(e.Link, e.Path); errors.Is(err, fs.ErrExist) {
+				err = nil
+			}
+		}
+		if err != nil {
+			return asCode(err, "make "+e.Path)
+		}
+	}
+	return nil
+}
+
+func makeFile(root *os.Root, e *entry) error {
+	if info, err := root.Lstat(e.Path); err == nil && info.Mode().Perm()&0o600 != 0o600 {
+		if err := root.Chmod(e.Path, 0o600); err != nil {
+			return err
+		}
+	}
+	f, err := root.OpenFile(e.Path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(e.Size), f.Close())
+}
+
+// dress gives a tree its owners, modes and times: files first, each directory after what is in it.
+func dress(root *os.Root, entries []entry) error {
+	own := os.Geteuid() == 0
+	for i := len(entries) - 1; i >= 0; i-- {
+		e := &entries[i]
+		var err error
+		if own {
+			err = root.Lchown(e.Path, e.UID, e.GID)
+		}
+		if err == nil && e.mode().Type() != fs.ModeSymlink {
+			at := time.Unix(0, e.Mtime)
+			err = errors.Join(root.Chmod(e.Path, e.mode()&keptBits), root.Chtimes(e.Path, at, at))
+		}
+		if err != nil {
+			return asCode(err, "set the owner and mode of "+e.Path)
+		}
+	}
+	return nil
+}
+
+// asCode gives an error a code: a full disk has its own.
+func asCode(err error, what string) error {
+	var known *fsm.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fsm.Refuse(fsm.CodeNoDisk, "%s: the disk is full", what)
+	}
+	return fsm.Refuse(fsm.CodeInternal, "%s: %v", what, err)
+}
+
+// syncDir makes the names in a directory survive a power cut.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// writeWhole makes a file that is there as a whole after a power cut, or not at all.
+func writeWhole(file string, data []byte) error {
+	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(file))
+}
+
+func exists(p string) bool {
+	_, err := os.Lstat(p)
+	return err == nil
+}
+
+func describe(entries []entry, at int64) string {
+	for i := range entries {
+		if e := &entries[i]; e.regular() {
+			if at < e.Size {
+				return fmt.Sprintf("%s at byte %d", e.Path, at)
+			}
+			at -= e.Size
+		}
+	}
+	return "its end"
+}

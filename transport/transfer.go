@@ -1,0 +1,37 @@
+package transport
+
+import "github.com/outspan/outspan/fsm"
+
+// TransferTask is what an agent must do for a transfer now.
+type TransferTask string
+
+// The tasks. All are idempotent: an agent that is told again looks at its disk and goes on.
+const (
+	TaskServe   TransferTask = "serve"   // hand the volumes out to the agent that shows the token; no instance may use them
+	TaskFetch   TransferTask = "fetch"   // copy them from Peer into a place beside the volumes, and verify that
+	TaskBackup  TransferTask = "backup"  // write them to the backup directory
+	TaskRestore TransferTask = "restore" // read Backup into a place beside the volumes, and verify that
+	TaskKeep    TransferTask = "keep"    // leave the copy that was made where it is
+	TaskAttach  TransferTask = "attach"  // put the copy where instances find it; what is there is put aside
+	TaskRetire  TransferTask = "retire"  // put the old copy aside
+	TaskDrop    TransferTask = "drop"    // remove what was put aside
+)
+
+// TransferOrder is one task. A transfer that is in no order any more is over: what it made beside the volumes is removed, but never what was put aside.
+type TransferOrder struct {
+	ID     fsm.TransferID `cbor:"1,keyasint"`
+	Task   TransferTask   `cbor:"2,keyasint"`
+	Group  fsm.GroupID    `cbor:"3,keyasint"`
+	Slot   int            `cbor:"4,keyasint"`
+	Names  []string       `cbor:"5,keyasint"`           // of the volumes
+	Peer   string         `cbor:"6,keyasint,omitempty"` // fetch: host:port of the source's API
+	Token  string         `cbor:"7,keyasint,omitempty"` // serve and fetch
+	Backup fsm.BackupID   `cbor:"8,keyasint,omitempty"`
+	Sum    string         `cbor:"9,keyasint,omitempty"`  // restore: of the manifest that was written
+	Staged fsm.TransferID `cbor:"10,keyasint,omitempty"` // attach: the transfer that made the copy
+	Live   bool           `cbor:"11,keyasint,omitempty"` // backup: an instance may use them meanwhile
+	Wall   int64          `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was asked for
+}
+
+// PathAgentTransfer is where an agent hands out volumes to another one; the transfer's id and what is asked for follow.
+const PathAgentTransfer = "/v1/agent/transfer/"
