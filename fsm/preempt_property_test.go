@@ -1,0 +1,205 @@
+package fsm
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestPreemptionProperties holds, in random histories of a cluster that is too small for what is wanted: what is placed and promised is never more than a node
+// has, and both are what the rows sum up to (Check); a preemptor and its victims come in one entry or not at all, the victims strictly lower (or the largest
+// share smaller); it is told to its agent only when the last of them has stopped; and a snapshot taken at any time reads back as the same state.
+func TestPreemptionProperties(t *testing.T) {
+	preempted, told, histories := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		histories++
+		seq := 0
+		s := NewState()
+		for step, seed := range seeds(100).Draw(t, "steps") {
+			w := newWorld(seed, &s, &seq)
+			e := Entry{Format: CurrentFormat, At: s.Now + Time(w.int(0, 4000)), Actor: ActorLeader, Groups: [][]Command{w.crowdedCommand()}}
+			if step == 0 {
+				e.Groups = crowdedBeginning()
+			}
+			before := s
+			after, results := before.Apply(before.Index+1, 1, e)
+			if err := Check(after); err != nil {
+				t.Fatalf("after %v:\n%v", e.names(), err)
+			}
+			if err := CheckStep(before, after); err != nil {
+				t.Fatalf("after %v:\n%v", e.names(), err)
+			}
+			preempted += preemptionHolds(t, before, after, e, results)
+			told += toldInTime(t, before, after)
+			again, err := ReadSnapshot(bytes.NewReader(snapshotOf(t, after)))
+			if err != nil || Digest(again) != Digest(after) || Check(again) != nil {
+				t.Fatalf("after %v: from its snapshot it is another state: %v, %v", e.names(), err, Check(again))
+			}
+			s = after
+		}
+	})
+	t.Logf("in %d histories %d preemptions, %d preemptors that got their room", histories, preempted, told)
+	if histories >= 100 && (preempted < histories || told < histories/4) {
+		t.Error("that is too few to prove anything")
+	}
+}
+
+type fatal interface {
+	Fatalf(format string, args ...any)
+}
+
+// toldInTime counts the preemptors that no longer wait, and holds that none of those whose place they took still holds anything.
+func toldInTime(t fatal, before, after State) int {
+	n := 0
+	for id, a := range before.Instances.All() {
+		b, ok := after.Instances.Get(id)
+		if !a.WaitsForRoom() || !ok || b.WaitsForRoom() || b.Desired != DesiredRunning {
+			continue
+		}
+		n++
+		for _, victim := range a.Links.Awaits {
+			if v, ok := after.Instances.Get(victim); ok && v.holdsClaims() {
+				t.Fatalf("%s is told to its agent, and %s has not stopped: %s, %s", id, victim, v.Desired, v.Status.Observed)
+			}
+		}
+		if node, _ := after.Nodes.Get(b.Node); node.Assigned != after.Index {
+			t.Fatalf("%s got its room at index %d, and its agent is not woken", id, after.Index)
+		}
+	}
+	return n
+}
+
+// crowdedBeginning is three nodes of 1000 MiB and jobs of several classes that want more than twice as much; batch is fair among its own.
+func crowdedBeginning() [][]Command {
+	settings := DefaultSettings()
+	settings.InstanceOverhead = 0
+	groups := [][]Command{{&ClusterInit{ID: "c1", Name: "test", Settings: settings}}}
+	for _, id := range []NodeID{"n1", "n2", "n3"} {
+		n := register(id)
+		n.Shape.Capacity.MemoryBytes, n.Shape.PortMin, n.Shape.PortMax = 1000<<20, 8000, 8007
+		groups = append(groups, []Command{n}, []Command{&NodeReport{ID: id, Epoch: 1, Full: true}})
+	}
+	groups = append(groups, []Command{&ClassSet{Name: ClassBatch, PreemptEqual: PreemptFair}})
+	for _, spec := range []JobSpec{
+		sized("top", ClassCritical, 3, 400), sized("mid", ClassProduction, 4, 500), sized("low", ClassBatch, 5, 300), sized("less", ClassBatch, 5, 200),
+	} {
+		if spec.Name == "mid" {
+			spec.Groups[0].Budget = &BudgetSpec{MinReady: &Amount{N: 1}}
+		}
+		groups = append(groups, []Command{&JobSubmit{Spec: spec}})
+	}
+	return groups
+}
+
+// crowdedCommand draws what goes on in such a cluster.
+func (w world) crowdedCommand() []Command {
+	switch at := w.int(0, 99); {
+	case at < 25:
+		return []Command{w.place()}
+	case at < 50:
+		return w.preemption()
+	case at < 80:
+		return []Command{w.agentWorks()}
+	case at < 88:
+		return []Command{w.stop()}
+	case at < 91:
+		n := w.node()
+		return []Command{&NodeHealth{ID: n.ID, Health: pick(w, HealthOffline, HealthOnline), BootID: n.Agent.BootID, Version: n.Version}}
+	case at < 96:
+		id := w.offline()
+		if w.rarely(3) {
+			return []Command{&NodeConfirmDead{id}}
+		}
+		n := register(id)
+		n.Shape.Capacity.MemoryBytes, n.Shape.PortMin, n.Shape.PortMax = pick[int64](w, 1000, 1000, 700)<<20, 8000, 8007
+		next, _ := w.s.Nodes.Get(id)
+		if next == nil {
+			return []Command{n}
+		}
+		return []Command{n, &NodeReport{ID: id, Epoch: next.Agent.Epoch + 1, Full: true}}
+	}
+	return []Command{pick[Command](w, &NodeIntent{ID: w.node().ID, Intent: pick(w, IntentActive, IntentCordoned)},
+		&DrainStart{ID: DrainID(w.fresh("d")), Nodes: []string{string(w.node().ID)}, Options: DrainOptions{Deadline: Hour}},
+		&NodeIntent{ID: w.node().ID, Intent: IntentActive}, &JobScale{key(w, w.s.Jobs), "g", w.int(1, 5)})}
+}
+
+// agentWorks is an agent's report of some of what it has: what is to run gets ready, what is to stop stops.
+func (w world) agentWorks() Command {
+	n := w.node()
+	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch}
+	for i := range w.s.InstancesOn(n.ID) {
+		if i.Terminal() || w.rarely(3) {
+			continue
+		}
+		status := InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: ObservedReady}
+		if i.Desired != DesiredRunning {
+			status.Observed = ObservedStopped
+		}
+		c.Instances = append(c.Instances, status)
+	}
+	return c
+}
+
+// preemption draws one that the state takes, if some tries find one, or else one that is wrong somewhere.
+func (w world) preemption() []Command {
+	var group []Command
+	for range 40 {
+		place := w.place().(*InstancePlace)
+		n, ok := w.s.Nodes.Get(place.Node)
+		if !ok {
+			continue
+		}
+		place.NodeVersion = n.Version
+		group = nil
+		all := w.bool()
+		for i := range w.s.InstancesOn(n.ID) {
+			lower := w.s.MayTakeFrom(place.Group, i.Group) == nil || w.rarely(20)
+			if lower && i.Desired == DesiredRunning && i.ID != place.Replaces && (all || w.bool()) {
+				place.Awaits = append(place.Awaits, i.ID)
+				group = append(group, &InstanceStop{ID: i.ID, Cause: CausePreempted, By: string(place.ID)})
+			}
+		}
+		if w.rarely(20) {
+			place.NodeVersion--
+		}
+		if group = append(group, place); len(place.Awaits) > 0 && w.s.NewDraft(w.s.Now).Try(group...) == nil {
+			return group
+		}
+	}
+	return group
+}
+
+// preemptionHolds looks at an entry of one group: what it stopped for the room of another stands in the same group as that one, is of a strictly lower class (or
+// equal, where the largest share gets smaller), and is all that the other awaits. That a refused one leaves no trace is held elsewhere (S11).
+func preemptionHolds(t fatal, before, after State, e Entry, results []Result) int {
+	if len(e.Groups) != 1 || results[0].Refusal != nil || results[0].Replay {
+		return 0
+	}
+	stopped := map[InstanceID][]InstanceID{}
+	for _, c := range e.Groups[0] {
+		if stop, ok := c.(*InstanceStop); ok && stop.Cause == CausePreempted {
+			stopped[InstanceID(stop.By)] = append(stopped[InstanceID(stop.By)], stop.ID)
+		}
+	}
+	for by, victims := range stopped {
+		p, ok := after.Instances.Get(by)
+		if !ok || before.Instances.Has(by) || !p.WaitsForRoom() && p.Desired == DesiredRunning {
+			t.Fatalf("%v were stopped for %s, which does not wait: %+v", victims, by, p)
+		}
+		taker, _ := before.Jobs.Get(jobOf(p.Group))
+		for _, id := range victims {
+			i, _ := before.Instances.Get(id)
+			owner, _ := before.Jobs.Get(jobOf(i.Group))
+			class, rank, _ := before.Class(taker.Class)
+			if other := before.ClassRank(owner.Class); other < rank || other == rank && class.PreemptEqual != PreemptFair {
+				t.Fatalf("%s of class %s was stopped for one of class %s", id, owner.Class, taker.Class)
+			}
+			if p.Desired == DesiredRunning && !slices.Contains(p.Links.Awaits, id) {
+				t.Fatalf("%s was stopped for %s, which awaits %v", id, by, p.Links.Awaits)
+			}
+		}
+	}
+	return len(stopped)
+}
