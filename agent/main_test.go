@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // program is a small service: `program http ADDRESS NAME [HEALTH_FILE]` answers / with NAME and /health with 200 as long
-// as HEALTH_FILE exists; on SIGTERM it finishes what it has begun. `program grow` takes memory until it is stopped.
+// as HEALTH_FILE exists, and /facts with what is in it; on SIGTERM it finishes what it has begun. `program grow` takes memory until it is stopped.
 func program(args []string) int {
 	switch args[0] {
 	case "http":
@@ -61,6 +61,7 @@ func serveProgram(args []string) int {
 			}
 		}
 	})
+	mux.HandleFunc("/facts", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, args[2]) })
 	l, err := net.Listen("tcp", args[0])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -27,6 +27,8 @@ type servers struct {
 	reports []string                     // "id observed reason", in order of arrival
 	calls   map[string]int               // by operation
 	answer  func(*transport.Assignments) // changes an answer on its way
+	facts   []uint64                     // generations, as they were reported
+	alters  []func(*transport.Assignment)
 }
 
 func newServers(t testing.TB) *servers { return newServersOf(t, "c1") }
@@ -107,11 +109,12 @@ func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transpor
 	if err := s.enter("report"); err != nil {
 		return transport.ReportReply{}, err
 	}
-	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances}); refusal != nil {
+	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances, FactsGen: r.FactsGen}); refusal != nil {
 		return transport.ReportReply{}, refusal
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.facts = append(s.facts, r.FactsGen)
 	for _, i := range r.Instances {
 		line := fmt.Sprintf("%s %s", i.ID, i.Observed)
 		if i.Reason != "" {
@@ -184,19 +187,43 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 		out.Register = true
 		return out
 	}
-	out.Index = n.Assigned
+	s.mu.Lock()
+	alters := slices.Clone(s.alters)
+	s.mu.Unlock()
+	out.Index = n.Assigned + uint64(len(alters))
 	for i := range st.InstancesOn(r.Node) {
 		if i.Terminal() {
 			continue
 		}
 		spec, _ := st.Spec(i.Group, i.Version)
 		job, _ := i.Group.Split()
-		out.Instances = append(out.Instances, transport.Assignment{
+		one := transport.Assignment{
 			ID: i.ID, Group: i.Group, Job: job, Slot: i.Slot, Desired: i.Desired, Spec: spec, Ports: i.Claims.Ports,
 			RestartSeq: i.Links.RestartSeq, Grace: i.Marks.GraceOverride, Memory: spec.Resources.MemoryBytes,
-		})
+		}
+		for _, alter := range alters {
+			alter(&one)
+		}
+		out.Instances = append(out.Instances, one)
 	}
 	return out
+}
+
+// alter changes every assignment from now on, and sends them anew. It comes on top of what was altered before.
+func (s *servers) alter(node fsm.NodeID, f func(*transport.Assignment)) {
+	s.t.Helper()
+	s.mu.Lock()
+	s.alters = append(s.alters, f)
+	n := len(s.alters)
+	s.mu.Unlock()
+	s.apply(&fsm.NodeLabel{ID: node, Labels: map[string]string{"alter": fmt.Sprint(n)}}) // wakes the poll
+}
+
+// lastFacts is the generation of facts that was reported last.
+func (s *servers) lastFacts() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.facts[len(s.facts)-1]
 }
 
 func (s *servers) Services(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {

@@ -1,0 +1,412 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+func TestParseFacts(t *testing.T) {
+	many := func(n int) string {
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf(`"f%d":%d`, i, i))
+		}
+		return "{" + strings.Join(list, ",") + "}"
+	}
+	tests := []struct {
+		text  string
+		want  facts
+		fails string
+	}{
+		{`{}`, facts{}, ""},
+		{` {"leader": true, "in_sync":false} ` + "\n", facts{"leader": "true", "in_sync": "false"}, ""},
+		{`{"leader_name":"n2 (v1)","slot.3.leads_shards":false}`, facts{"leader_name": "n2 (v1)", "slot.3.leads_shards": "false"}, ""},
+		{`{"a":0,"b":-7,"c":18446744073709551615,"d":1.50,"e":15e-1,"f":-0.0,"g":-0,"h":1e3}`,
+			facts{"a": "0", "b": "-7", "c": "18446744073709551615", "d": "1.5", "e": "1.5", "f": "0", "g": "0", "h": "1000"}, ""},
+		{`{"leader_name":"","leader":false}`, facts{"leader": "false"}, ""},
+		{`{"n":"` + strings.Repeat("x", 64) + `"}`, facts{"n": strings.Repeat("x", 64)}, ""},
+		{`{"n":"` + strings.Repeat("x", 65) + `"}`, nil, "64"},
+		{`{"n":"two\nlines"}`, nil, "printable"},
+		{`{"n":"größe"}`, nil, "printable"},
+		{``, nil, "not a JSON object"},
+		{`true`, nil, "not a JSON object"},
+		{`[{"leader":true}]`, nil, "not a JSON object"},
+		{`{"leader":true`, nil, "whole"},
+		{`{"leader":}`, nil, "whole"},
+		{`{"leader":true}{"leader":false}`, nil, "follows"},
+		{`{"leader":true} x`, nil, "follows"},
+		{`{"leader":true,"leader":false}`, nil, "twice"},
+		{`{"leader":null}`, nil, "only true, false"},
+		{`{"leader":{"is":true}}`, nil, "only true, false"},
+		{`{"leader":[true]}`, nil, "only true, false"},
+		{`{"Leader":true}`, nil, "lower-case"},
+		{`{"":true}`, nil, "lower-case"},
+		{`{"` + strings.Repeat("x", 49) + `":true}`, nil, "48"},
+		{`{"n":99999999999999999999}`, nil, "too large"},
+		{`{"n":1e300}`, nil, "too large"},
+		{`{"n":1e-300}`, nil, "digits"},
+		{`{"n":1e999}`, nil, "too large"},
+		{many(16), nil, ""},
+		{many(17), nil, "more than 16"},
+		{`{"n":"` + strings.Repeat("x", 4<<10) + `"}`, nil, "longer than"},
+		{"{\"n\":\"\xff\"}", nil, "UTF-8"},
+	}
+	for _, tt := range tests {
+		got, err := parseFacts([]byte(tt.text))
+		switch {
+		case tt.fails != "":
+			if err == nil || got != nil || !strings.Contains(err.Error(), tt.fails) {
+				t.Errorf("%.60q: %v, %v, want an error with %q", tt.text, got, err, tt.fails)
+			}
+		case err != nil:
+			t.Errorf("%.60q: %v", tt.text, err)
+		case tt.want != nil && cmp.Diff(tt.want, got) != "":
+			t.Errorf("%.60q: %v, want %v", tt.text, got, tt.want)
+		}
+	}
+}
+
+// Whatever a role check says: no panic, and what is taken stays within the bounds that the servers keep to, so that nothing of it is lost there.
+func FuzzParseFacts(f *testing.F) {
+	for _, s := range []string{`{"leader":true,"index":12,"leader_name":"a"}`, `{"a":1.5e3}`, `{"a":"\u0041"}`, `{"a":-0.0}`, `{`, `{"a":{}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := parseFacts(text)
+		if err != nil {
+			if got != nil {
+				t.Errorf("%q: facts %v and %v", text, got, err)
+			}
+			return
+		}
+		if kept := fsm.CleanFacts(got); len(kept) != len(got) {
+			t.Errorf("%q: of %v the servers keep %v", text, got, kept)
+		}
+		for name, value := range got { // as a text it means the same
+			again, err := parseFacts(fmt.Appendf(nil, `{"%s":%s}`, name, strconv.Quote(value)))
+			if err != nil || again[name] != value {
+				t.Errorf("%q: %s is %q, and then %v %v", text, name, value, again, err)
+			}
+		}
+	})
+}
+
+// oracle answers role checks as the test says.
+type oracle struct {
+	mu    sync.Mutex
+	say   facts
+	fail  error
+	hang  time.Duration
+	asked int
+}
+
+func (o *oracle) ask(ctx context.Context) (facts, error) {
+	o.mu.Lock()
+	o.asked++
+	say, fail, hang := o.say, o.fail, o.hang
+	o.mu.Unlock()
+	sleep(ctx, hang, nil)
+	return say, fail
+}
+
+func (o *oracle) set(say facts, fail error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.say, o.fail = say, fail
+}
+
+func takeFacts(w *roleWatch) (f facts, ok bool) {
+	synctest.Wait()
+	select {
+	case f = <-w.out:
+		return f, true
+	default:
+		return nil, false
+	}
+}
+
+func TestRoleWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &oracle{fail: errors.New("not up yet")}
+		w := watchRole(t.Context(), &fsm.RoleCheckSpec{Interval: 10 * fsm.Second}, o.ask, hclog.NewNullLogger())
+		defer w.stop()
+		time.Sleep(time.Second)
+		if f, ok := takeFacts(w); ok {
+			t.Errorf("told %v before there was an answer", f)
+		}
+		o.set(facts{"leader": "true"}, nil)
+		time.Sleep(2 * time.Second) // the interval is 10 s, but a beginning is watched closely
+		if f, ok := takeFacts(w); !ok || f["leader"] != "true" {
+			t.Errorf("the first answer: %v %v", f, ok)
+		}
+		time.Sleep(time.Hour)
+		if f, ok := takeFacts(w); ok {
+			t.Errorf("the same again was told: %v", f)
+		}
+		o.set(facts{"leader": "false"}, nil)
+		time.Sleep(10 * time.Second)
+		if f, ok := takeFacts(w); !ok || f["leader"] != "false" {
+			t.Errorf("another answer: %v %v", f, ok)
+		}
+		// What can't be confirmed counts for three intervals from when it was asked, which may be one interval ago.
+		o.set(nil, errors.New("no"))
+		time.Sleep(19 * time.Second)
+		if f, ok := takeFacts(w); ok {
+			t.Errorf("within three intervals: %v", f)
+		}
+		time.Sleep(12 * time.Second)
+		if f, ok := takeFacts(w); !ok || f != nil {
+			t.Errorf("after three intervals: %v %v", f, ok)
+		}
+		time.Sleep(time.Hour)
+		if f, ok := takeFacts(w); ok {
+			t.Errorf("withdrawn again: %v", f)
+		}
+	})
+}
+
+// A check that hangs withdraws nothing less than one that fails, and an answer to an older question doesn't replace a newer one.
+func TestRoleWatchHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &oracle{say: facts{"leader": "true"}}
+		w := watchRole(t.Context(), &fsm.RoleCheckSpec{Interval: fsm.Second}, o.ask, hclog.NewNullLogger())
+		defer w.stop()
+		time.Sleep(100 * time.Millisecond)
+		if f, ok := takeFacts(w); !ok || f["leader"] != "true" {
+			t.Fatalf("%v %v", f, ok)
+		}
+		o.mu.Lock()
+		o.hang = time.Minute
+		o.mu.Unlock()
+		time.Sleep(3 * time.Second)
+		if f, ok := takeFacts(w); !ok || f != nil {
+			t.Errorf("while it hangs: %v %v", f, ok)
+		}
+		o.mu.Lock()
+		o.hang, o.say = 0, facts{"leader": "false"}
+		o.mu.Unlock()
+		if f, err := w.fresh(t.Context()); err != nil || f["leader"] != "false" {
+			t.Errorf("asked afresh: %v %v", f, err)
+		}
+		time.Sleep(time.Second)
+		if f, ok := takeFacts(w); !ok || f["leader"] != "false" {
+			t.Errorf("what the fresh question found: %v %v", f, ok)
+		}
+		time.Sleep(2 * time.Minute)
+		if f, ok := takeFacts(w); ok && f["leader"] != "false" {
+			t.Errorf("the answer to the older question counts: %v", f)
+		}
+	})
+}
+
+func TestAsker(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/role/3":
+			fmt.Fprint(w, `{"leader":true}`)
+		case "/long":
+			fmt.Fprint(w, `{"leader":true}`+strings.Repeat(" ", maxFactsText))
+		case "/hang":
+			<-r.Context().Done()
+		default:
+			http.Error(w, `{"leader":true}`, http.StatusServiceUnavailable)
+		}
+	}))
+	defer srv.Close()
+	as := transport.Assignment{Slot: 3, Ports: map[string]int{"http": srv.Listener.Addr().(*net.TCPAddr).Port}}
+	v := values{node: nodeFacts{address: "127.0.0.1"}, slot: 3}
+	run := func(_ context.Context, c driver.Command) (int, error) {
+		fmt.Fprint(c.Stdout, c.Argv[1])
+		fmt.Fprint(c.Stderr, "a word on stderr\n")
+		return len(c.Argv) - 2, nil
+	}
+	tests := []struct {
+		spec fsm.RoleCheckSpec
+		want string
+	}{
+		{fsm.RoleCheckSpec{Port: "http", Path: "/role/${slot}"}, ""},
+		{fsm.RoleCheckSpec{Port: "http", Path: "/nothing"}, "status 503"},
+		{fsm.RoleCheckSpec{Port: "http", Path: "/long"}, "longer than 4096 bytes"},
+		{fsm.RoleCheckSpec{Port: "http", Path: "/hang"}, "no answer within 200ms"},
+		{fsm.RoleCheckSpec{Port: "none"}, "no port"},
+		{fsm.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}`}}, ""},
+		{fsm.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}`, "fails"}}, `exit code 1 ("a word on stderr")`},
+		{fsm.RoleCheckSpec{Exec: []string{"facts", `{"leader":true}` + strings.Repeat(" ", maxFactsText)}}, "longer than"},
+		{fsm.RoleCheckSpec{Exec: []string{"facts", "${node.nothing}"}}, "unknown variable"},
+		{fsm.RoleCheckSpec{Exec: []string{"facts", "hello"}}, "not a JSON object"},
+	}
+	for _, tt := range tests {
+		tt.spec.Timeout = 200 * fsm.Millisecond
+		as.Spec = &fsm.GroupSpec{RoleCheck: &tt.spec}
+		got, err := newAsker(v, as, run)(t.Context())
+		if tt.want == "" && (err != nil || got["leader"] != "true") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%+v: %v %v, want %q", tt.spec, got, err, tt.want)
+		}
+	}
+	as.Spec = &fsm.GroupSpec{}
+	if newAsker(v, as, run) != nil {
+		t.Error("a group without a role check is asked")
+	}
+}
+
+// withRole gives every instance a role check, whatever its job says.
+func withRole(c fsm.RoleCheckSpec) func(*transport.Assignment) {
+	return func(a *transport.Assignment) {
+		spec := *a.Spec
+		spec.RoleCheck = &c
+		a.Spec = &spec
+	}
+}
+
+// say replaces a file at once, as whoever reads it in between must see one of the two.
+func say(t testing.TB, file, text string) {
+	t.Helper()
+	must(t, os.WriteFile(file+".new", []byte(text), 0o644))
+	must(t, os.Rename(file+".new", file))
+}
+
+func lines(file string) []string {
+	text, _ := os.ReadFile(file)
+	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
+}
+
+// The life of facts: they are asked in the instance's own surroundings, told when they change and only then, withdrawn when nothing confirms them, and
+// unknown after a restart of the agent until it has asked. Their generation is told to the heartbeats at once.
+func TestFacts(t *testing.T) {
+	b := newBench(t, allowRoot)
+	b.stopAgent()
+	v := newVotes()
+	b.beats = v
+	b.start()
+	file, asked := filepath.Join(b.dir, "facts"), filepath.Join(b.dir, "asked")
+	say(t, file, `{"leader":true,"index":1}`)
+	b.alter(b.node(), withRole(fsm.RoleCheckSpec{
+		Exec:     []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
+		Interval: 200 * fsm.Millisecond, Timeout: 10 * fsm.Second,
+	}))
+	id := b.run("db", sh("exec sleep 1000"), nil)
+	want := func(what string, f facts) fsm.Instance {
+		t.Helper()
+		eventually(t, what, func() bool { return cmp.Equal(b.instance(id).Status.Facts, f) })
+		return b.instance(id)
+	}
+	want("the facts", facts{"leader": "true", "index": "1"})
+	b.await(id, fsm.ObservedReady)
+	before, generation := b.instance(id).Status.Generation, b.lastFacts()
+	n := len(lines(asked))
+	eventually(t, "more questions", func() bool { return len(lines(asked)) > n+2 })
+	if got := b.instance(id).Status.Generation; got != before {
+		t.Errorf("reported again without a change: generation %d, then %d", before, got)
+	}
+	say(t, file, `{"leader":false,"index":1}`)
+	want("the change", facts{"leader": "false", "index": "1"})
+	if got := b.lastFacts(); got != generation+1 || !slices.Contains(v.told(), [2]uint64{2, got}) {
+		t.Errorf("generation %d after %d; heartbeats were told %v", got, generation, v.told())
+	}
+	say(t, file, `{"leader":maybe}`)
+	want("the facts to be withdrawn", nil)
+	if i := b.instance(id); !i.Ready() {
+		t.Errorf("a role check is no check: %+v", i.Status)
+	}
+	say(t, file, `{"leader":true}`)
+	want("the facts to be back", facts{"leader": "true"})
+
+	b.stopAgent()
+	say(t, file, "nothing")
+	b.start()
+	if got := v.told(); got[len(got)-1] != [2]uint64{3, 1} {
+		t.Errorf("heartbeats of the new epoch were told %v", got)
+	}
+	want("nothing to be known after a restart", nil)
+	say(t, file, `{"leader":true}`)
+	want("the facts after the restart", facts{"leader": "true"})
+	if got := b.lastFacts(); got != 2 {
+		t.Errorf("generation %d, want 2 in the new epoch", got)
+	}
+	// A program that ended has said nothing yet.
+	say(t, file, "nothing")
+	b.apply(&fsm.InstanceRestart{ID: id})
+	eventually(t, "a restart", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
+	want("nothing to be known of the new program", nil)
+}
+
+func (v *votes) told() [][2]uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.facts)
+}
+
+// Facts are known of a program that isn't ready yet, too, by HTTP here.
+func TestFactsWhileBooting(t *testing.T) {
+	b := newBench(t, allowRoot)
+	port, file := freePort(t, "127.0.0.1"), filepath.Join(b.dir, "facts")
+	say(t, file, `{"in_sync":false}`)
+	g := sh("exec " + os.Args[0] + " program http :${port.http} db " + file)
+	g.Ports = []fsm.PortSpec{{Name: "http"}}
+	g.Checks = []fsm.CheckSpec{{Name: "never", Kind: fsm.CheckExec, Command: []string{"false"}, Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Grace: fsm.Hour}}
+	b.alter(b.node(), withRole(fsm.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 100 * fsm.Millisecond}))
+	id := b.run("db", g, map[string]int{"http": port})
+	eventually(t, "the facts", func() bool { return b.instance(id).Status.Facts["in_sync"] == "false" })
+	if i := b.instance(id); i.Status.Observed != fsm.ObservedBooting {
+		t.Errorf("it is %s", i.Status.Observed)
+	}
+}
+
+// A report that holds only a part of what changed does not claim the newest facts: the last one does.
+func TestFactsOfManyInstances(t *testing.T) {
+	var sent []transport.ReportRequest
+	r := newReporter("n", func(_ context.Context, q transport.ReportRequest) (transport.ReportReply, error) {
+		sent = append(sent, q)
+		return transport.ReportReply{}, nil
+	}, testLog(t))
+	r.enrol(1)
+	r.begin(1)
+	flush := func() {
+		for more := true; more; {
+			var err error
+			more, err = r.flush(t.Context(), hclog.Warn)
+			must(t, err)
+		}
+	}
+	flush()
+	for i := range reportBatch + 1 {
+		r.set(fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: fsm.ObservedReady, Facts: facts{"leader": "true"}})
+	}
+	flush()
+	var got []uint64
+	for _, q := range sent {
+		got = append(got, q.FactsGen)
+	}
+	if want := []uint64{1, 1, reportBatch + 2}; !slices.Equal(got, want) {
+		t.Errorf("generations %d, want %d", got, want)
+	}
+	// The next registration counts anew, and everything known is in its first report.
+	r.suspend()
+	r.set(fsm.InstanceStatus{ID: "i00000", Generation: 2, Observed: fsm.ObservedReady})
+	r.enrol(2)
+	r.begin(2)
+	flush()
+	if last := sent[len(sent)-1]; !last.Full || last.FactsGen != 1 || len(last.Instances) != reportBatch+1 {
+		t.Errorf("full %v, generation %d, %d instances", last.Full, last.FactsGen, len(last.Instances))
+	}
+}
