@@ -1,0 +1,142 @@
+package transfer
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// backedUp is a node with a backup of its volumes, and another one that sees the same backup directory.
+func backedUp(t *testing.T, live bool) (n, other *node, want string, restore transport.TransferOrder) {
+	t.Helper()
+	n, other = newNode(t, nil), newNode(t, nil)
+	other.stop()
+	other.backups = n.backups
+	other.start()
+	if err := os.MkdirAll(n.path(slotPath), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, n.path(slotPath), 20<<20)
+	want = pictures(t, n.path(slotPath))
+	o := order(transport.TaskBackup, "b1")
+	o.Live = live
+	n.order(o)
+	done := n.await("b1", fsm.SideVerified)
+	if len(done.Sum) != 64 || done.Total < 20<<20 {
+		t.Errorf("report %+v", done)
+	}
+	restore = order(transport.TaskRestore, "r1")
+	restore.Backup, restore.Sum = "b1", done.Sum
+	return n, other, want, restore
+}
+
+// proves P20: a backup brings the data back on another node, and what is restored is beside what is in use until it is attached.
+func TestBackupAndRestore(t *testing.T) {
+	n, other, want, restore := backedUp(t, false)
+	archived := filepath.Join(n.backups, "b1")
+	check := exec.Command("sha256sum", "--check", "--strict", archiveSum)
+	check.Dir = archived
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("sha256sum: %v\n%s", err, out)
+	}
+	if out, err := exec.Command("tar", "-tf", filepath.Join(archived, archiveData)).CombinedOutput(); err != nil || !strings.Contains(string(out), "data/base/1/large\n") {
+		t.Errorf("tar: %v\n%s", err, out)
+	}
+
+	if err := os.MkdirAll(other.path(slotPath, "data"), 0o700); err != nil { // an empty one was begun meanwhile
+		t.Fatal(err)
+	}
+	other.order(restore)
+	other.await("r1", fsm.SideVerified)
+	if entries, _ := os.ReadDir(other.path(slotPath, "data")); len(entries) != 0 {
+		t.Error("the restored data is in use before it was attached")
+	}
+	other.stop()
+	other.start() // a restart: the copy is complete
+	other.order(restore)
+	other.await("r1", fsm.SideVerified)
+	attach := order(transport.TaskAttach, "a1")
+	attach.Staged = "r1"
+	other.order(attach)
+	other.await("a1", fsm.SideAttached)
+	if got := pictures(t, other.path(slotPath)); got != want {
+		t.Errorf("what was restored differs: %s", cmp.Diff(want, got))
+	}
+	if !exists(other.path(keptDir, "a1", "data")) {
+		t.Error("what was there was not put aside")
+	}
+	other.order(order(transport.TaskDrop, "zz"))
+	waitGone(t, other.path(stagingDir, "r1"))
+}
+
+// A live backup does not wait for the instance that uses the volumes.
+func TestBackupLive(t *testing.T) {
+	n := newNode(t, nil)
+	if err := os.MkdirAll(n.path(slotPath), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, n.path(slotPath), 1<<20)
+	n.hold([]fsm.VolumeID{"db/main/0/data"}, "inst")
+	o := order(transport.TaskBackup, "b1")
+	o.Live = true
+	n.order(o)
+	n.await("b1", fsm.SideVerified)
+}
+
+// Damage of an archive is found before anything of it is used, and named.
+func TestRestoreDamaged(t *testing.T) {
+	damage := func(file string, at int64) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			f, err := os.OpenFile(filepath.Join(dir, file), os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			b := make([]byte, 1)
+			if _, err := f.ReadAt(b, at); err != nil {
+				t.Fatal(err)
+			}
+			b[0] ^= 1
+			if _, err := f.WriteAt(b, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		harm func(*testing.T, string)
+		code fsm.Code
+		want string
+	}{
+		"chunk":    {damage(archiveData, 2*chunkBytes+9), fsm.CodeIntegrity, "chunk 2 of 6 of backup b1 is damaged (bytes 8388608 to 12582911 of data.tar)"},
+		"manifest": {damage(archiveManifest, 20), fsm.CodeIntegrity, "the manifest of backup b1 is not the one that was written"},
+		"cut": {func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, archiveData), 10<<20); err != nil {
+				t.Fatal(err)
+			}
+		}, fsm.CodeIntegrity, "the data of backup b1 ends within chunk 2 of 6"},
+		"gone": {func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}, fsm.CodeNotFound, "there is no backup b1 in the backup directory of this node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, other, _, restore := backedUp(t, false)
+			tt.harm(t, filepath.Join(n.backups, "b1"))
+			other.order(restore)
+			if r := other.failure("r1"); r.Code != tt.code || !strings.Contains(r.Message, tt.want) {
+				t.Errorf("%s: %s; want %s: %s", r.Code, r.Message, tt.code, tt.want)
+			}
+			if exists(other.path(stagingDir, "r1", "verified")) {
+				t.Error("a damaged restore is marked as verified")
+			}
+		})
+	}
+}

@@ -1,0 +1,310 @@
+package transfer
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	slotPath = "db/main/0"
+	large    = 64 << 20
+)
+
+// pair is a source with volumes, and a target.
+func pair(t *testing.T, size int64, through func(http.Handler) http.Handler) (source, target *node, fetch transport.TransferOrder) {
+	t.Helper()
+	source = newNode(t, nil)
+	if err := os.MkdirAll(source.path(slotPath), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, source.path(slotPath), size)
+	address, peers := source.listen(through)
+	source.peers = peers
+	target = newNode(t, peers)
+	fetch = order(transport.TaskFetch, "t1")
+	fetch.Peer = address
+	return source, target, fetch
+}
+
+// proves P8: a move keeps every byte, mode, time and link; the copy is beside the volumes until it is attached, and the old one is kept until it
+// is to be dropped.
+func TestMigrate(t *testing.T) {
+	source, target, fetch := pair(t, large, nil)
+	want := pictures(t, source.path(slotPath))
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	done := target.await("t1", fsm.SideVerified)
+	if len(done.Sum) != 64 || done.Bytes != done.Total || done.Total < large {
+		t.Errorf("report %+v", done)
+	}
+	if exists(target.path(slotPath, "data")) {
+		t.Error("the copy is where instances find it before it was attached")
+	}
+
+	target.order(order(transport.TaskAttach, "t1"))
+	target.await("t1", fsm.SideAttached)
+	source.order(order(transport.TaskRetire, "t1"))
+	source.await("t1", fsm.SideRetired)
+	if got := pictures(t, target.path(slotPath)); got != want {
+		t.Errorf("the copy differs: %s", cmp.Diff(want, got))
+	}
+	if exists(source.path(slotPath, "data")) || pictures(t, source.path(keptDir, "t1")) != want {
+		t.Error("the old copy was not put aside as it was")
+	}
+
+	target.order()
+	source.order()
+	target.stop()
+	target.start() // a restart: nothing is done again
+	target.order(order(transport.TaskAttach, "t1"))
+	target.await("t1", fsm.SideAttached)
+	if got := pictures(t, target.path(slotPath)); got != want {
+		t.Error("attaching again changed the copy")
+	}
+	source.order(order(transport.TaskDrop, "t1"))
+	source.await("t1", fsm.SideDropped)
+	if exists(source.path(keptDir, "t1")) {
+		t.Error("the old copy is still there")
+	}
+}
+
+// A copy goes on where it was cut off: chunks that have arrived are not sent again, unless the disk has lost them.
+func TestMigrateResumes(t *testing.T) {
+	var mu sync.Mutex
+	sent := map[string]int{}
+	cut := make(chan struct{})
+	source, target, fetch := pair(t, large, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			sent[r.URL.RawQuery]++
+			first := r.URL.RawQuery == "n=9" && sent["n=9"] == 1
+			mu.Unlock()
+			if first {
+				close(cut)
+				<-r.Context().Done()
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	<-cut
+	target.stop()
+	damaged := target.path(stagingDir, "t1", "tree", "data", "base", "1", "large")
+	f, err := os.OpenFile(damaged, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("lost by the disk"), 7*chunkBytes+5); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	target.start()
+	target.order(fetch)
+	target.await("t1", fsm.SideVerified)
+	mu.Lock()
+	defer mu.Unlock()
+	for n, want := range map[string]int{"n=0": 1, "n=6": 1, "n=7": 2, "n=8": 2, "n=9": 2, "n=10": 1} {
+		if sent[n] != want {
+			t.Errorf("chunk %s was sent %d times, want %d", n, sent[n], want)
+		}
+	}
+}
+
+// The source is restarted in the middle: the target waits for it and goes on.
+func TestMigrateSourceRestarts(t *testing.T) {
+	source, target, fetch := pair(t, large, nil)
+	want := pictures(t, source.path(slotPath))
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	target.await("t1", fsm.SideCopying, fsm.SideVerifying, fsm.SideVerified)
+	source.stop()
+	source.start()
+	source.order(order(transport.TaskServe, "t1"))
+	target.await("t1", fsm.SideVerified)
+	target.order(order(transport.TaskAttach, "t1"))
+	target.await("t1", fsm.SideAttached)
+	if got := pictures(t, target.path(slotPath)); got != want {
+		t.Errorf("the copy differs: %s", cmp.Diff(want, got))
+	}
+}
+
+// failure waits for a transfer to fail and returns the report.
+func (n *node) failure(id fsm.TransferID) fsm.TransferReport {
+	n.t.Helper()
+	return n.await(id, fsm.SideFailed)
+}
+
+// A chunk that arrives damaged every time fails the move, and says which file it is of.
+func TestMigrateDamagedOnTheWay(t *testing.T) {
+	source, target, fetch := pair(t, 9<<20, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(&flipping{ResponseWriter: w, on: r.URL.RawQuery == "n=1"}, r)
+		})
+	})
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	r := target.failure("t1")
+	if r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "chunk 1 (data/base/1/large at byte 4194") {
+		t.Errorf("%s: %s", r.Code, r.Message)
+	}
+	if exists(target.path(stagingDir, "t1", "verified")) {
+		t.Error("a damaged copy is marked as verified")
+	}
+	target.order() // given up
+	target.order(transport.TransferOrder{ID: "t2", Task: transport.TaskKeep, Group: "db/main", Names: []string{"data"}})
+	waitGone(t, target.path(stagingDir, "t1"))
+}
+
+type flipping struct {
+	http.ResponseWriter
+	on bool
+}
+
+// Write implements io.Writer.
+func (f *flipping) Write(p []byte) (int, error) {
+	if f.on && len(p) > 100 {
+		p = append([]byte(nil), p...)
+		p[100] ^= 1
+	}
+	return f.ResponseWriter.Write(p)
+}
+
+// What the target's disk lost after it was written is found before the copy is attached.
+func TestMigrateDamagedOnDisk(t *testing.T) {
+	var source, target *node
+	var fetch transport.TransferOrder
+	source, target, fetch = pair(t, 9<<20, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/sums") {
+				f, err := os.OpenFile(target.path(stagingDir, "t1", "tree", "log", "150"), os.O_WRONLY, 0)
+				if err == nil {
+					_, err = f.WriteAt([]byte("x"), 3)
+					f.Close()
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	if r := target.failure("t1"); r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "differs between the source and the copy") {
+		t.Errorf("%s: %s", r.Code, r.Message)
+	}
+}
+
+// What writes the volumes at the source meanwhile is found.
+func TestMigrateSourceWritten(t *testing.T) {
+	var source, target *node
+	var fetch transport.TransferOrder
+	written := make(chan struct{})
+	var once sync.Once
+	source, target, fetch = pair(t, 9<<20, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/sums") {
+				if err := os.WriteFile(source.path(slotPath, "log", "100"), []byte("written by somebody"), 0o600); err != nil {
+					t.Error(err)
+				}
+				defer once.Do(func() { close(written) })
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	<-written
+	target.stop() // it tries again and again: the servers give up
+	target.start()
+	if exists(target.path(stagingDir, "t1", "verified")) {
+		t.Error("a copy of what changed is marked as verified")
+	}
+}
+
+// Only who shows the token gets anything, and only while the volumes are handed out.
+func TestServeAsksForTheToken(t *testing.T) {
+	source, _, fetch := pair(t, 1<<20, nil)
+	source.order(order(transport.TaskServe, "t1"))
+	source.await("t1", fsm.SideServing)
+	address, peers := fetch.Peer, source.peers
+	for token, want := range map[string]int{"secret": 200, "guess": 403, "": 403} {
+		req, _ := http.NewRequest(http.MethodGet, "https://"+address+transport.PathAgentTransfer+"t1/manifest", http.NoBody)
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := peers.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("token %q: status %d, want %d", token, resp.StatusCode, want)
+		}
+	}
+}
+
+// An instance that still uses the volumes keeps the source from handing them out.
+func TestServeWaitsForTheInstance(t *testing.T) {
+	source, _, _ := pair(t, 1<<20, nil)
+	if user := source.hold([]fsm.VolumeID{"db/main/0/data"}, "inst"); user != "" {
+		t.Fatal(user)
+	}
+	source.order(order(transport.TaskServe, "t1"))
+	if s, err := source.mover.authorised(httptestRequest()); err == nil {
+		t.Fatalf("handed out while an instance uses them: %v", s)
+	}
+	source.release("inst")
+	source.await("t1", fsm.SideServing)
+}
+
+// A peer can't make us write outside of the copy.
+func TestManifestIsChecked(t *testing.T) {
+	dir, file := uint32(os.ModeDir|0o700), uint32(0o600)
+	for name, entries := range map[string][]entry{
+		"up":             {{Path: "data", Mode: dir}, {Path: "log", Mode: dir}, {Path: "../x", Mode: file}},
+		"absolute":       {{Path: "data", Mode: dir}, {Path: "log", Mode: dir}, {Path: "/etc/x", Mode: file}},
+		"below a link":   {{Path: "data", Mode: dir}, {Path: "data/l", Mode: uint32(os.ModeSymlink), Link: "/etc"}, {Path: "data/l/x", Mode: file}, {Path: "log", Mode: dir}},
+		"twice":          {{Path: "data", Mode: dir}, {Path: "data/x", Mode: file}, {Path: "data/x", Mode: file}, {Path: "log", Mode: dir}},
+		"other volume":   {{Path: "data", Mode: dir}, {Path: "log", Mode: dir}, {Path: "other", Mode: dir}},
+		"volume missing": {{Path: "data", Mode: dir}},
+		"no directory":   {{Path: "data", Mode: file}, {Path: "log", Mode: dir}},
+		"negative":       {{Path: "data", Mode: dir}, {Path: "data/x", Mode: file, Size: -1}, {Path: "log", Mode: dir}},
+		"device":         {{Path: "data", Mode: dir}, {Path: "data/x", Mode: uint32(os.ModeDevice)}, {Path: "log", Mode: dir}},
+	} {
+		m := manifest{Names: []string{"data", "log"}, Entries: entries, Chunk: chunkBytes}
+		raw, err := m.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeManifest(raw, []string{"data", "log"}); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func httptestRequest() *http.Request {
+	r := httptest.NewRequest(http.MethodGet, transport.PathAgentTransfer+"t1/manifest", http.NoBody)
+	r.SetPathValue("id", "t1")
+	r.Header.Set("Authorization", "Bearer secret")
+	return r
+}
+
+func waitGone(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); exists(path); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s is still there", path)
+		}
+	}
+}
