@@ -71,13 +71,13 @@ func BuiltinClasses() []Class {
 	return []Class{
 		{Name: ClassSystem, MaxDown: MaxDown{Amount: Amount{N: 1}}, PreemptEqual: PreemptOff},
 		{Name: ClassCritical, MaxDown: MaxDown{Amount: Amount{N: 1}}, PreemptEqual: PreemptOff},
-		{Name: ClassProduction, MaxDown: defaultMaxDown(), PreemptEqual: PreemptOff},
+		{Name: ClassProduction, MaxDown: DefaultMaxDown(), PreemptEqual: PreemptOff},
 		{Name: ClassBatch, MaxDown: MaxDown{Amount: Amount{N: 50, Percent: true}}, PreemptEqual: PreemptOff},
 	}
 }
 
-// defaultMaxDown is that of production, and of a new class that is given none.
-func defaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
+// DefaultMaxDown is that of production, and of a new class that is given none.
+func DefaultMaxDown() MaxDown { return MaxDown{Amount: Amount{N: 25, Percent: true}, Floor: 1} }
 
 // Class finds a class by name and its rank: 0 is the most important.
 func (s *State) Class(name ClassName) (Class, int, bool) {

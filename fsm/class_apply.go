@@ -28,7 +28,7 @@ func (c *ClassSet) apply(s *State) error {
 	old, at, exists := s.Class(c.Name)
 	next := old
 	if !exists {
-		next = Class{Name: c.Name, MaxDown: defaultMaxDown(), PreemptEqual: PreemptOff}
+		next = Class{Name: c.Name, MaxDown: DefaultMaxDown(), PreemptEqual: PreemptOff}
 	}
 	if refusal := c.check(s, exists); refusal != nil {
 		return refusal

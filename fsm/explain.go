@@ -48,6 +48,7 @@ type Forecast struct {
 	Target   NodeID     `json:"target,omitempty" cbor:"6,keyasint,omitempty"`  // where its replacement fits now
 	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't go now; nil if it can
 	Never    bool       `json:"never,omitempty" cbor:"8,keyasint,omitempty"`   // no time alone removes the blocker: the drain can't finish without a person
+	Note     string     `json:"note,omitempty" cbor:"9,keyasint,omitempty"`    // what is not as the group's policy says: a surge given up for a quota
 }
 
 // NodeRemaining is one instance that is still on a draining node.
@@ -108,6 +109,8 @@ type PlannedGroup struct {
 	Code          Code       `json:"code,omitempty" cbor:"6,keyasint,omitempty"`     // why the unschedulable ones fit nowhere
 	Message       string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the same in words
 	Excluded      []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // by which rules, on how many nodes
+
+	Budgets []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"` // what its budgets come to
 }
 
 // JobPlan is what submitting a job would do.

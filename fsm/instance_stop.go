@@ -93,6 +93,9 @@ func (s *State) mayDrain(inst *Instance, by string) *Error {
 		return nil
 	}
 	next, ok := s.Successor(inst)
+	if !ok && s.NoSurge(inst) != nil {
+		return nil // the class's quota holds no surge
+	}
 	if !ok || !s.covers(next) {
 		return Refuse(CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
 	}
@@ -108,6 +111,10 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	reason := c.By
 	if c.Bypass {
 		reason = "budget bypassed: " + c.By
+	}
+	if why := s.surgeGivenUp(inst, c.Cause); why != "" && inst.Ready() {
+		reason += "; " + why
+		s.noteSurge(inst.Group, why)
 	}
 	s.spendRate(inst, c)
 	s.spendStop(inst, c)

@@ -55,6 +55,25 @@ func (l *Ledger) Allowed(now Time) int {
 // AllowsNone reports whether the budget never lets a member be stopped before its replacement is ready.
 func (l *Ledger) AllowsNone() bool { return l.Want > 0 && l.Budget.MinReady >= l.Want }
 
+// BlockingBudget names a budget of a group that never lets one of its instances be stopped first, and whether that was declared with blocking. Such a
+// budget yields to nothing but the forced deadline of a drain (R26). Empty: there is none.
+func (s *State) BlockingBudget(id GroupID) (name string, declared bool) {
+	ledgers := s.Ledgers(id)
+	if len(ledgers) == 0 {
+		return "", false
+	}
+	if ledgers[0].AllowsNone() {
+		policy, ok := s.Policy(id)
+		name, declared = ledgers[0].Name, ok && policy.Budget != nil && policy.Budget.Blocking
+	}
+	for i, b := range s.SharedBudgets(id) {
+		if ledgers[i+1].AllowsNone() && !declared {
+			name, declared = string(b.Name), b.Spec.Blocking
+		}
+	}
+	return name, declared
+}
+
 // Used is how many stops of the rate's window have begun.
 func (l *Ledger) Used(now Time) int { return usedOf(l.Stops, l.Budget.Window, now) }
 

@@ -139,3 +139,52 @@ func suits(spec *GroupSpec, node *Node) bool {
 	}
 	return true
 }
+
+// NoSurge says why the replacement of an instance can't be made beside it: the quota of its class has room for it only once the instance itself has gone.
+// Then a surge is given up and the instance is stopped first, under its budget; otherwise a drain or a rollout could never end. nil: there is room, there is
+// a replacement already, another surge of the group is going on that will give its room back, or stopping it first would not help either.
+func (s *State) NoSurge(inst *Instance) *Error {
+	g, ok := s.Groups.Get(inst.Group)
+	if !ok || g.Role == RoleSystem || g.Running > g.Count {
+		return nil
+	}
+	if _, there := s.Successor(inst); there {
+		return nil
+	}
+	spec, ok := s.Spec(inst.Group, g.Version)
+	if !ok {
+		return nil
+	}
+	job, claims := jobOf(inst.Group), s.ClaimsOf(spec, nil).Resources
+	if s.CheckQuota(job, claims, inst) != nil {
+		return nil
+	}
+	return s.CheckQuota(job, claims, nil)
+}
+
+// surgeGivenUp is what is said of a stop that should have waited for a replacement, and did not because of a quota; empty: it is no such stop.
+func (s *State) surgeGivenUp(inst *Instance, cause Cause) string {
+	policy, ok := s.Policy(inst.Group)
+	if !ok || cause == CauseNodeDraining && policy.Eviction.Order != OrderSurge || cause == CauseRollout && policy.Update.Order != OrderSurge ||
+		cause != CauseNodeDraining && cause != CauseRollout {
+		return ""
+	}
+	if refusal := s.NoSurge(inst); refusal != nil {
+		return "stopped before it is replaced: " + refusal.Message
+	}
+	return ""
+}
+
+// noteSurge tells a deployment that it goes on without surge.
+func (s *State) noteSurge(group GroupID, why string) {
+	job, ok := s.Jobs.Get(jobOf(group))
+	if !ok {
+		return
+	}
+	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && d.Reason == "" {
+		next := *d
+		next.Reason = why
+		s.Deployments.put(d.ID, &next)
+		s.touch("deployments", Topic("deployment/"+d.ID))
+	}
+}

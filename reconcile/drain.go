@@ -228,6 +228,10 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	next, ok := p.state().Successor(inst)
 	switch {
 	case !ok:
+		if why := p.state().NoSurge(inst); why != nil {
+			p.stopWithoutSurge(d, g, inst, why)
+			return
+		}
 		p.acceptDowntime(d, inst)
 	case p.state().Covers(next):
 		p.stopFor(d, inst)
@@ -261,7 +265,7 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 		return
 	}
 	refusal := p.plan.try(d.subject(), c)
-	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) {
+	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) {
 		bypass := *c
 		bypass.Bypass = true
 		refusal = p.plan.try(d.subject(), &bypass)

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -100,9 +99,9 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 	}
 	b, blocked := f.p.blockerOf(&d, planned)
 	switch {
-	case out.Action == fsm.ActionStopFirst && f.allowsNothing(inst.Group) && n.Health != fsm.HealthOffline:
+	case out.Action == fsm.ActionStopFirst && f.allowsNothing(inst.Group) != "" && n.Health != fsm.HealthOffline:
 		out.Blocker, out.Never = &fsm.Blocker{
-			Code: fsm.CodeBudgetMinReady, Instance: inst.ID, Message: fmt.Sprintf("the budget of %s allows no instance to be down, and it is stopped before it is replaced", inst.Group),
+			Code: fsm.CodeBudgetMinReady, Instance: inst.ID, Message: f.allowsNothing(inst.Group) + ", and it is stopped before it is replaced",
 			Unblock: "relax the budget, or drain with --force-at-deadline",
 		}, !f.drain.Options.ForceAtDeadline
 		out.Action = fsm.ActionWait
@@ -111,6 +110,9 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 		if out.Action != fsm.ActionLeave {
 			out.Action = fsm.ActionWait
 		}
+	}
+	if why := f.before.NoSurge(inst); why != nil && ActionOf(f.before, inst) == fsm.ActionStopFirst {
+		out.Note = "stopped before it is replaced: " + why.Message
 	}
 	out.Target = f.target(inst)
 	if out.Target == "" && out.Blocker == nil && out.Action != fsm.ActionLeave {
@@ -137,16 +139,27 @@ func (f *forecaster) target(inst *fsm.Instance) fsm.NodeID {
 	return f.p.reasons.targets[slotKey{inst.Group, inst.Slot}]
 }
 
-// allowsNothing reports whether a group's budget never lets one of its instances be stopped first.
-func (f *forecaster) allowsNothing(id fsm.GroupID) bool {
-	g, ok := f.before.Groups.Get(id)
-	return ok && g.Budget.MinReady >= f.before.Want(g)
+// allowsNothing tells of a budget of the group that never lets one of its instances be stopped first; empty: there is none.
+func (f *forecaster) allowsNothing(id fsm.GroupID) string {
+	name, declared := f.before.BlockingBudget(id)
+	switch {
+	case name == "":
+		return ""
+	case name != string(id):
+		name = "the shared budget " + name
+	default:
+		name = "the budget of " + name
+	}
+	if declared {
+		return name + " is blocking: it allows no instance to be down"
+	}
+	return name + " allows no instance to be down"
 }
 
 // lasting reports whether a blocker stays until a person, or a change of the cluster, removes it.
 func lasting(code fsm.Code) bool {
 	switch code {
-	case fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeReplicaEvicting, fsm.CodeReplacementPending, fsm.CodeStopping, fsm.CodePaused, fsm.CodeHold:
+	case fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate, fsm.CodeReplicaEvicting, fsm.CodeReplacementPending, fsm.CodeStopping, fsm.CodePaused, fsm.CodeHold:
 		return false
 	}
 	return true
@@ -162,6 +175,8 @@ func ActionOf(s *fsm.State, inst *fsm.Instance) fsm.Action {
 	case ok && g.Role == fsm.RoleSystem:
 		return fsm.ActionStop
 	case known && (spec.Exclusive || len(spec.Volumes) > 0 && !spec.Replicated() || spec.Eviction.Order == fsm.OrderStopFirst):
+		return fsm.ActionStopFirst
+	case known && !spec.Replicated() && s.NoSurge(inst) != nil:
 		return fsm.ActionStopFirst
 	}
 	return fsm.ActionMove

@@ -86,13 +86,19 @@ func (p *pass) fulfil(n *need) *unplaced {
 	if n.home != "" {
 		return p.placeAt(n, f)
 	}
+	var last *fsm.Error
 	c, why := p.choose(n, f, func(c *candidate) (bool, fsm.Code) {
-		refusal := p.tryPlace(n, f, c.view)
-		if refusal == nil {
+		if last = p.tryPlace(n, f, c.view); last == nil {
 			return true, ""
 		}
-		return false, refusal.Code
+		return false, last.Code
 	})
+	if c == nil && fsm.IsQuota(why.code) {
+		why.message = last.Message
+		if len(n.first) > 0 && p.plan.try(n.group.subject(), n.first...) == nil {
+			return why // what ends makes room in the quota
+		}
+	}
 	if c == nil && n.spare && rank(why.code) < 0 {
 		bare := *n
 		bare.first, bare.spare = nil, false
@@ -114,6 +120,9 @@ func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
 		return "", &unplaced{code: fsm.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
+	}
+	if why := p.quotaAfter(n, f); why != nil {
+		return "", why
 	}
 	if n.home != "" {
 		return n.home, p.homeProblem(n, f)
@@ -247,6 +256,8 @@ func unblockPlacement(code fsm.Code) string {
 		return "the builds that go on there end"
 	case fsm.CodeVolumeOffline:
 		return "bring the home node back"
+	case fsm.QuotaExceeded("memory"), fsm.QuotaExceeded("instances"):
+		return "scale something of the class down, or raise the quota: outspan class set CLASS --quota-memory SIZE --quota-instances N"
 	case fsm.CodeRetryLimit:
 		return "fix what makes it fail, or run a new version"
 	}

@@ -40,7 +40,7 @@ func (p *pass) planGroup(id fsm.GroupID) fsm.PlannedGroup {
 	p.groups = []*groupView{{id: id, row: row}}
 	p.viewGroups()
 	g := p.groups[0]
-	out := fsm.PlannedGroup{Group: id}
+	out := fsm.PlannedGroup{Group: id, Budgets: p.state().BudgetLines(id)}
 	var ended []*fsm.Instance
 	kept := map[int]bool{}
 	for _, slot := range g.slots {

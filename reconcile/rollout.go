@@ -100,7 +100,7 @@ func (p *pass) stopRolled() {
 }
 
 func (p *pass) rollStops(g *groupView) {
-	stopFirst := g.system() || g.stopFirst(g.spec.Update.Order)
+	stopFirst := g.system() || g.stopFirst(g.spec.Update.Order) || p.rollsWithoutSurge(g)
 	limit := g.spec.Update.MaxUnavailable
 	if stopFirst {
 		limit = max(limit, 1)
@@ -150,6 +150,12 @@ func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 	n := p.takeover(g, slot, wishRolled, urgentRoll)
 	n.version = g.row.Version
 	f := p.fieldOf(g, n.version)
+	if f != nil {
+		if why := p.quotaAfter(n, f); why != nil {
+			p.unplaced(n, why)
+			return false
+		}
+	}
 	v := p.candidates().byID[slot.holder.Node]
 	if f != nil && v != nil && v.refusal == nil && filterConstraints(f, v) == "" && v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes {
 		return true

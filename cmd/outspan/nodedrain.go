@@ -204,7 +204,10 @@ func (p *page) drainReply(r api.DrainReply, f *drainFlags) {
 	seen := map[string]bool{}
 	for _, one := range r.Forecast {
 		text := blockerText(one.Blocker, one.Message, one.Unblock)
-		if one.Blocker != "" && !seen[text] {
+		if one.Blocker == "" && one.Note != "" {
+			text = fmt.Sprintf("%s: %s", one.Group, one.Note)
+		}
+		if (one.Blocker != "" || one.Note != "") && !seen[text] {
 			seen[text] = true
 			p.line("  %s", text)
 		}

@@ -2,28 +2,37 @@ package api
 
 import (
 	"context"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
 )
 
-// Budget is what a group can lose at once and per window, and what of it is used.
+// Budget is what a set of instances can lose at once and per window, and what of it is used.
 type Budget struct {
-	Name     fsm.GroupID `json:"name"`
-	Scope    string      `json:"scope" enum:"group"`
-	Want     int         `json:"want" doc:"instances the group should have"`
-	MinReady int         `json:"min_ready"`
-	MaxDown  int         `json:"max_down"`
-	Ready    int         `json:"ready"`
-	Down     BudgetDown  `json:"down"`
-	Allowed  int         `json:"allowed" doc:"stops that may begin now"`
-	Rate     *BudgetRate `json:"rate" doc:"null: no rate"`
+	Name     string         `json:"name" doc:"of the group, JOB/GROUP; of the shared budget; or of the actor"`
+	Scope    string         `json:"scope" enum:"group,shared,actor" doc:"shared: its groups are counted together; actor: how many stops one part of the system may begin, from the setting rate_NAME"`
+	Want     int            `json:"want" doc:"instances that there should be"`
+	MinReady int            `json:"min_ready"`
+	MaxDown  int            `json:"max_down"`
+	Ready    int            `json:"ready"`
+	Held     int            `json:"held" doc:"ready ones whose stop is being prepared"`
+	Down     BudgetDown     `json:"down"`
+	Allowed  int            `json:"allowed" doc:"stops that may begin now"`
+	Rate     *BudgetRate    `json:"rate" doc:"null: no rate"`
+	Blocking bool           `json:"blocking" doc:"it was said that the budget may allow nothing"`
+	Groups   []fsm.GroupID  `json:"groups" doc:"that it is for"`
+	Shared   []string       `json:"shared" doc:"budgets that the group shares with others, which must allow a stop too"`
+	Spec     fsm.BudgetSpec `json:"spec" doc:"as it was declared; empty: the default of the class"`
+	Text     string         `json:"text" doc:"how the numbers came about"`
 }
 
 // BudgetDown is what is missing, by whose doing.
 type BudgetDown struct {
-	Voluntary   int `json:"voluntary" doc:"stopped by an operator, a drain or a rollout, and not yet replaced"`
-	Involuntary int `json:"involuntary" doc:"failed, lost or unready"`
+	Voluntary   int               `json:"voluntary" doc:"stopped by an operator, a drain or a rollout, and not yet replaced"`
+	Involuntary int               `json:"involuntary" doc:"failed, lost or unready"`
+	ByCause     map[fsm.Cause]int `json:"by_cause"`
 }
 
 // BudgetRate is how many stops may begin in a window.
@@ -34,80 +43,192 @@ type BudgetRate struct {
 	NextAllowed *time.Time   `json:"next_allowed" doc:"null: now"`
 }
 
-func (r *reading) budget(g *fsm.Group) Budget {
-	v := Budget{Name: g.ID, Scope: "group", Want: r.Want(g), MinReady: g.Budget.MinReady, MaxDown: g.Budget.MaxDown, Ready: g.Ready}
-	missing := max(0, v.Want-g.Ready)
-	for i := range r.InstancesOf(g.ID) {
-		switch {
-		case i.Desired == fsm.DesiredRunning && !i.Ready() && i.Status.Observed != fsm.ObservedPending && i.Status.Observed != fsm.ObservedBooting:
-			v.Down.Involuntary++
-		case i.Desired == fsm.DesiredDraining && voluntary(i.Marks.StopCause):
-			v.Down.Voluntary++
-		}
+// BudgetReply is the answer to a change of a shared budget.
+type BudgetReply struct {
+	Written
+	Budget *Budget `json:"budget,omitempty"`
+}
+
+func (r *reading) groupBudget(g *fsm.Group) Budget {
+	l := r.Ledgers(g.ID)[0]
+	v := r.budgetOf(&l, fsm.ScopeGroup, []fsm.GroupID{g.ID})
+	for _, b := range r.SharedBudgets(g.ID) {
+		v.Shared = append(v.Shared, string(b.Name))
 	}
-	v.Down.Involuntary = min(v.Down.Involuntary, missing)
-	v.Down.Voluntary = min(v.Down.Voluntary, missing-v.Down.Involuntary)
-	v.Allowed = max(0, g.Ready-g.Budget.MinReady)
-	if g.Budget.RateMax > 0 {
-		v.Rate = r.budgetRate(g)
-		v.Allowed = min(v.Allowed, max(0, v.Rate.Max-v.Rate.Used))
+	if lines := r.BudgetLines(g.ID); len(lines) > 0 {
+		v.Text = lines[0].Text
+	}
+	if policy, ok := r.Policy(g.ID); ok && policy.Budget != nil {
+		v.Spec, v.Blocking = *policy.Budget, policy.Budget.Blocking
 	}
 	return v
 }
 
-func (r *reading) budgetRate(g *fsm.Group) *BudgetRate {
-	v := &BudgetRate{Max: g.Budget.RateMax, Window: g.Budget.Window}
-	for _, at := range g.Stops {
-		if at.Add(g.Budget.Window) > r.now {
-			v.Used++
-		}
-	}
-	v.NextAllowed = r.nextAllowed(g)
+func (r *reading) sharedBudget(b *fsm.SharedBudget) Budget {
+	l := r.SharedLedger(b)
+	v := r.budgetOf(&l, fsm.ScopeShared, b.Groups)
+	v.Spec, v.Blocking, v.Text = b.Spec, b.Spec.Blocking, b.Line(&r.State).Text
 	return v
 }
 
-// nextAllowed is when the group's rate allows another stop to begin; nil: now.
-func (r *reading) nextAllowed(g *fsm.Group) *time.Time {
-	next := r.NextStop(g)
-	if next <= r.now {
+func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []fsm.GroupID) Budget {
+	v := Budget{
+		Name: l.Name, Scope: scope, Want: l.Want, MinReady: l.Budget.MinReady, MaxDown: l.Budget.MaxDown, Ready: l.Ready, Held: l.Held,
+		Down: r.down(l, groups), Allowed: l.Allowed(r.now), Groups: notNil(groups), Shared: []string{},
+	}
+	if l.Budget.RateMax > 0 {
+		v.Rate = &BudgetRate{Max: l.Budget.RateMax, Window: l.Budget.Window, Used: l.Used(r.now), NextAllowed: r.wallOf(l.Next())}
+	}
+	return v
+}
+
+// actorBudget is the rate of one kind of actor.
+func (r *reading) actorBudget(k fsm.ActorKind, rate fsm.ActorRate) Budget {
+	used := r.UsedBy(k)
+	return Budget{
+		Name: string(k), Scope: "actor", Allowed: max(0, rate.Max-used), Groups: []fsm.GroupID{}, Shared: []string{}, Down: BudgetDown{ByCause: map[fsm.Cause]int{}},
+		Rate: &BudgetRate{Max: rate.Max, Window: rate.Window, Used: used, NextAllowed: r.wallOf(r.NextOf(k))},
+		Text: "from the setting " + k.Setting(),
+	}
+}
+
+// wallOf is a moment of cluster time for people; nil: it has come.
+func (r *reading) wallOf(t fsm.Time) *time.Time {
+	if t <= r.now || t == fsm.Never {
 		return nil
 	}
-	at := r.wall.Add(time.Duration(next.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Millisecond)
+	at := r.wall.Add(time.Duration(t.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Millisecond)
 	return &at
 }
 
-func voluntary(c fsm.Cause) bool {
-	switch c {
-	case fsm.CauseRollout, fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseUser:
-		return true
+// down tells by whose doing members are missing. What is certainly down comes first; of what is being made only as many are taken as are missing, since
+// a replacement beside a running one lacks nobody.
+func (r *reading) down(l *fsm.Ledger, groups []fsm.GroupID) BudgetDown {
+	v := BudgetDown{ByCause: map[fsm.Cause]int{}}
+	missing := max(0, l.Want-l.Ready)
+	note := func(cause fsm.Cause) {
+		switch {
+		case v.Voluntary+v.Involuntary >= missing:
+			return
+		case cause.Voluntary() || cause == fsm.CauseNodeDisabled:
+			v.Voluntary++
+		default:
+			v.Involuntary++
+		}
+		v.ByCause[cause]++
 	}
-	return false
+	var leaving, coming []fsm.Cause
+	for _, id := range groups {
+		for i := range r.InstancesOf(id) {
+			switch {
+			case i.Desired == fsm.DesiredDraining && i.Marks.StopCause != fsm.CauseScaleDown && i.Marks.StopCause != fsm.CauseJobStopped:
+				leaving = append(leaving, i.Marks.StopCause)
+			case i.Desired != fsm.DesiredRunning || i.Ready():
+			case i.Status.Observed == fsm.ObservedPending || i.Status.Observed == fsm.ObservedBooting:
+				if i.Cause != fsm.CauseScaleUp {
+					coming = append(coming, i.Cause)
+				}
+			default:
+				note(lossOf(i))
+			}
+		}
+	}
+	for _, cause := range append(leaving, coming...) {
+		note(cause)
+	}
+	return v
+}
+
+// lossOf is why an instance that should run does not serve.
+func lossOf(i *fsm.Instance) fsm.Cause {
+	switch reason := fsm.Cause(i.Status.Reason); {
+	case i.Status.Observed == fsm.ObservedLost:
+		return fsm.CauseNodeOffline
+	case i.Status.Observed == fsm.ObservedUnready:
+		return fsm.CauseCheckFailed
+	case reason.Valid():
+		return reason
+	}
+	return fsm.CauseCrashLoop
 }
 
 type budgetList struct{ ListParams }
 
-type budgetRead struct {
+type groupBudgetRead struct {
 	ReadParams
 	Job   string `path:"job"`
 	Group string `path:"group"`
 }
 
+// BudgetPath is the part of a path that names a shared budget.
+type BudgetPath struct {
+	Name string `path:"name" doc:"of a shared budget"`
+}
+
+type budgetRead struct {
+	ReadParams
+	BudgetPath
+}
+
+type budgetInput struct {
+	WriteParams
+	BudgetPath
+	Input fsm.BudgetSpec
+}
+
+func (in *budgetInput) body() any { return &in.Input }
+
+type budgetRemoval struct {
+	WriteParams
+	BudgetPath
+}
+
 func (s *Server) budgetOperations() []operation {
 	return []operation{
-		list(s, getRoute("list-budgets", "/v1/budgets", "budgets", "List the budgets of groups"), listing[budgetList, Budget]{
-			topics: topics[budgetList]("jobs"),
-			rows: func(r *reading, _ *budgetList, from string, yield func(string, Budget) bool) error {
-				for id, g := range r.Groups.From(fsm.GroupID(from)) {
-					if r.budgeted(g) && !yield(string(id), r.budget(g)) {
-						break
-					}
-				}
-				return nil
-			},
+		list(s, getRoute("list-budgets", "/v1/budgets", "budgets", "List the budgets of groups, the shared ones, and the rates of actors"), listing[budgetList, Budget]{
+			topics: topics[budgetList]("jobs", "budgets", "settings"), rows: listBudgets,
 		}),
-		read(s, getRoute("get-budget", "/v1/budgets/{job}/{group}", "budgets", "Show the budget of a group"),
-			func(in *budgetRead) []fsm.Topic { return []fsm.Topic{"job/" + fsm.Topic(in.Job)} }, showBudget),
+		read(s, getRoute("get-group-budget", "/v1/budgets/{job}/{group}", "budgets", "Show the budget of a group"),
+			func(in *groupBudgetRead) []fsm.Topic { return []fsm.Topic{"job/" + fsm.Topic(in.Job)} }, showGroupBudget),
+		read(s, getRoute("get-budget", "/v1/budgets/{name}", "budgets", "Show a shared budget"), topics[budgetRead]("jobs", "budgets"), showBudget),
+		write(s, route{id: "set-budget", method: http.MethodPut, path: "/v1/budgets/{name}", tag: "budgets", summary: "Make or replace a shared budget"}, setBudget()),
+		write(s, route{id: "remove-budget", method: http.MethodDelete, path: "/v1/budgets/{name}", tag: "budgets", summary: "Remove a shared budget that no group names"}, removeBudget()),
 	}
+}
+
+// The keys of the list: groups first, then shared budgets, then actors.
+const (
+	groupKeys  = "1"
+	sharedKeys = "2"
+	actorKeys  = "3"
+)
+
+func listBudgets(r *reading, _ *budgetList, from string, yield func(string, Budget) bool) error {
+	if from < sharedKeys {
+		for id, g := range r.Groups.From(fsm.GroupID(strings.TrimPrefix(from, groupKeys))) {
+			if r.budgeted(g) && !yield(groupKeys+string(id), r.groupBudget(g)) {
+				return nil
+			}
+		}
+	}
+	if from < actorKeys {
+		first, _ := strings.CutPrefix(from, sharedKeys)
+		if from < sharedKeys {
+			first = ""
+		}
+		for name, b := range r.Budgets.From(fsm.BudgetName(first)) {
+			if !yield(sharedKeys+string(name), r.sharedBudget(b)) {
+				return nil
+			}
+		}
+	}
+	for _, k := range fsm.ActorKinds() {
+		rate := r.Settings.ActorRate(k)
+		if key := actorKeys + string(k); rate.Max > 0 && !yield(key, r.actorBudget(k, rate)) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // budgeted leaves out groups that are on their way out.
@@ -117,10 +238,43 @@ func (r *reading) budgeted(g *fsm.Group) bool {
 	return ok && !j.Stopped && !g.Removed
 }
 
-func showBudget(_ context.Context, r *reading, in *budgetRead) (Budget, error) {
+func showGroupBudget(_ context.Context, r *reading, in *groupBudgetRead) (Budget, error) {
 	g, ok := r.Groups.Get(fsm.NewGroupID(fsm.JobName(in.Job), in.Group))
 	if !ok {
 		return Budget{}, fsm.Refuse(fsm.CodeNotFound, "there is no group %s/%s", clip(in.Job), clip(in.Group)).WithHint("list budgets with: outspan budget ls")
 	}
-	return r.budget(g), nil
+	return r.groupBudget(g), nil
+}
+
+func showBudget(_ context.Context, r *reading, in *budgetRead) (Budget, error) {
+	b, ok := r.Budgets.Get(fsm.BudgetName(in.Name))
+	if !ok {
+		return Budget{}, fsm.Refuse(fsm.CodeNotFound, "there is no shared budget %s", clip(in.Name)).WithHint("list budgets with: outspan budget ls; the budget of a group is JOB/GROUP")
+	}
+	return r.sharedBudget(b), nil
+}
+
+func setBudget() change[budgetInput, BudgetReply] {
+	return change[budgetInput, BudgetReply]{
+		prepare: func(_ *reading, in *budgetInput) ([]fsm.Command, error) {
+			return []fsm.Command{&fsm.BudgetSet{Name: fsm.BudgetName(in.Name), Spec: in.Input}}, nil
+		},
+		answer: func(o *outcome, in *budgetInput) (BudgetReply, error) {
+			reply := BudgetReply{Written: o.Written}
+			if b, ok := o.Budgets.Get(fsm.BudgetName(in.Name)); ok {
+				v := o.sharedBudget(b)
+				reply.Budget = &v
+			}
+			return reply, nil
+		},
+	}
+}
+
+func removeBudget() change[budgetRemoval, BudgetReply] {
+	return change[budgetRemoval, BudgetReply]{
+		prepare: func(_ *reading, in *budgetRemoval) ([]fsm.Command, error) {
+			return []fsm.Command{&fsm.BudgetRemove{Name: fsm.BudgetName(in.Name)}}, nil
+		},
+		answer: func(o *outcome, _ *budgetRemoval) (BudgetReply, error) { return BudgetReply{Written: o.Written}, nil },
+	}
 }

@@ -67,6 +67,7 @@ type DrainForecast struct {
 	Message  string         `json:"message"`
 	Unblock  string         `json:"unblock"`
 	Never    bool           `json:"never" doc:"no time alone removes the blocker"`
+	Note     string         `json:"note" doc:"what is not as the group asks for: a quota holds no surge"`
 }
 
 // DrainReply is the answer to a drain: it has started where it says so, and no new work lands there.

@@ -25,6 +25,8 @@ type PlannedGroup struct {
 	Code          fsm.Code       `json:"code"`
 	Message       string         `json:"message"`
 	Excluded      []fsm.Excluded `json:"excluded" doc:"nodes excluded by each rule"`
+
+	Budgets []fsm.BudgetLine `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
 }
 
 type planInput struct {
@@ -52,7 +54,7 @@ func planJob(_ context.Context, r *reading, in *planInput) (JobPlan, error) {
 	for _, g := range got.Groups {
 		v.Groups = append(v.Groups, PlannedGroup{
 			Group: g.Group, Created: g.Created, Destroyed: g.Destroyed, Kept: g.Kept, Unschedulable: g.Unschedulable,
-			Code: g.Code, Message: g.Message, Excluded: notNil(g.Excluded),
+			Code: g.Code, Message: g.Message, Excluded: notNil(g.Excluded), Budgets: notNil(g.Budgets),
 		})
 	}
 	return v, nil

@@ -222,6 +222,8 @@ func (in *validateInput) body() any { return &in.Input }
 type JobValidation struct {
 	Job      fsm.JobSpec `json:"job"`
 	Warnings []string    `json:"warnings"`
+
+	Budgets []fsm.BudgetLine `json:"budgets" doc:"what the budgets of its groups come to"`
 }
 
 func validateJob(_ context.Context, r *reading, in *validateInput) (JobValidation, error) {
@@ -229,8 +231,13 @@ func validateJob(_ context.Context, r *reading, in *validateInput) (JobValidatio
 	if refusal := spec.Check(); refusal != nil {
 		return JobValidation{}, refusal
 	}
-	if refusal := r.NewDraft(r.now).Try(&fsm.JobSubmit{Spec: in.Input.Job}); refusal != nil {
+	draft := r.NewDraft(r.now)
+	if refusal := draft.Try(&fsm.JobSubmit{Spec: in.Input.Job}); refusal != nil {
 		return JobValidation{}, refusal
 	}
-	return JobValidation{Job: spec, Warnings: []string{}}, nil
+	v := JobValidation{Job: spec, Warnings: []string{}, Budgets: []fsm.BudgetLine{}}
+	for i := range spec.Groups {
+		v.Budgets = append(v.Budgets, draft.State().BudgetLines(fsm.NewGroupID(spec.Name, spec.Groups[i].Name))...)
+	}
+	return v, nil
 }

@@ -24,21 +24,11 @@ type SettingsReply struct {
 	Settings Settings `json:"settings"`
 }
 
-// ClassView is one priority class; the first one of the list is served first.
-type ClassView struct {
-	Name    fsm.ClassName `json:"name"`
-	Rank    int           `json:"rank" doc:"0 is served first"`
-	Default bool          `json:"default"`
-	Jobs    int           `json:"jobs"`
-}
-
 func (r *reading) settings() Settings {
 	return Settings{Settings: r.Settings, Index: r.SettingsIndex}
 }
 
 type settingsRead struct{ ReadParams }
-
-type classList struct{ ListParams }
 
 type settingsInput struct {
 	WriteParams
@@ -92,24 +82,7 @@ func (s *Server) settingsOperations() []operation {
 		write(s, route{id: "set-settings", method: http.MethodPut, path: "/v1/settings", tag: "settings", summary: "Change settings; those left out stay"}, setSettings()),
 		write(s, route{id: "pause-actuation", path: "/v1/settings/pause", tag: "settings", summary: "Compute decisions, carry none out"}, pauseActuation(true)),
 		write(s, route{id: "resume-actuation", path: "/v1/settings/resume", tag: "settings", summary: "Carry decisions out again; or end a hold, or confirm a restore"}, pauseActuation(false)),
-		list(s, getRoute("list-classes", "/v1/classes", "classes", "List priority classes, the first one first"), listing[classList, ClassView]{
-			topics: topics[classList]("settings", "jobs"), rows: listClasses,
-		}),
 	}
-}
-
-func listClasses(r *reading, _ *classList, _ string, yield func(string, ClassView) bool) error {
-	jobs := map[fsm.ClassName]int{}
-	for _, j := range r.Jobs.All() {
-		jobs[j.Class]++
-	}
-	for rank, class := range r.Classes {
-		one := ClassView{Name: class.Name, Rank: rank, Default: class.Name == fsm.ClassProduction, Jobs: jobs[class.Name]}
-		if !yield("c"+strconv.Itoa(10000+rank), one) {
-			break
-		}
-	}
-	return nil
 }
 
 func setSettings() change[settingsInput, SettingsReply] {

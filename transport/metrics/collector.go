@@ -146,11 +146,11 @@ func (s *scrape) groups() {
 		}
 		s.gauge(s.g.desired, float64(s.s.Want(g)), job, group)
 		s.gauge(s.g.ready, float64(g.Ready), job, group)
-		allowed := max(0, g.Ready-g.Budget.MinReady)
-		if g.Budget.RateMax > 0 && s.s.NextStop(g) > s.s.Now {
-			allowed = 0
-		}
-		s.gauge(s.g.allowed, float64(allowed), string(id))
+		s.gauge(s.g.allowed, float64(s.s.Ledgers(id)[0].Allowed(s.s.Now)), string(id))
+	}
+	for name, b := range s.s.Budgets.All() {
+		l := s.s.SharedLedger(b)
+		s.gauge(s.g.allowed, float64(l.Allowed(s.s.Now)), string(name))
 	}
 }
 
@@ -212,13 +212,13 @@ func (s *scrape) incomplete() bool {
 func unschedulableCodes() []fsm.Code {
 	return []fsm.Code{
 		fsm.CodeNoMemory, fsm.CodeNoPorts, fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity,
-		fsm.CodeRetryLimit, fsm.CodeVolumeOffline,
+		fsm.CodeRetryLimit, fsm.CodeVolumeOffline, fsm.QuotaExceeded("memory"), fsm.QuotaExceeded("instances"),
 	}
 }
 
 func blockerCodes() []fsm.Code {
 	codes := []fsm.Code{
-		fsm.CodeVolumeLocal, fsm.CodeRoleNever, fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeReplacementPending, fsm.CodeNodeOffline,
+		fsm.CodeVolumeLocal, fsm.CodeRoleNever, fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate, fsm.CodeReplacementPending, fsm.CodeNodeOffline,
 		fsm.CodeAckRequired, fsm.CodePaused, fsm.CodeHold, fsm.CodeStopping,
 	}
 	for _, code := range unschedulableCodes() {

@@ -1,0 +1,100 @@
+package fsm
+
+import (
+	"fmt"
+	"strings"
+)
+
+// BudgetLine is what a budget comes to for the present count, for people who declared a percentage or a default.
+type BudgetLine struct {
+	Name     string `json:"name" cbor:"1,keyasint"`  // of the group, or of the shared budget
+	Scope    string `json:"scope" cbor:"2,keyasint"` // group or shared
+	Want     int    `json:"want" cbor:"3,keyasint"`
+	MinReady int    `json:"min_ready" cbor:"4,keyasint"`
+	MaxDown  int    `json:"max_down" cbor:"5,keyasint"`
+	Text     string `json:"text" cbor:"6,keyasint"` // how the numbers came about
+}
+
+// The scopes of budgets.
+const (
+	ScopeGroup  = "group"
+	ScopeShared = "shared"
+)
+
+// BudgetLines says what every budget of a group comes to: its own first, then the shared ones.
+func (s *State) BudgetLines(id GroupID) []BudgetLine {
+	g, ok := s.Groups.Get(id)
+	job, known := s.Jobs.Get(jobOf(id))
+	policy, has := s.Policy(id)
+	if !ok || !known || !has {
+		return nil
+	}
+	class, _, _ := s.Class(job.Class)
+	own := lineOf(string(id), ScopeGroup, g.Budget, s.Want(g))
+	own.Text = own.describe(policy.Budget, class, policy.Budget == nil && s.sharesNumber(policy.Budgets))
+	lines := []BudgetLine{own}
+	for _, b := range s.SharedBudgets(id) {
+		lines = append(lines, b.Line(s))
+	}
+	return lines
+}
+
+func lineOf(name, scope string, b Budget, want int) BudgetLine {
+	return BudgetLine{Name: name, Scope: scope, Want: want, MinReady: b.MinReady, MaxDown: b.MaxDown}
+}
+
+// PreviewBudget says what a group's own budget will come to in a cluster whose classes are the built-in ones.
+func (g *GroupSpec) PreviewBudget(job JobName, class ClassName) BudgetLine {
+	s := State{Classes: BuiltinClasses()}
+	c, _, _ := s.Class(class)
+	def, elsewhere := c.MaxDown, g.Budget == nil && len(g.Budgets) > 0
+	if elsewhere {
+		def = everything()
+	}
+	line := lineOf(string(NewGroupID(job, g.Name)), ScopeGroup, ResolveBudget(g.Budget, def, g.Count), g.Count)
+	line.Text = line.describe(g.Budget, c, elsewhere)
+	return line
+}
+
+// describe says in words how the numbers came about. elsewhere: there is no default, because another budget has the say.
+func (l *BudgetLine) describe(spec *BudgetSpec, class Class, elsewhere bool) string {
+	var b strings.Builder
+	switch {
+	case spec != nil && spec.MinReady != nil:
+		fmt.Fprintf(&b, "%s (min_ready %s%s)", l.numbers(), spec.MinReady, rounding(*spec.MinReady, l.Want, "up"))
+	case spec != nil && spec.MaxDown != nil:
+		fmt.Fprintf(&b, "%s (max_down %s%s)", l.numbers(), spec.MaxDown, rounding(*spec.MaxDown, l.Want, "down"))
+	case elsewhere:
+		b.WriteString("any number may be down")
+	default:
+		fmt.Fprintf(&b, "%s (class %s: max_down %s%s)", l.numbers(), class.Name, class.MaxDown, rounding(class.MaxDown.Amount, l.Want, "down"))
+	}
+	if spec != nil && spec.Rate != nil {
+		fmt.Fprintf(&b, "; at most %d stops per %s", spec.Rate.Max, spec.Rate.Window)
+	}
+	if spec != nil && spec.Blocking {
+		b.WriteString("; blocking")
+	}
+	return b.String()
+}
+
+func (l *BudgetLine) numbers() string {
+	return fmt.Sprintf("%d of %d must be ready, %d may be down", l.MinReady, l.Want, l.MaxDown)
+}
+
+func rounding(a Amount, want int, way string) string {
+	if !a.Percent {
+		return ""
+	}
+	if a.N*want%100 == 0 {
+		return fmt.Sprintf(" of %d", want)
+	}
+	return fmt.Sprintf(" of %d, rounded %s", want, way)
+}
+
+// Line says what a shared budget comes to.
+func (b *SharedBudget) Line(s *State) BudgetLine {
+	line := lineOf(string(b.Name), ScopeShared, b.Resolved, s.sharedWant(b))
+	line.Text = line.describe(&b.Spec, Class{}, true)
+	return line
+}

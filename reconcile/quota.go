@@ -1,0 +1,51 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// quotaAfter says why the class's quota has no room for a need even once the instance that it replaces has gone; nil: it has.
+func (p *pass) quotaAfter(n *need, f *field) *unplaced {
+	if n.replaces == nil {
+		return nil
+	}
+	name, _ := n.group.id.Split()
+	if refusal := p.state().CheckQuota(name, f.claim, n.replaces); refusal != nil {
+		return &unplaced{code: refusal.Code, message: refusal.Message}
+	}
+	return nil
+}
+
+// stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both (requirements, "Quotas"). Its budget
+// still has to allow it, and the replacement has to fit somewhere.
+func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *fsm.Error) {
+	n := p.takeover(g, g.slot(inst.Slot), wishDrained, urgentMove)
+	if _, nowhere := p.peek(n); nowhere != nil {
+		p.unplaced(n, nowhere)
+		p.acceptDowntime(d, inst)
+		return
+	}
+	p.stopFor(d, inst)
+	if b, ok := p.reasons.blockers[inst.ID]; ok {
+		b.Message = fmt.Sprintf("%s; it can't be replaced first: %s", b.Message, why.Message)
+		p.reasons.blockers[inst.ID] = b
+	}
+}
+
+// rollsWithoutSurge reports whether the class's quota keeps a rollout from making new instances beside the old ones.
+func (p *pass) rollsWithoutSurge(g *groupView) bool {
+	for _, slot := range p.rollable(g) {
+		if slot.successor == nil && p.state().NoSurge(slot.holder) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// keepsAll reports whether a budget of the group was declared to let none of it be down.
+func (p *pass) keepsAll(id fsm.GroupID) bool {
+	_, declared := p.state().BlockingBudget(id)
+	return declared
+}
