@@ -7,16 +7,13 @@ import (
 
 // move draws a move: of an instance that may be moved if there is one, otherwise of any.
 func (w world) move() Command {
-	inst, free := w.instance(), false
+	inst := w.instance()
 	for _, i := range w.s.Instances.All() {
 		if w.s.MayMove(i, CauseRebalance) == nil {
 			if refusal, _ := w.s.MoveWaits(i, true); refusal == nil {
-				inst, free = i, true
+				inst = i
 			}
 		}
-	}
-	if !free && !w.rarely(4) {
-		return w.restful(inst)
 	}
 	c := &InstanceMove{ID: inst.ID, Cause: pick(w, CauseRebalance, CauseAffinity, CauseUser), Gain: w.int(1, 90), Asked: w.bool(), GroupVersion: inst.Version}
 	if n, ok := w.s.Nodes.Get(inst.Node); ok {
@@ -33,30 +30,16 @@ func (w world) move() Command {
 	return c
 }
 
-// restful is what brings a group nearer to rest, so that one of it can be moved.
-func (w world) restful(inst *Instance) Command {
-	for _, i := range w.s.Instances.All() {
-		if n, _ := w.s.Nodes.Get(i.Node); i.Desired == DesiredRunning && n.Health != HealthOffline {
-			inst = i
-			if w.rarely(2) {
-				break
-			}
-		}
+// resting is the beginning of a history with a job that is at rest, so that there is something to move.
+func resting() [][]Command {
+	node := &NodeRegister{ID: "n1", Name: "n1.local", Agent: AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
+		Shape: NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 8000, PortMax: 8007}}
+	spec := JobSpec{Name: "rest", Groups: []GroupSpec{{Name: "main", Count: 1, Exec: ExecSpec{Command: "/bin/app"}, Resources: Resources{MemoryBytes: 1 << 20}}}}
+	return [][]Command{
+		{node}, {&NodeReport{ID: "n1", Epoch: 1, Full: true}}, {&JobSubmit{Spec: spec}},
+		{&InstancePlace{ID: "rest1", Group: "rest/main", Version: 1, Node: "n1", Cause: CauseScaleUp}},
+		{&NodeReport{ID: "n1", Epoch: 1, Instances: []InstanceStatus{{ID: "rest1", Generation: 1, Observed: ObservedReady}}}},
 	}
-	g, ok := w.s.Groups.Get(inst.Group)
-	switch {
-	case !ok || w.s.Hold.Active:
-		return &HoldSet{}
-	case g.Ready == g.Running && g.Running > 0:
-		job, name := g.ID.Split()
-		return &JobScale{Job: job, Group: name, Count: g.Running}
-	}
-	for i := range w.s.InstancesOf(g.ID) {
-		if n, _ := w.s.Nodes.Get(i.Node); i.Desired == DesiredRunning && !i.Ready() && n.Health != HealthOffline {
-			return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []InstanceStatus{{ID: i.ID, Generation: i.Status.Generation + 1, Observed: ObservedReady}}}
-		}
-	}
-	return &InstanceKill{inst.ID, true}
 }
 
 // rest is a state with nodes n1 to n3 and a job whose instances are ready on n1 and n2.

@@ -78,6 +78,7 @@ func (w world) beginning() Entry {
 	settings := DefaultSettings()
 	settings.MoveMinAge, settings.MoveCooldown = Second, Second
 	e.Groups = append(e.Groups, []Command{&ClusterInit{"c1", "test", settings}})
+	e.Groups = append(e.Groups, resting()...)
 	for range 3 {
 		c := w.nodeRegister().(*NodeRegister)
 		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Epoch: 1, Full: true}}, []Command{w.submit()})
@@ -125,7 +126,7 @@ func (w world) command() Command {
 		{3, func() Command { return &InstanceKill{w.instance().ID, w.bool()} }},
 		{2, func() Command { return &InstanceMark{ID: w.instance().ID, Requested: w.bool(), Cause: w.cause(), By: "alice", Automatic: w.rarely(8)} }},
 		{2, func() Command { return &InstanceRestart{w.instance().ID} }},
-		{8, w.move},
+		{3, w.move},
 		{2, w.drainStart}, {2, w.drainTurn}, {4, w.drainEnd},
 		{1, func() Command { return &DrainPause{key(w, w.s.Drains), w.bool()} }},
 		{1, func() Command { return &DrainCancel{key(w, w.s.Drains), w.bool()} }},

@@ -211,6 +211,8 @@ func (w *world) say(c fsm.Command) string {
 		}
 	case *fsm.InstanceKill:
 		text = fmt.Sprintf("kill %s", c.ID)
+	case *fsm.InstanceMove:
+		text = fmt.Sprintf("move %s to %s (%s, gain %d)", c.ID, c.Target, c.Cause, c.Gain)
 	case *fsm.InstanceMark:
 		text = fmt.Sprintf("unmark %s", c.ID)
 		if c.Requested {

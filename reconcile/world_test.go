@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
 )
 
 // vocabulary is what a scenario can say. Each command returns what it prints.
@@ -112,6 +113,13 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
+		// avoid web-http-0a: an operator evicts it and has its group avoid the node
+		"avoid": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann", Avoid: true}))
+		},
+		// moves: what the rescheduler would do if it were asked; rebalance: ask it
+		"moves":     func(w *world, _ []string) string { moves, _ := reconcile.Moves(w.input()); return w.movesText(moves) },
+		"rebalance": (*world).cmdRebalance,
 		"gossip": func(w *world, a []string) string {
 			w.live[fsm.NodeID(a[0])] = fsm.Liveness{Gossip: fsm.Gossip(a[1])}
 			return ""
@@ -165,7 +173,15 @@ func (w *world) run(line string) string {
 	return command(w, words[1:])
 }
 
+// id finds an instance by its name, or by its group and node: web-db@n1.
 func (w *world) id(name string) fsm.InstanceID {
+	if group, node, at := strings.Cut(name, "@"); at {
+		for inst := range w.state.InstancesOn(fsm.NodeID(node)) {
+			if strings.ReplaceAll(string(inst.Group), "/", "-") == group && !inst.Terminal() {
+				return inst.ID
+			}
+		}
+	}
 	id, ok := w.ids[name]
 	if !ok {
 		w.t.Fatalf("%s: there is no instance %s; there are %v", w.at, name, w.ids)
@@ -232,6 +248,20 @@ func (w *world) cmdSettings(args []string) string {
 			s.EvictOn = fsm.EvictOn(value)
 		case "paused":
 			s.Paused = value != "false"
+		case "rescheduler":
+			s.Rescheduler = value
+		case "min_age":
+			s.MoveMinAge = duration(value)
+		case "cooldown":
+			s.MoveCooldown = duration(value)
+		case "cycle":
+			s.MoveCycle = duration(value)
+		case "moves":
+			s.MovesPerCycle = number(value)
+		case "gain":
+			s.MoveGain = number(value)
+		case "window":
+			s.MoveWindow = strings.ReplaceAll(value, "_", " ")
 		default:
 			w.t.Fatalf("%s: no such setting", w.at)
 		}
@@ -337,8 +367,8 @@ func (w *world) cmdDrain(args []string) string {
 
 // reach reports whether a node's agent gets through to the servers.
 func (w *world) reach(id fsm.NodeID) bool {
-	n, _ := w.state.Nodes.Get(id)
-	return n.Health != fsm.HealthOffline && !w.live[id].Silent
+	n, known := w.state.Nodes.Get(id)
+	return known && n.Health != fsm.HealthOffline && !w.live[id].Silent
 }
 
 func (w *world) work(nodes []string) bool {
