@@ -2,12 +2,12 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
@@ -68,27 +68,28 @@ func (h hookRun) run(ctx context.Context) error {
 	limit := orElse(asDuration(h.hook.Timeout), hookTimeout)
 	timed, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	out := &hookLog{name: h.hook.Name, note: func(text string) error { return h.task.Note(ctx, text) }, left: hookOutput}
-	code, err := h.task.Exec(timed, driver.Command{Argv: h.argv, Env: h.env, Stdout: out, Stderr: out, Alone: h.alone})
+	note := func(text string) error { return h.task.Note(ctx, text) }
+	out := &hookLog{name: h.hook.Name, note: note, left: hookOutput}
+	complaints := &hookLog{name: h.hook.Name, note: note, left: hookOutput}
+	code, err := h.task.Exec(timed, driver.Command{Argv: h.argv, Env: h.env, Stdout: out, Stderr: complaints, Alone: h.alone})
 	out.finish()
+	complaints.finish()
 	switch {
 	case errors.Is(timed.Err(), context.DeadlineExceeded) && ctx.Err() == nil:
 		return fmt.Errorf("it took longer than %s and was killed", fsm.Duration(limit.Milliseconds()))
 	case err != nil:
 		return err
 	case code != 0:
-		return exitError(code, out.last)
+		return exitError(code, cmp.Or(complaints.last, out.last))
 	}
 	return nil
 }
 
-// hookLog writes a hook's lines into the program's log, each with its origin in front. Safe for many goroutines.
+// hookLog writes the lines of one of a hook's outputs into the program's log, each with its origin in front. One goroutine uses it.
 type hookLog struct {
-	name fsm.HookName
-	note func(text string) error
-	left int // bytes that it may still write
-
-	mu      sync.Mutex
+	name    fsm.HookName
+	note    func(text string) error
+	left    int // bytes that it may still write
 	partial []byte
 	last    string // the last line that isn't empty
 	broken  bool   // the log takes nothing
@@ -98,8 +99,6 @@ type hookLog struct {
 const lineLimit = 1000
 
 func (l *hookLog) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	var text strings.Builder
 	rest := b
 	for {
@@ -140,8 +139,6 @@ func (l *hookLog) flush(text *strings.Builder) {
 
 // finish writes what has no end of line.
 func (l *hookLog) finish() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if len(l.partial) > 0 {
 		var text strings.Builder
 		l.line(&text)

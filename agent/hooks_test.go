@@ -1,0 +1,341 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+func hookSpec(name fsm.HookName, script string) fsm.HookSpec {
+	return fsm.HookSpec{Name: name, Exec: []string{"/bin/sh", "-c", script}, Timeout: 20 * fsm.Second, OnFailure: fsm.HookAbort}
+}
+
+// withHooks gives every instance hooks, whatever its job says.
+func withHooks(list ...fsm.HookSpec) func(*transport.Assignment) {
+	return func(a *transport.Assignment) {
+		spec := *a.Spec
+		spec.Hooks = list
+		a.Spec = &spec
+	}
+}
+
+// preparing asks for a preparation of every instance.
+func preparing(seq uint64, gates ...string) func(*transport.Assignment) {
+	return func(a *transport.Assignment) {
+		a.Prepare, a.Gates, a.Cause = seq, gates, fsm.CauseNodeDraining
+	}
+}
+
+// prepared waits for the outcome of a preparation.
+func (b *bench) prepared(id fsm.InstanceID, seq uint64) fsm.HookResult {
+	b.t.Helper()
+	eventually(b.t, "the outcome of the preparation", func() bool { h := b.instance(id).Status.Hook; return h != nil && h.Seq == seq })
+	return *b.instance(id).Status.Hook
+}
+
+// log is what an instance wrote to stderr.
+func (b *bench) log(id fsm.InstanceID) string {
+	b.t.Helper()
+	task, ok := b.agent.crew.task(id)
+	if !ok {
+		b.t.Fatalf("no task of %s", id)
+	}
+	l, err := task.OpenLog(b.t.Context(), driver.Stderr, 0, false)
+	must(b.t, err)
+	defer l.Close()
+	var all strings.Builder
+	buf := make([]byte, 4096)
+	for {
+		n, err := l.Read(buf)
+		all.Write(buf[:n])
+		if err != nil {
+			return all.String()
+		}
+	}
+}
+
+// A leader resigns before it is stopped: the hook runs once in the instance's surroundings, what it says is in the instance's log, the gates are asked after
+// it, and the program goes on all the while. A restart of the agent doesn't do it again.
+func TestBeforeStop(t *testing.T) {
+	b := newBench(t, allowRoot)
+	role, ran, pidFile := filepath.Join(b.dir, "role"), filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "pid")
+	say(t, role, `{"leader":true}`)
+	resign := hookSpec(fsm.HookBeforeStop, `echo "$OUTSPAN_HOOK $OUTSPAN_STOP_CAUSE $OUTSPAN_SLOT ${slot}" >> `+ran+
+		`; echo resigning; printf 'and done' >&2; echo '{"leader":false}' > `+role+`.new; mv `+role+`.new `+role)
+	b.alter(b.node(), withHooks(resign))
+	b.alter(b.node(), withRole(fsm.RoleCheckSpec{Exec: []string{"cat", role}, Interval: fsm.Hour, Timeout: 10 * fsm.Second}))
+	id := b.run("db", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	eventually(t, "the leader", func() bool { return b.instance(id).Status.Facts["leader"] == "true" })
+	pid := pidOf(t, pidFile)
+	b.alter(b.node(), preparing(1, "!self.leader"))
+	if r := b.prepared(id, 1); !r.OK || r.Message != "" {
+		t.Errorf("prepared: %+v", r)
+	}
+	// The interval is an hour: that it resigned was found by the look after the hook, and reported no later than the outcome.
+	if i := b.instance(id); i.Status.Facts["leader"] != "false" || !i.Ready() || !alive(pid) {
+		t.Errorf("after the preparation: %+v, alive %v", i.Status, alive(pid))
+	}
+	if got := lines(ran); !slices.Equal(got, []string{"before_stop node_draining 0 0"}) {
+		t.Errorf("the hook saw %q", got)
+	}
+	if got := b.log(id); !strings.Contains(got, "hook before_stop: resigning\n") || !strings.Contains(got, "hook before_stop: and done\n") {
+		t.Errorf("log %q", got)
+	}
+	b.stopAgent()
+	b.start()
+	eventually(t, "the agent to be back", func() bool { return b.instance(id).Status.Facts["leader"] == "false" })
+	b.alter(b.node(), preparing(2, "!self.leader"))
+	if r := b.prepared(id, 2); !r.OK || len(lines(ran)) != 2 {
+		t.Errorf("prepared again: %+v, the hook ran %d times", r, len(lines(ran)))
+	}
+	b.stop(id, nil)
+	b.await(id, fsm.ObservedStopped)
+}
+
+// What a failed preparation reports.
+func TestBeforeStopFails(t *testing.T) {
+	b := newBench(t, allowRoot)
+	id := b.run("db", sh("exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	hook := func(script string, f func(*fsm.HookSpec)) func(*transport.Assignment) {
+		h := hookSpec(fsm.HookBeforeStop, script)
+		if f != nil {
+			f(&h)
+		}
+		return withHooks(h)
+	}
+	goOn := func(h *fsm.HookSpec) { h.OnFailure = fsm.HookContinue }
+	tests := []struct {
+		name  string
+		hook  func(*transport.Assignment)
+		gates []string
+		ok    bool
+		want  string
+	}{
+		{"exit code", hook("echo no follower is in sync >&2; exit 3", nil), nil, false, `hook before_stop: exit code 3 ("no follower is in sync")`},
+		{"continue", hook("exit 3", goOn), nil, true, "hook before_stop: exit code 3"},
+		{"too long", hook("sleep 1000 & sleep 1000", func(h *fsm.HookSpec) { h.Timeout = 300 * fsm.Millisecond }), nil, false,
+			"hook before_stop: it took longer than 300ms and was killed"},
+		{"missing", withHooks(fsm.HookSpec{Name: fsm.HookBeforeStop, Exec: []string{"/nowhere/hook"}}), nil, false, "/nowhere/hook"},
+		{"variable", hook("echo ${node.label.none}", nil), nil, false, "unknown variable"},
+		{"no hook", withHooks(), nil, true, ""},
+		{"gate, nothing known", withHooks(), []string{"self.drained"}, false, "self.drained: the fact drained is not known; the group has no role check"},
+		{"continue is no gate", hook("exit 3", goOn), []string{"self.drained"}, false, "self.drained"},
+	}
+	for n, tt := range tests {
+		seq := uint64(n + 1)
+		b.alter(b.node(), tt.hook)
+		b.alter(b.node(), preparing(seq, tt.gates...))
+		if r := b.prepared(id, seq); r.OK != tt.ok || !strings.Contains(r.Message, tt.want) || tt.want == "" && r.Message != "" {
+			t.Errorf("%s: %+v, want %v and %q", tt.name, r, tt.ok, tt.want)
+		}
+	}
+	eventually(t, "no hook to be left", func() bool { return len(b.processes()) == 2 }) // shim and program
+	b.alter(b.node(), withRole(fsm.RoleCheckSpec{Exec: []string{"echo", `{"leader":true}`}, Interval: fsm.Hour, Timeout: 10 * fsm.Second}))
+	b.alter(b.node(), withHooks())
+	b.alter(b.node(), preparing(100, "!self.leader"))
+	if r := b.prepared(b.run("leader", sh("exec sleep 1000"), nil), 100); r.OK || r.Message != "!self.leader does not hold: leader is true" {
+		t.Errorf("a leader: %+v", r)
+	}
+	if i := b.instance(id); !i.Ready() {
+		t.Errorf("after all of it: %+v", i.Status)
+	}
+}
+
+// A hook that an agent's end cut short is run again by the next one; one that the servers gave up is killed.
+func TestBeforeStopUnfinished(t *testing.T) {
+	b := newBench(t, allowRoot)
+	ran, free := filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "free")
+	b.alter(b.node(), withHooks(hookSpec(fsm.HookBeforeStop, `echo x >> `+ran+`; test -e `+free+` || exec sleep 1000`)))
+	id := b.run("db", sh("exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	b.alter(b.node(), preparing(1))
+	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
+	b.stopAgent()
+	if b.instance(id).Status.Hook != nil {
+		t.Errorf("an outcome of a hook that was cut short: %+v", b.instance(id).Status.Hook)
+	}
+	b.start()
+	eventually(t, "the hook to run again", func() bool { return len(lines(ran)) == 2 })
+	b.alter(b.node(), preparing(0))
+	eventually(t, "the hook to be killed", func() bool { return len(b.processes()) == 2 })
+	must(t, os.WriteFile(free, nil, 0o644))
+	b.alter(b.node(), preparing(2))
+	if r := b.prepared(id, 2); !r.OK {
+		t.Errorf("%+v", r)
+	}
+	// A stop doesn't wait for a preparation.
+	must(t, os.Remove(free))
+	b.alter(b.node(), preparing(3))
+	eventually(t, "the hook to run once more", func() bool { return len(lines(ran)) == 4 })
+	b.stop(id, nil)
+	b.await(id, fsm.ObservedStopped)
+}
+
+// A program becomes ready after its after_start hook, not before.
+func TestAfterStart(t *testing.T) {
+	b := newBench(t, allowRoot)
+	free, ran := filepath.Join(b.dir, "free"), filepath.Join(b.dir, "ran")
+	b.alter(b.node(), withHooks(hookSpec(fsm.HookAfterStart, `echo $OUTSPAN_HOOK >> `+ran+`; until test -e `+free+`; do sleep 0.02; done; echo joined`)))
+	id := b.run("db", sh("exec sleep 1000"), nil)
+	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
+	time.Sleep(2 * settleTime) // long enough to become ready, if it could
+	if i := b.instance(id); i.Status.Observed != fsm.ObservedBooting {
+		t.Errorf("while the hook runs it is %s", i.Status.Observed)
+	}
+	b.stopAgent() // an unfinished one is run again
+	b.start()
+	eventually(t, "the hook to run again", func() bool { return len(lines(ran)) == 2 })
+	must(t, os.WriteFile(free, nil, 0o644))
+	b.await(id, fsm.ObservedReady)
+	if got := b.log(id); !strings.Contains(got, "hook after_start: joined\n") {
+		t.Errorf("log %q", got)
+	}
+	b.stopAgent() // a finished one isn't
+	b.start()
+	b.apply(&fsm.InstanceRestart{ID: id})
+	eventually(t, "a restart", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
+	if got := len(lines(ran)); got != 3 {
+		t.Errorf("it ran %d times: twice for the first program, once for the second", got)
+	}
+}
+
+func TestAfterStartFails(t *testing.T) {
+	b := newBench(t, allowRoot)
+	hook := hookSpec(fsm.HookAfterStart, "echo nobody answers; exit 4")
+	b.alter(b.node(), withHooks(hook))
+	g := sh("exec sleep 1000")
+	g.Restart = fsm.RestartSpec{Attempts: 2, Interval: fsm.Minute, Delay: 20 * fsm.Millisecond}
+	id := b.run("db", g, nil)
+	i := b.await(id, fsm.ObservedFailed)
+	if want := `hook_failed: after_start: exit code 4 ("nobody answers")`; i.Status.Reason != want || i.Status.Restarts != 2 {
+		t.Errorf("failed as %+v, want %q", i.Status, want)
+	}
+	if got := b.history(id); slices.Contains(got, "ready") {
+		t.Errorf("history %q", got)
+	}
+	eventually(t, "the program to be gone", func() bool { return len(b.processes()) == 0 })
+	hook.OnFailure = fsm.HookContinue
+	b.alter(b.node(), withHooks(hook))
+	b.await(b.run("other", g, nil), fsm.ObservedReady)
+}
+
+// The gates right before the stop signal: as long as one doesn't hold the signal waits, and no longer than a second before the end of the grace.
+func TestLastLook(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		leads  time.Duration // for so long after the stop began; 0: the check fails, forever is an hour
+		signal time.Duration // so long after the drain delay
+	}{
+		{"it leads no more", time.Millisecond, 0},
+		{"it leads for a while", 5500 * time.Millisecond, 4 * time.Second}, // 2 s of it are drain delay
+		{"it leads on", time.Hour, 9 * time.Second},
+		{"nobody knows", 0, 9 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.mem.stubborn = true
+				var began time.Time
+				b.mem.exec = func(_ context.Context, c driver.Command) (int, error) {
+					text := `{"leader":false}`
+					if time.Since(began) < tt.leads {
+						text = `{"leader":true}`
+					}
+					_, err := c.Stdout.Write([]byte(text))
+					return map[bool]int{true: 1}[tt.leads == 0], err
+				}
+				b.start()
+				g := sh("")
+				g.Stop = fsm.StopSpec{DrainDelay: 2 * fsm.Second, Grace: 10 * fsm.Second}
+				b.alter(b.node(), withRole(fsm.RoleCheckSpec{Exec: []string{"role"}}))
+				b.alter(b.node(), func(a *transport.Assignment) { a.Gates = []string{"!self.leader"} })
+				id := b.run("db", g)
+				b.pass(time.Second)
+				b.want(id, fsm.ObservedReady, "")
+				began = time.Now()
+				b.stop(id, nil)
+				task := b.mem.task(id)
+				b.pass(2*time.Second + tt.signal - 900*time.Millisecond)
+				if task.asked() || ended(task) {
+					t.Error("the signal came early")
+				}
+				b.pass(1100 * time.Millisecond)
+				if !task.asked() {
+					t.Error("the signal did not come")
+				}
+				b.pass(12*time.Second - time.Since(began) - 100*time.Millisecond)
+				if ended(task) {
+					t.Error("killed within its grace")
+				}
+				b.pass(200 * time.Millisecond)
+				b.want(id, fsm.ObservedStopped, "killed_after_grace")
+			})
+		})
+	}
+}
+
+// A preparation of a program that doesn't run is declined at once: the servers needn't wait for its time to be over.
+func TestPreparationWithoutAProgram(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.mem.lifetime = 10 * time.Second
+		b.start()
+		g := sh("")
+		g.Restart = fsm.RestartSpec{Attempts: 3, Interval: fsm.Minute, Delay: 30 * fsm.Second}
+		id := b.run("db", g)
+		b.pass(11 * time.Second)
+		b.want(id, fsm.ObservedUnready, "exited")
+		b.alter(b.node(), preparing(1))
+		b.pass(time.Second)
+		if h := b.instance(id).Status.Hook; h == nil || h.Seq != 1 || h.OK || h.Message != "the program does not run: exited" {
+			t.Errorf("%+v", h)
+		}
+		b.pass(30 * time.Second) // it runs again
+		b.alter(b.node(), preparing(2))
+		b.pass(time.Second)
+		if h := b.instance(id).Status.Hook; h == nil || h.Seq != 2 || !h.OK {
+			t.Errorf("%+v", h)
+		}
+	})
+}
+
+func TestHookLog(t *testing.T) {
+	var notes []string
+	l := &hookLog{name: fsm.HookBeforeStop, left: hookOutput, note: func(text string) error {
+		if len(text) > driver.NoteLimit {
+			t.Errorf("a note of %d bytes", len(text))
+		}
+		notes = append(notes, text)
+		return nil
+	}}
+	for _, part := range []string{"one\ntw", "o\n\n", "bad \xff byte\n", strings.Repeat("x", 3000) + "\n", strings.Repeat(strings.Repeat("y", 99)+"\n", 100), "end"} {
+		n, err := l.Write([]byte(part))
+		if err != nil || n != len(part) {
+			t.Errorf("%d %v", n, err)
+		}
+	}
+	l.finish()
+	got := strings.Split(strings.TrimSuffix(strings.Join(notes, ""), "\n"), "\n")
+	want := []string{"one", "two", "", "bad ? byte", strings.Repeat("x", lineLimit)}
+	want = append(want, slices.Repeat([]string{strings.Repeat("y", 99)}, 100)...)
+	want = append(want, "end")
+	for i := range want {
+		want[i] = "hook before_stop: " + want[i]
+	}
+	if !slices.Equal(got, want) || l.last != "end" {
+		t.Errorf("%q", got)
+	}
+	l.left, notes = 10, nil
+	_, _ = l.Write([]byte("12345678\n12345678\n"))
+	if len(notes) != 1 || notes[0] != "hook before_stop: 12345678\n" {
+		t.Errorf("beyond the limit: %q", notes)
+	}
+}
