@@ -16,10 +16,12 @@ LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 # Tests that start whole clusters run after the others and one package at a time, so that nothing else takes the
 # cores while they measure.
 CLUSTERS := ./e2e/... ./cmd/...
+# Tests that make test leaves out (they call long).
+LONG     := ^Test(Etcd|Redis|Policies)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test race lint fmt idle fuzz bench cover docs install clean
+.PHONY: help build demo test systems race lint fmt idle fuzz bench cover docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,8 +34,11 @@ demo: build ## build, then show a cluster at work on this machine (about 90 s, c
 
 test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (< 8 min)
 	$(REPORT) -label unit -- -timeout 6m $(UNITS)
-	$(REPORT) -label clusters -- -count=1 -timeout 8m -p 1 $(CLUSTERS)
+	$(REPORT) -label clusters -- -count=1 -short -timeout 8m -p 1 $(CLUSTERS)
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
+
+systems: build ## run the tests that take long: real databases on clusters (needs root, etcd, redis and postgresql)
+	$(REPORT) -label systems -- -count=1 -timeout 25m -run '$(LONG)' ./e2e
 
 race: ## run the tests under the race detector (needs a C compiler)
 	$(REPORT) -label race -- -race -timeout 25m $(UNITS)

@@ -182,7 +182,9 @@ func (c *cluster) beginRoll(t testing.TB, script string) *exec.Cmd {
 // rollID finds the id of the only roll in its drains.
 func (c *cluster) rollID(t testing.TB) string {
 	t.Helper()
-	type drain struct{ Options struct{ Roll *struct{ ID string } } }
+	type drain struct {
+		Options struct{ Roll *struct{ ID string } }
+	}
 	for _, d := range list[drain](t, c, "/v1/drains") {
 		if d.Options.Roll != nil {
 			return d.Options.Roll.ID

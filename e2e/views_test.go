@@ -67,8 +67,10 @@ type instanceView struct {
 	Restarts   int            `json:"restarts"`
 	Ports      map[string]int `json:"ports"`
 	Volume     string         `json:"volume"`
-	StartedAt  *time.Time     `json:"started_at"`
-	Index      uint64         `json:"index"`
+
+	Facts     map[string]string `json:"facts"`
+	StartedAt *time.Time        `json:"started_at"`
+	Index     uint64            `json:"index"`
 }
 
 type blockerView struct {

@@ -1,0 +1,277 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// long says that a test takes its time: make test leaves it out, make systems runs it.
+func long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long: make systems")
+	}
+}
+
+// example copies examples/NAME to where the nodes find it, and gives its job file with these words replaced.
+func (c *cluster) example(t testing.TB, name string, replace ...string) string {
+	t.Helper()
+	from, to := filepath.Join(repository(t), "examples", name), c.path(name)
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if err := os.Chmod(filepath.Join(to, f.Name()), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(from, name+".hcl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace = append(replace, "/opt/"+name, to)
+	return c.writeText(t, name+".hcl", strings.NewReplacer(replace...).Replace(string(text)))
+}
+
+// writer writes one value after the other, each until it is acknowledged, while a test does something else.
+type writer struct {
+	write   func(n int) error
+	acked   atomic.Int64
+	retried atomic.Int64
+	longest atomic.Int64 // ms that one write took, its retries included
+}
+
+// begin writes until the returned function is called.
+func (w *writer) begin(t *testing.T) (stop func()) {
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		for n := 0; ; n++ {
+			began := time.Now()
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				err := w.write(n)
+				if err == nil {
+					break
+				}
+				w.retried.Add(1)
+				if time.Since(began) > patience {
+					t.Errorf("write %d: %v", n, err)
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			w.longest.Store(max(w.longest.Load(), time.Since(began).Milliseconds()))
+			w.acked.Store(int64(n + 1))
+			time.Sleep(5 * time.Millisecond)
+		}
+	})
+	return sync.OnceFunc(func() { close(done); running.Wait() })
+}
+
+func (w *writer) String() string {
+	return fmt.Sprintf("%d writes acknowledged, %d tries more, the longest took %d ms", w.acked.Load(), w.retried.Load(), w.longest.Load())
+}
+
+// factsOf are the last facts of each living instance of a job.
+func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
+	t.Helper()
+	found := map[string]instanceView{}
+	for _, i := range c.living(t, job) {
+		found[i.ID] = i
+	}
+	return found
+}
+
+// drainLeading drains a node, kills the server that leads as soon as the drain has begun, and returns when the drain is over.
+func (c *cluster) drainLeading(t *testing.T, node string) {
+	t.Helper()
+	var reply drainReply
+	c.mustJSON(t, &reply, "node", "drain", node, "--detach")
+	dead := c.leader(t)
+	dead.kill()
+	c.cli(t, "drain", "status", reply.Drain, "--wait=drained", "--timeout", "90s").want(t, 0)
+	if d := c.drain(t, reply.Drain); d.Phase != "drained" {
+		t.Errorf("%+v", d)
+	}
+	dead.start(t)
+}
+
+// TestEtcd drains each node with a member of etcd in turn while a client writes, once with the leading server killed.
+//
+// proves acceptance 3 of the eviction model: no acknowledged write is lost, the quorum never is, and no leader is stopped before it
+// moved; A8, R23.
+func TestEtcd(t *testing.T) {
+	long(t)
+	require(t, "etcd", "etcdctl")
+	c := startCluster(t, options{servers: 3, agents: 4})
+	port := c.freePort(t)
+	c.must(t, "job", "run", c.example(t, "etcd", "12379", strconv.Itoa(port)), "--detach")
+	c.waitReady(t, "etcd", 3)
+
+	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	call := func(node *member, path string, in, out any) error {
+		body, _ := json.Marshal(in)
+		resp, err := client.Post("http://"+net.JoinHostPort(node.address, strconv.Itoa(port))+"/v3/kv/"+path, "application/json", bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s %v", resp.Status, text, err)
+		}
+		return json.Unmarshal(text, out)
+	}
+	key := func(n int) string { return base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "k%06d", n)) }
+	w := &writer{write: func(n int) error {
+		return call(c.agents[n%len(c.agents)], "put", map[string]string{"key": key(n), "value": key(n)}, &struct{}{})
+	}}
+	stopWriting, stopSampling := w.begin(t), c.sample("etcd", "default")
+	defer stopWriting()
+
+	led := 0
+	for i, name := range []string{"n1", "n2", "n3", "n4"} {
+		before := c.factsOf(t, "etcd")
+		if i == 1 {
+			c.drainLeading(t, name)
+		} else {
+			c.cli(t, "node", "drain", name).want(t, 0)
+		}
+		for id, old := range before {
+			if old.Node != name {
+				continue
+			}
+			if old.Facts["leader"] == "true" {
+				led++
+			}
+			if now := c.instance(t, id); now.Facts["leader"] != "false" || now.Desired != "stopped" {
+				t.Errorf("instance %s of %s was stopped as %v", id, name, now)
+			}
+		}
+		c.must(t, "node", "uncordon", name)
+		c.waitReady(t, "etcd", 3)
+	}
+	stopWriting()
+	samples := stopSampling()
+	t.Logf("%v; %v; the leader was drained %d times", w, samples, led)
+	if led == 0 {
+		t.Error("no drain met the leader")
+	}
+	if samples.ready < 2 {
+		t.Errorf("only %d members were ready at a time", samples.ready)
+	}
+	for n := range int(w.acked.Load()) {
+		var got struct{ Kvs []struct{ Value string } }
+		if err := call(c.agents[0], "range", map[string]string{"key": key(n)}, &got); err != nil || len(got.Kvs) != 1 || got.Kvs[0].Value != key(n) {
+			t.Fatalf("acknowledged write %d is %v (%v)", n, got, err)
+		}
+	}
+}
+
+// TestRedis drains the node of the leader of a Redis group while a client writes, once with the leading server killed.
+//
+// proves acceptance 3 of the eviction model: a leader hands over before it is stopped and no acknowledged write is lost; A10.
+func TestRedis(t *testing.T) {
+	long(t)
+	require(t, "redis-server", "redis-cli")
+	c := startCluster(t, options{servers: 3, agents: 4})
+	port := c.freePort(t)
+	c.must(t, "job", "run", c.example(t, "redis", "16379", strconv.Itoa(port)), "--detach")
+	c.waitReady(t, "redis", 3)
+
+	redis := func(host, port string, args ...string) (string, error) {
+		out, err := exec.Command("redis-cli", append([]string{"-h", host, "-p", port, "-e"}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	// leads is where a client that asks any member finds the leader.
+	leads := func(n int) (host, at string, err error) {
+		text, err := redis(c.agents[n%len(c.agents)].address, strconv.Itoa(port), "get", "outspan:leader")
+		host, at, ok := strings.Cut(text, " ")
+		if err == nil && !ok {
+			err = fmt.Errorf("nobody leads: %q", text)
+		}
+		return host, at, err
+	}
+	w := &writer{write: func(n int) error {
+		host, at, err := leads(n)
+		if err != nil {
+			return err
+		}
+		answer, err := redis(host, at, "set", fmt.Sprintf("k%06d", n), strconv.Itoa(n))
+		if err == nil && answer != "OK" {
+			err = fmt.Errorf("%s", answer)
+		}
+		return err
+	}}
+	stopWriting := w.begin(t)
+	defer stopWriting()
+	for round := range 2 {
+		var leader instanceView
+		waitFor(t, "a leader that the servers know", patience, func() error {
+			for _, i := range c.living(t, "redis") {
+				if i.Facts["leader"] == "true" {
+					leader = i
+					return nil
+				}
+			}
+			return fmt.Errorf("%v", c.factsOf(t, "redis"))
+		})
+		if round == 1 {
+			c.drainLeading(t, leader.Node)
+		} else {
+			c.cli(t, "node", "drain", leader.Node).want(t, 0)
+		}
+		if now := c.instance(t, leader.ID); now.Facts["leader"] != "false" || now.Desired != "stopped" {
+			t.Errorf("the leader was stopped as %+v", now)
+		}
+		c.must(t, "node", "uncordon", leader.Node)
+		c.waitReady(t, "redis", 3)
+	}
+	stopWriting()
+	t.Log(w)
+	host, at, err := leads(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := redis(host, at, append([]string{"mget"}, redisKeys(int(w.acked.Load()))...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, value := range strings.Split(text, "\n") {
+		if value != strconv.Itoa(n) {
+			t.Fatalf("acknowledged write %d is %q", n, value)
+		}
+	}
+}
+
+func redisKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("k%06d", i)
+	}
+	return slices.Clip(keys)
+}
