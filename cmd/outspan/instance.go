@@ -167,10 +167,15 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 	if got.value.Instance != nil {
 		id = instanceID(*got.value.Instance)
 	}
-	if !v.write.dryRun {
-		if err := a.waitForInstance(ctx, id, &v.until); err != nil {
-			return err
-		}
+	switch i := got.value.Instance; {
+	case v.write.dryRun:
+	case v.verb == "restart" && i != nil:
+		err = a.waitForRestart(ctx, i, &v.until)
+	default:
+		err = a.waitForInstance(ctx, id, &v.until)
+	}
+	if err != nil {
+		return err
 	}
 	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("instance %s %s %s", id, v.done, v.write.done(got.value.Index)) }})
 }
@@ -220,5 +225,6 @@ func instanceRestart(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0], nil) },
 	}
 	v.write.register(cmd, "check only, change nothing")
+	v.until.register(cmd, "ready")
 	return cmd
 }

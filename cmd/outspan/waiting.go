@@ -174,6 +174,26 @@ func (a *app) waitForInstance(ctx context.Context, id string, until *waitFlags) 
 	return err
 }
 
+// waitForRestart waits until an instance is ready in a later run of its program than the one before.
+func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *waitFlags) error {
+	return waitUntil(ctx, a, until, waiting[api.Instance]{
+		what: "instance " + instanceID(*before), path: "/v1/instances/" + segment(instanceID(*before)),
+		state: func(i api.Instance) string {
+			if i.Restarts <= before.Restarts && i.Observed == fsm.ObservedReady {
+				return "not restarted yet"
+			}
+			return string(i.Observed)
+		},
+		over: func(i api.Instance) error {
+			again := i.Observed == fsm.ObservedFailed && i.Restarts > before.Restarts
+			if i.Observed != fsm.ObservedStopped && !again {
+				return nil
+			}
+			return fsm.Refuse(fsm.CodeConflict, "instance %s is %s", i.ID, i.Observed).WithHint("see: outspan why %s", i.ID)
+		},
+	})
+}
+
 // waitForJob waits until every group of a job is ready, with nothing too much, or until the job has a status.
 func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
 	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
