@@ -77,8 +77,10 @@ type world struct {
 	nodes  []fsm.NodeID
 	specs  map[fsm.JobName]fsm.JobSpec
 	quiet  bool // don't check after each entry
-	slow   bool // members that become ready don't say that they are in sync
-	term   uint64
+
+	freshMoves bool // the rescheduler has moved something since it was last looked at where things are
+	slow       bool // members that become ready don't say that they are in sync
+	term       uint64
 
 	events     fsm.EventKey // those before were shown
 	remembered fsm.State

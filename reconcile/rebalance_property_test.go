@@ -1,0 +1,158 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+const randomClusters = 1000
+
+// In words: whatever cluster it finds, the rescheduler moves only ready instances of groups at rest, to nodes that are eligible and not avoided; it begins no more
+// moves in a cycle than it may; where everything is never comes again; in the end it stops, and then neither acts nor wakes, whatever time passes.
+func TestRebalanceSettles(t *testing.T) {
+	moved := 0
+	for seed := range uint64(randomClusters) {
+		n := settleRandom(t, seed)
+		moved += n
+	}
+	t.Logf("%d moves in %d clusters", moved, randomClusters)
+	if moved < randomClusters {
+		t.Errorf("only %d moves in %d clusters prove little", moved, randomClusters)
+	}
+}
+
+// settleRandom makes a cluster that its past has left lopsided, lets the rescheduler work and returns the number of its moves.
+func settleRandom(t *testing.T, seed uint64) int {
+	r := rand.New(rand.NewPCG(seed, 1))
+	w := newWorld(t)
+	w.at, w.quiet = fmt.Sprintf("seed %d", seed), true
+	lopsided(w, r)
+	preset := []string{"careful", "balanced", "eager"}[r.IntN(3)]
+	w.run(fmt.Sprintf("settings rescheduler=%s min_age=1s cooldown=1s moves=%d gain=%d", preset, 1+r.IntN(4), 1+r.IntN(25)))
+	seen := map[string]bool{whereabouts(w): true}
+	moves, idle := 0, 0
+	for range 2000 {
+		before := w.state.Index
+		n := w.decideMoves(t)
+		moves += n
+		w.work(nil)
+		if w.state.Index != before {
+			idle = 0
+			continue
+		}
+		if at := whereabouts(w); idle == 0 && seen[at] && moves > 0 && w.freshMoves {
+			t.Fatalf("seed %d: after %d moves everything is where it was once before: %s", seed, moves, at)
+		} else {
+			seen[at], w.freshMoves = true, false
+		}
+		if idle++; idle > 3 {
+			w.atRest(t)
+			if wake := reconcile.Decide(w.input()).Wake; wake != fsm.Never {
+				t.Fatalf("seed %d: it is settled, and wakes in %s", seed, wake.Sub(w.now))
+			}
+			return moves
+		}
+		w.run("advance 61s")
+	}
+	t.Fatalf("seed %d: it does not settle: %d moves", seed, moves)
+	return 0
+}
+
+// lopsided runs a few jobs while nodes come and go.
+func lopsided(w *world, r *rand.Rand) {
+	nodes := 3 + r.IntN(5)
+	for i := range nodes {
+		w.run(fmt.Sprintf("node n%d memory=%dMiB cpu=%d rack=r%d disk=%s", i, 400+r.IntN(1600), 1000+r.IntN(8000), r.IntN(3), []string{"ssd", "hdd"}[r.IntN(2)]))
+	}
+	w.run("settings algorithm=" + []string{"spread", "spread", "binpack"}[r.IntN(3)])
+	out := r.IntN(nodes)
+	for i := range out {
+		w.run(fmt.Sprintf("cordon n%d", i))
+	}
+	for i := range 2 + r.IntN(7) {
+		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB cpu=%d", i, 1+r.IntN(6), 10+r.IntN(200), r.IntN(800))
+		for _, more := range []string{" spread=node.label.rack", " affinity=node.label.disk:ssd:50", " affinity=node.label.rack:r1:8", " spread=node.label.disk", " order=stop_first", " volume=data", " max_down=1", " distinct=node.id"} {
+			if r.IntN(5) == 0 {
+				line += more
+			}
+		}
+		w.run(line)
+		if r.IntN(2) == 0 {
+			w.run("settle")
+		}
+	}
+	w.run("settle")
+	for i := range out {
+		w.run(fmt.Sprintf("uncordon n%d", i))
+	}
+	if r.IntN(4) == 0 {
+		w.run(fmt.Sprintf("cordon n%d", r.IntN(nodes)))
+	}
+	w.run("advance 3h")
+	w.run("settle")
+}
+
+// decideMoves decides, holds that moves are as they should be, and commits.
+func (w *world) decideMoves(t *testing.T) int {
+	plan := reconcile.Decide(w.input())
+	before := w.state
+	moves := 0
+	for _, e := range plan.Entries {
+		for _, group := range e.Groups {
+			if c, ok := group[0].(*fsm.InstanceMove); ok {
+				moves++
+				w.goodMove(t, before, c)
+			}
+		}
+		for _, r := range w.commit(e) {
+			if r.Refusal != nil {
+				t.Fatalf("%s: the log refused what was planned: %v", w.at, r.Refusal)
+			}
+		}
+	}
+	if moves > 0 {
+		w.freshMoves = true
+	}
+	if limit := before.Settings.Rescheduling().Moves; moves > limit {
+		t.Fatalf("%s: %d moves begin at once, %d may in a cycle", w.at, moves, limit)
+	}
+	return moves
+}
+
+func (w *world) goodMove(t *testing.T, before fsm.State, c *fsm.InstanceMove) {
+	inst, _ := before.Instances.Get(c.ID)
+	target, _ := before.Nodes.Get(c.Target)
+	group, _ := before.Groups.Get(inst.Group)
+	spec, _ := before.Policy(inst.Group)
+	if _, avoided := target.Avoids(inst.Group, w.now); avoided || before.Eligible(target) != nil {
+		t.Fatalf("%s: a move to node %s, which is %s", w.at, target.Name, target.State())
+	}
+	if !inst.Ready() || group.Ready != group.Count || len(spec.Volumes) > 0 || spec.Eviction.Order != fsm.OrderSurge {
+		t.Fatalf("%s: instance %s of %s may not be moved", w.at, inst.ID, inst.Group)
+	}
+	if c.Gain < before.Settings.Rescheduling().Gain {
+		t.Fatalf("%s: a move gains %d, less than %d", w.at, c.Gain, before.Settings.Rescheduling().Gain)
+	}
+}
+
+// whereabouts says how many instances of each group are on each node.
+func whereabouts(w *world) string {
+	count := map[string]int{}
+	for _, inst := range w.state.Instances.All() {
+		if inst.Desired == fsm.DesiredRunning {
+			count[fmt.Sprintf("%s@%s", inst.Group, inst.Node)]++
+		}
+	}
+	var lines []string
+	for key, n := range count {
+		lines = append(lines, fmt.Sprintf("%s=%d", key, n))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, " ")
+}
