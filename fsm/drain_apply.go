@@ -261,6 +261,13 @@ func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 			return Refuse(CodeReplacementPending, "instance %s still runs", inst.ID)
 		}
 	}
+	if n.Health != HealthOffline { // otherwise nothing is left there to protect, as far as anybody knows
+		for m := range s.MembersOn(n.ID) {
+			if refusal := s.MemberBlocks(m, s.PolicyFor(d)); refusal != nil {
+				return refusal
+			}
+		}
+	}
 	return s.copiedFrom(n.ID)
 }
 

@@ -196,3 +196,23 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 func (p *pass) takesOver(g *groupView, inst *fsm.Instance) bool {
 	return inst.Ready() && (!g.spec.Replicated() || p.state().Covers(inst))
 }
+
+// apart adds to what is considered for a slot of a replicated group the nodes that another member keeps it from.
+func (e *Explanation) apart(g *groupView, slot int, all []fsm.Considered) []fsm.Considered {
+	for i := range all {
+		if code := e.p.keptApart(&need{group: g, slot: slot}, all[i].Node); code != "" && all[i].ExcludedBy == "" {
+			all[i].ExcludedBy, all[i].Score = code, 0
+		}
+	}
+	return all
+}
+
+// unbuilt notes why a member's copy can't be built elsewhere now.
+func (p *pass) unbuilt(inst *fsm.Instance, why *unplaced) {
+	if why.code == fsm.CodeReplicaEvicting {
+		p.wait(inst, why.code, "the nodes where its copy could be built take no more builds now: "+why.message, unblockPlacement(why.code))
+	} else {
+		p.block(inst, fsm.CodeNoCandidate, "its copy can be built nowhere: "+why.message, unblockPlacement(why.code))
+	}
+	p.nameVolume(inst)
+}

@@ -65,12 +65,11 @@ func (p *pass) place() {
 // unplaced records why a need stays open.
 func (p *pass) unplaced(n *need, why *unplaced) {
 	p.reasons.noRoom(slotKey{n.group.id, n.slot}, why)
-	if n.replaces != nil && n.group.spec.Replicated() {
-		p.block(n.replaces, fsm.CodeNoCandidate, "its copy can be built nowhere: "+why.message, unblockPlacement(why.code))
-		p.nameVolume(n.replaces)
+	switch {
+	case n.replaces != nil && n.group.spec.Replicated():
+		p.unbuilt(n.replaces, why)
 		return
-	}
-	if n.replaces != nil {
+	case n.replaces != nil:
 		p.block(n.replaces, fsm.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, unblockPlacement(why.code))
 		return
 	}
@@ -254,6 +253,8 @@ func unblockPlacement(code fsm.Code) string {
 		return "add or uncordon a node that has none of the group, or with another value of the distinct attribute"
 	case fsm.CodeReplicaEvicting:
 		return "the builds that go on there end"
+	case fsm.CodeVolumeNoNode:
+		return "uncordon or enable the node that has its data"
 	case fsm.CodeVolumeOffline:
 		return "bring the home node back"
 	case fsm.QuotaExceeded("memory"), fsm.QuotaExceeded("instances"):

@@ -43,7 +43,7 @@ func TestProperties(t *testing.T) {
 // drawLine is one thing that may happen, in the words of the scenarios.
 func drawLine(rt *rapid.T, w *world) string {
 	node := func() string { return rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node") }
-	job := func() string { return rapid.SampledFrom([]string{"web", "db", "mon", "lock", "roll"}).Draw(rt, "job") }
+	job := func() string { return rapid.SampledFrom([]string{"web", "db", "mon", "lock", "roll", "kv"}).Draw(rt, "job") }
 	instance := func() string {
 		var names []string
 		for _, inst := range w.state.Instances.All() {
@@ -58,7 +58,9 @@ func drawLine(rt *rapid.T, w *world) string {
 		return rapid.SampledFrom(names).Draw(rt, "instance")
 	}
 	count := rapid.IntRange(0, 4).Draw(rt, "count")
-	switch rapid.IntRange(0, 24).Draw(rt, "what") {
+	switch rapid.IntRange(0, 28).Draw(rt, "what") {
+	case 25, 26, 27, 28:
+		return drawMember(rt, w)
 	case 0, 1, 2:
 		return jobLine(job(), count, rapid.IntRange(1, 3).Draw(rt, "cmd"), rapid.IntRange(0, 3).Draw(rt, "variant"))
 	case 3:
@@ -112,6 +114,8 @@ func jobLine(job string, count, cmd, variant int) string {
 	switch job {
 	case "db":
 		more = "volume=data"
+	case "kv":
+		more = "volume=data:replicated " + [...]string{"", "update_order=stop_first", "max_down=3 blocking", "unreachable=0s"}[variant]
 	case "mon":
 		more = "role=system"
 	case "lock":
@@ -146,6 +150,7 @@ func (w *world) decideChecked(t rapid.TB) {
 		}
 	}
 	w.decide()
+	w.lastCopiesHold(t, before)
 	for id, g := range w.state.Groups.All() {
 		old, ok := before.Groups.Get(id)
 		if !ok || free[id] || g.Role == fsm.RoleSystem || g.Ready >= old.Ready || wentOffline(before, w.state, id) {
@@ -178,6 +183,7 @@ func wentOffline(before, after fsm.State, id fsm.GroupID) bool {
 // comeToRest lets all nodes return, actuation go on and time pass, and holds that everything ends.
 func (w *world) comeToRest(t rapid.TB) {
 	w.run("settings paused=false")
+	w.run("sync on")
 	for _, n := range w.nodes {
 		if node, _ := w.state.Nodes.Get(n); node.Health == fsm.HealthOffline || w.live[n].Silent {
 			w.run("return " + string(n))
@@ -215,6 +221,7 @@ func (w *world) heal() {
 			w.status(inst, fsm.ObservedReady, "")
 		}
 	}
+	w.syncAll()
 }
 
 // atRest holds what must be true when nothing is left to do.

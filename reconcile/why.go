@@ -193,7 +193,7 @@ func (e *Explanation) considered(id fsm.GroupID, slot int) []fsm.Considered {
 		}
 		g.fields = nil // scored anew, with all that was placed since
 		if f := e.p.fieldOf(g, g.row.Version); f != nil {
-			return f.all(e.p.homeOf(g, slot))
+			return e.apart(g, slot, f.all(e.p.homeOf(g, slot)))
 		}
 	}
 	return nil

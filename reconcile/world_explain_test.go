@@ -84,7 +84,10 @@ func (w *world) cmdForecast(args []string) string {
 
 func (w *world) cmdWhy(args []string) string {
 	object := args[0]
-	if id, ok := w.ids[object]; ok {
+	if id, ok := w.ids[object]; ok || strings.Contains(object, "@") {
+		if !ok {
+			id = w.id(object)
+		}
 		object = string(id)
 	}
 	why, refusal := reconcile.Explain(w.input()).Why(object)
