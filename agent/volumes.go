@@ -98,6 +98,9 @@ func (v *volumes) prepare(a transport.Assignment, as account) error {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 			return diskError("make volume "+spec.Name, err)
 		}
+		if err := freshen(a, spec, dir); err != nil {
+			return err
+		}
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return diskError("make volume "+spec.Name, err)
 		}

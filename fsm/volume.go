@@ -14,7 +14,8 @@ type Volume struct {
 	Name  string     `cbor:"4,keyasint"`
 	Kind  VolumeKind `cbor:"5,keyasint"`
 	Home  NodeID     `cbor:"6,keyasint"`
-	// Made is the index at which a copy began, empty. The agent tells by it whether what it finds on its disk is this copy or an older one.
+	// Made says when a copy began, empty: the index, and above madeBits the incarnation, as an index comes again after a restore. The agent tells by it
+	// whether what it finds on its disk is this copy or an older one.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
 	// Held says that a copy was in sync at least once. One that never was has nothing to lose.
 	Held bool `cbor:"8,keyasint,omitempty"`
@@ -22,6 +23,8 @@ type Volume struct {
 	Transfer TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
 	Copy     TransferID `cbor:"21,keyasint,omitempty"` // of a restored volume that is not in use: the transfer that made it
 }
+
+const madeBits = 44
 
 // NewVolumeID names a volume of a slot.
 func NewVolumeID(group GroupID, slot int, name string) VolumeID {
@@ -54,7 +57,7 @@ func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 	for _, v := range spec.Volumes {
 		row := Volume{ID: NewVolumeID(inst.Group, inst.Slot, v.Name), Group: inst.Group, Slot: inst.Slot, Name: v.Name, Kind: v.Kind, Home: inst.Node}
 		if v.Kind == VolumeReplicated {
-			row.ID, row.Made = NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node), s.Index
+			row.ID, row.Made = NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node), s.Incarnation<<madeBits+s.Index
 		}
 		if !s.Volumes.Has(row.ID) {
 			row.Transfer = s.transferNaming(row.ID)
@@ -101,6 +104,21 @@ func (s *State) CopiesOf(group GroupID, slot int) []*Volume {
 		}
 		if v.Kind == VolumeReplicated && (len(copies) == 0 || copies[0].Name == v.Name) {
 			copies = append(copies, v)
+		}
+	}
+	return copies
+}
+
+// CopiesUsed tells for each replicated volume of an instance when its copy was made; nil if it has none.
+func (s *State) CopiesUsed(inst *Instance) map[string]uint64 {
+	spec, ok := s.Spec(inst.Group, inst.Version)
+	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
+		return nil
+	}
+	copies := map[string]uint64{}
+	for _, v := range spec.Volumes {
+		if row, ok := s.Volumes.Get(NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node)); ok {
+			copies[v.Name] = row.Made
 		}
 	}
 	return copies

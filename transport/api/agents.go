@@ -235,7 +235,7 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 		one.Cause = i.Eviction.Cause
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
-		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
+		one.Spec, one.Memory, one.Copies = spec, spec.Resources.MemoryBytes, r.CopiesUsed(i)
 		if spec.Exclusive || len(spec.Volumes) > 0 {
 			// Later holders of a slot were placed later, and what is decided after a restore counts more than what was lost by it.
 			one.Fencing = r.Incarnation<<32 + i.Links.Attempt + 1

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// copyAssignment is a member of a replicated group whose copy was made at an index.
+func copyAssignment(made uint64) transport.Assignment {
+	return transport.Assignment{
+		ID: "i1", Group: "db/main", Job: "db", Slot: 2, Copies: map[string]uint64{"data": made},
+		Spec: &fsm.GroupSpec{Name: "main", Volumes: []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeReplicated, Path: "/data"}}},
+	}
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func listed(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// TestReplicatedCopy: a new member begins with nothing, one that comes back finds its copy, and what an older copy left is put aside and never deleted.
+func TestReplicatedCopy(t *testing.T) {
+	v := newVolumes(t.TempDir())
+	prepare := func(made uint64) string {
+		t.Helper()
+		a := copyAssignment(made)
+		if err := v.prepare(a, account{}); err != nil {
+			t.Fatal(err)
+		}
+		return v.dir(a, "data")
+	}
+	dir := prepare(7)
+	if got := listed(t, dir); len(got) != 0 {
+		t.Fatalf("a new copy begins with %v", got)
+	}
+	put(t, filepath.Join(dir, "rows"), "first")
+
+	if got := listed(t, prepare(7)); !slices.Equal(got, []string{"rows"}) {
+		t.Fatalf("the member came back to %v, want its rows", got)
+	}
+
+	if got := listed(t, prepare(30)); len(got) != 0 {
+		t.Fatalf("a new copy begins with %v of the older one", got)
+	}
+	put(t, filepath.Join(dir, "rows"), "second")
+	if text, err := os.ReadFile(dir + "@7/rows"); err != nil || string(text) != "first" {
+		t.Fatalf("the older copy was not kept: %q, %v", text, err)
+	}
+
+	prepare(7) // an index that was used before, as after a restore: still another copy
+	prepare(30)
+	put(t, filepath.Join(dir, "rows"), "third")
+	prepare(31)
+	if got, want := listed(t, filepath.Dir(dir)), []string{"data", "data@30", "data@30.1", "data@7", "data@copy"}; !slices.Equal(got, want) {
+		t.Fatalf("beside the volume: %v, want %v", got, want)
+	}
+}
+
+// TestReplicatedCopyInterrupted: the agent ends in the middle of putting an older copy aside; the next start goes on.
+func TestReplicatedCopyInterrupted(t *testing.T) {
+	v := newVolumes(t.TempDir())
+	a := copyAssignment(7)
+	dir := v.dir(a, "data")
+	if err := v.prepare(a, account{}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "rows"), "first")
+	if err := os.Rename(dir, dir+"@7"); err != nil { // it got as far as this
+		t.Fatal(err)
+	}
+	if err := v.prepare(copyAssignment(30), account{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(t, dir); len(got) != 0 {
+		t.Fatalf("the new copy begins with %v", got)
+	}
+	if note, err := os.ReadFile(dir + "@copy"); err != nil || string(note) != "30\n" {
+		t.Fatalf("the note says %q, %v", note, err)
+	}
+}
+
+// TestReplicatedCopyFromBefore: data whose copy nobody noted is not taken for a new copy's.
+func TestReplicatedCopyFromBefore(t *testing.T) {
+	v := newVolumes(t.TempDir())
+	a := copyAssignment(7)
+	dir := v.dir(a, "data")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "rows"), "of a local volume")
+	if err := v.prepare(a, account{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := listed(t, dir); len(got) != 0 {
+		t.Fatalf("the new copy begins with %v", got)
+	}
+	if got := listed(t, dir+"@unknown"); !slices.Equal(got, []string{"rows"}) {
+		t.Fatalf("what was there became %v", got)
+	}
+}
