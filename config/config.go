@@ -201,7 +201,8 @@ func (d *decoder) settings(body hcl.Body, c *Config) {
 	}
 	s := c.Settings
 	d.body(body,
-		durationTo("offline_after", &s.OfflineAfter), text("node_drain_policy", &s.NodeDrainPolicy), durationTo("drain_deadline", &s.DrainDeadline),
+		rate("rate_drain", &s.RateDrain), rate("rate_preemption", &s.RatePreemption), rate("rate_rescheduler", &s.RateRescheduler), rate("rate_operator", &s.RateOperator),
+		durationTo("offline_after", &s.OfflineAfter), text("node_drain_policy", &s.NodeDrainPolicy), word("evict_on", &s.EvictOn), durationTo("drain_deadline", &s.DrainDeadline),
 		text("rescheduler", &s.Rescheduler), text("failure_domain_label", &s.FailureDomainLabel), flag("place_on_degraded", &s.PlaceOnDegraded),
 		text("placement_algorithm", &s.Algorithm), number("cpu_overcommit_percent", &s.CPUOvercommit), size("instance_overhead", &s.InstanceOverhead),
 		durationTo("start_timeout", &s.StartTimeout), number("event_limit", &s.EventLimit), durationTo("event_age", &s.EventAge), durationTo("volume_cooling", &s.VolumeCooling))

@@ -160,6 +160,17 @@ func durationTo(name string, to *fsm.Duration) field {
 	return duration(name, func(v fsm.Duration) { *to = v })
 }
 
+// rate is how many stops an actor may begin in a window: "5/1m", or "none".
+func rate(name string, to *fsm.ActorRate) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		if v, ok := d.value(a, cty.String, name+` = "5/1m"`); ok {
+			if err := to.UnmarshalText([]byte(v.AsString())); err != nil {
+				d.fail(a.Expr.Range(), "Not a rate", fmt.Sprintf("%s: %v.", name, err))
+			}
+		}
+	}}
+}
+
 func size(name string, to *int64) field {
 	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.String, name+` = "128MiB"`)

@@ -89,7 +89,7 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 			d.body(b.Body, number("attempts", &g.Reschedule.Attempts), durationTo("interval", &g.Reschedule.Interval))
 		}),
 		block("update", func(d *decoder, b *hcl.Block) { d.update(b.Body, &g.Update) }),
-		laterAttr("budget"), // a budget that groups share
+		names("budget", &g.Budgets), // shared ones; beside it may stand a block of its own
 		block("budget", func(d *decoder, b *hcl.Block) { g.Budget = d.budget(b.Body) }),
 		block("eviction", func(d *decoder, b *hcl.Block) {
 			d.body(b.Body, word("mode", &g.Eviction.Mode), word("order", &g.Eviction.Order), word("surge_wait", &g.Eviction.SurgeWait), laterAttr("when"))
@@ -157,6 +157,30 @@ func (d *decoder) budget(body hcl.Body) *fsm.BudgetSpec {
 			d.body(blk.Body, number("max", &b.Rate.Max, true), durationTo("window", &b.Rate.Window))
 		}))
 	return b
+}
+
+// names takes one name, or a list of them.
+func names[T ~string](name string, to *[]T) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		v, diags := a.Expr.Value(d.variables)
+		d.diags = append(d.diags, diags...)
+		if diags.HasErrors() {
+			return
+		}
+		if !v.IsNull() && v.Type() == cty.String {
+			*to = []T{T(v.AsString())}
+			return
+		}
+		if v.IsNull() || !v.Type().IsTupleType() && !v.Type().IsListType() {
+			d.fail(a.Expr.Range(), "Wrong type", fmt.Sprintf("%s takes a name, %s = \"a\", or a list of names, %s = [\"a\", \"b\"].", name, name, name))
+			return
+		}
+		var list []string
+		texts(name, &list).set(d, a)
+		for _, one := range list {
+			*to = append(*to, T(one))
+		}
+	}}
 }
 
 // amount takes a number of instances, 2, or a percentage, "25%".

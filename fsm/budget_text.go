@@ -46,13 +46,16 @@ func lineOf(name, scope string, b Budget, want int) BudgetLine {
 // PreviewBudget says what a group's own budget will come to in a cluster whose classes are the built-in ones.
 func (g *GroupSpec) PreviewBudget(job JobName, class ClassName) BudgetLine {
 	s := State{Classes: BuiltinClasses()}
-	c, _, _ := s.Class(class)
+	c, _, known := s.Class(class)
 	def, elsewhere := c.MaxDown, g.Budget == nil && len(g.Budgets) > 0
 	if elsewhere {
 		def = everything()
 	}
 	line := lineOf(string(NewGroupID(job, g.Name)), ScopeGroup, ResolveBudget(g.Budget, def, g.Count), g.Count)
 	line.Text = line.describe(g.Budget, c, elsewhere)
+	if !known && !elsewhere && (g.Budget == nil || !g.Budget.limitsNumber()) {
+		line.Text = fmt.Sprintf("as the cluster's class %s says", class)
+	}
 	return line
 }
 

@@ -72,7 +72,7 @@ func BuiltinClasses() []Class {
 		{Name: ClassSystem, MaxDown: MaxDown{Amount: Amount{N: 1}}, PreemptEqual: PreemptOff},
 		{Name: ClassCritical, MaxDown: MaxDown{Amount: Amount{N: 1}}, PreemptEqual: PreemptOff},
 		{Name: ClassProduction, MaxDown: DefaultMaxDown(), PreemptEqual: PreemptOff},
-		{Name: ClassBatch, MaxDown: MaxDown{Amount: Amount{N: 50, Percent: true}}, PreemptEqual: PreemptOff},
+		{Name: ClassBatch, MaxDown: MaxDown{Amount: Amount{N: 50, Percent: true}, Floor: 1}, PreemptEqual: PreemptOff},
 	}
 }
 

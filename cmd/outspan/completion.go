@@ -85,6 +85,14 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 		return namesIn(ctx, a, "/v1/services", serviceName)
 	case "budgets":
 		return namesIn(ctx, a, "/v1/budgets", budgetName)
+	case "classes":
+		return namesIn(ctx, a, "/v1/classes", className)
+	case "volumes":
+		return namesIn(ctx, a, "/v1/volumes", volumeID)
+	case "backups":
+		return namesIn(ctx, a, "/v1/backups", backupID)
+	case "transfers":
+		return transferNames(ctx, a)
 	case "members":
 		return namesIn(ctx, a, "/v1/members", func(m api.Member) string { return m.Name })
 	case "any":

@@ -67,6 +67,15 @@ func (w *hclWriter) texts(key string, list []string) {
 	w.raw(key, "["+strings.Join(parts, ", ")+"]")
 }
 
+// asTexts are names as texts.
+func asTexts[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, one := range list {
+		out[i] = string(one)
+	}
+	return out
+}
+
 func (w *hclWriter) textMap(key string, m map[string]string) {
 	if len(m) == 0 {
 		return
@@ -201,6 +210,13 @@ func (w *hclWriter) lifecycle(g *fsm.GroupSpec) {
 			w.number("canary", int64(u.Canary))
 		}
 	})
+	switch len(g.Budgets) {
+	case 0:
+	case 1:
+		w.text("budget", string(g.Budgets[0]))
+	default:
+		w.texts("budget", asTexts(g.Budgets))
+	}
 	if g.Budget != nil {
 		w.budget(g.Budget)
 	}

@@ -222,6 +222,11 @@ func (p *page) plan(planned *jobPlanned) {
 			p.line("  %s: %d node(s) excluded by %s", g.Group, e.Nodes, e.Code)
 		}
 	}
+	for _, g := range planned.Groups {
+		for _, b := range g.Budgets {
+			p.line("%s", budgetLine(b))
+		}
+	}
 }
 
 func (d difference) text() string {

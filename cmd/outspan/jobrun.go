@@ -340,7 +340,7 @@ func stuck(j *api.Job) bool {
 func unschedulable(reason string) bool {
 	for _, code := range [...]fsm.Code{
 		fsm.CodeNoMemory, fsm.CodeNoPorts, fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity,
-		fsm.CodeVolumeOffline, fsm.CodeRetryLimit,
+		fsm.CodeVolumeOffline, fsm.CodeRetryLimit, fsm.QuotaExceeded(""),
 	} {
 		if strings.Contains(reason, string(code)) {
 			return true

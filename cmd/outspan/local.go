@@ -275,7 +275,10 @@ func jobValidate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			s, err := shownValue(expanded, []string{string(expanded.Name)}, func(p *page) { p.b.WriteString(text) })
+			s, err := shownValue(expanded, []string{string(expanded.Name)}, func(p *page) {
+				p.b.WriteString(text)
+				p.budgetNotes(expanded)
+			})
 			if err != nil {
 				return err
 			}

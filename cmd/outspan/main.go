@@ -55,8 +55,8 @@ type noun struct {
 func nouns() []noun {
 	return []noun{
 		{name: "agent", short: "the worker process of a node", verbs: []verb{agentRun, agentStatus}},
-		{name: "budget", short: "what a group can lose at once and per window", verbs: []verb{budgetLs, budgetStatus}},
-		{name: "class", short: "named priorities, the highest first", verbs: []verb{classLs}},
+		{name: "budget", short: "what groups can lose at once and per window", verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
+		{name: "class", short: "named priorities, the highest first", verbs: []verb{classLs, classSet, classRm}},
 		{name: "config", short: "files of servers and agents", verbs: []verb{configValidate, configShow}},
 		{name: "deployment", short: "the way of a job from one version to the next", verbs: []verb{deploymentLs, deploymentStatus, deploymentPromote, deploymentFail}},
 		{name: "drain", short: "empty nodes, and follow that", verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
@@ -68,6 +68,7 @@ func nouns() []noun {
 		{name: "service", short: "named ports and who serves them", verbs: []verb{serviceLs, serviceStatus}},
 		{name: "settings", short: "policy of the whole cluster", verbs: []verb{settingsGet, settingsSet, settingsPause, settingsResume}},
 		{name: "tls", short: "certificates", verbs: []verb{tlsCA, tlsCert}},
+		{name: "volume", short: "data of instances on nodes", verbs: []verb{volumeLs, volumeStatus, volumeMigrate, volumeBackup, volumeBackups, volumeRestore, volumeAttach, volumeCancel, volumeForget}},
 	}
 }
 
@@ -75,7 +76,7 @@ func nouns() []noun {
 func alone() []verb {
 	return []verb{
 		statusCommand, whyCommand, eventsCommand, logsCommand,
-		aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
+		rebalanceCommand, aliasOf(jobRun, "run FILE"), aliasOf(jobPlan, "plan FILE"), aliasOf(jobStop, "stop JOB"),
 		fmtCommand, completionCommand, versionCommand, devCommand, demoCommand, demoAppCommand, genDocsCommand,
 	}
 }

@@ -135,6 +135,12 @@ func settingValue(key, text string) (any, error) {
 			continue
 		}
 		switch f := t.Field(i).Type; {
+		case f == reflect.TypeFor[fsm.ActorRate]():
+			var rate fsm.ActorRate
+			if err := rate.UnmarshalText([]byte(text)); err != nil {
+				return nil, usage("%s: %v", key, err)
+			}
+			return rate, nil
 		case f == reflect.TypeFor[fsm.Duration]():
 			d, err := fsm.ParseDuration(text)
 			if err != nil {

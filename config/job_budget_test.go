@@ -1,0 +1,41 @@
+package config_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/fsm"
+)
+
+// A shared budget is named by an attribute, one's own is a block, and both may stand side by side.
+func TestParseJobBudgets(t *testing.T) {
+	tests := []struct {
+		name, keys string
+		shared     []fsm.BudgetName
+		own        *fsm.BudgetSpec
+	}{
+		{name: "none"},
+		{name: "one", keys: `budget = "db"`, shared: []fsm.BudgetName{"db"}},
+		{name: "list", keys: `budget = ["db", "rack-1"]`, shared: []fsm.BudgetName{"db", "rack-1"}},
+		{name: "both", keys: "budget = \"db\"\n budget {\n min_ready = \"50%\"\n }", shared: []fsm.BudgetName{"db"},
+			own: &fsm.BudgetSpec{MinReady: &fsm.Amount{N: 50, Percent: true}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			src := "job \"web\" {\n group \"http\" {\n exec {\n command = \"/bin/web\"\n }\n" + tt.keys + "\n }\n}\n"
+			spec, err := config.ParseJob("web.hcl", []byte(src))
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := spec.Groups[0]
+			if diff := cmp.Diff(tt.shared, g.Budgets); diff != "" {
+				t.Errorf("shared budgets (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.own, g.Budget); diff != "" {
+				t.Errorf("own budget (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
