@@ -90,6 +90,7 @@ type InstanceView struct {
 	Restarts int            `json:"restarts"`
 	LastExit string         `json:"last_exit"`
 	Reported bool           `json:"reported"` // the servers have acknowledged this state
+	Facts    facts          `json:"facts,omitempty"`
 }
 
 // Status returns a snapshot. It does not block and may be called from any goroutine.
@@ -116,7 +117,7 @@ func (a *Agent) view(m *member) InstanceView {
 	status, _ := a.shop.reports.status(m.id)
 	v := InstanceView{
 		ID: m.id, Group: want.Group, Slot: want.Slot, Desired: want.Desired, Observed: status.Observed, Reason: status.Reason,
-		Restarts: status.Restarts, Reported: a.shop.reports.delivered(m.id, status.Generation),
+		Restarts: status.Restarts, Reported: a.shop.reports.delivered(m.id, status.Generation), Facts: status.Facts,
 	}
 	if t := m.current(); t != nil {
 		if exit, ended := t.Exit(); ended {

@@ -49,10 +49,13 @@ func portsText(i api.Instance) string {
 }
 
 func evictionText(e api.Eviction) string {
-	if !e.Requested {
+	if !e.Requested && !e.Preparing {
 		return ""
 	}
 	text := string(e.Cause)
+	if e.Preparing {
+		text += ", preparing"
+	}
 	if len(e.WaitingFor) > 0 {
 		var codes []string
 		for _, c := range e.WaitingFor {
@@ -60,7 +63,16 @@ func evictionText(e api.Eviction) string {
 		}
 		text += ", waits for " + joined(codes)
 	}
-	return text
+	return strings.TrimPrefix(text, ", ")
+}
+
+func factsText(i api.Instance) string {
+	var parts []string
+	for name, value := range i.Facts {
+		parts = append(parts, name+"="+value)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
 }
 
 func instanceLs(a *app) *cobra.Command {
@@ -121,6 +133,7 @@ func (a *app) instancePage(p *page, i api.Instance) {
 		field{"Version", fmt.Sprint(i.Version)}, field{"Node", i.Node}, field{"Class", string(i.Class)},
 		field{"Desired", string(i.Desired)}, field{"Observed", string(i.Observed)}, field{"Reason", i.Reason},
 		field{"Cause", string(i.Cause)}, field{"Stop cause", string(i.StopCause)}, field{"Evicting", evictionText(i.Eviction)},
+		field{"Not prepared", i.Eviction.Failure}, field{"Facts", factsText(i)},
 		field{"Replaces", string(i.Replaces)}, field{"Replaced by", string(i.ReplacedBy)}, field{"Exit code", exit},
 		field{"Restarts", number(i.Restarts)}, field{"Ports", portsText(i)}, field{"Volume", i.Volume},
 		field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, field{"Memory", sizeText(i.Resources.MemoryBytes) + " with overhead"},
