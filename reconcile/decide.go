@@ -15,15 +15,16 @@ type Input struct {
 
 // pass is the working memory of one Decide. It belongs to one goroutine and is gone when Decide returns.
 type pass struct {
-	in      Input
-	plan    planner
-	kills   []fsm.InstanceID // draining instances
-	marked  []fsm.InstanceID // those whose eviction is wished for
-	groups  []*groupView     // those that may need something, in the order in which they are served
-	nodes   *nodeTable       // what placement knows of nodes; made at first use
-	reasons reasons          // why things wait, for whoever asks
-	moves   []fsm.Move       // what the rescheduler would do
-	calm    fsm.Time
+	in       Input
+	plan     planner
+	kills    []fsm.InstanceID // draining instances
+	marked   []fsm.InstanceID // those whose eviction is wished for
+	groups   []*groupView     // those that may need something, in the order in which they are served
+	nodes    *nodeTable       // what placement knows of nodes; made at first use
+	reasons  reasons          // why things wait, for whoever asks
+	moves    []fsm.Move       // what the rescheduler would do
+	preempts preempting
+	calm     fsm.Time
 }
 
 // passes is everything that is decided, in order. A later pass sees what an earlier one did.

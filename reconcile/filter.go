@@ -20,11 +20,16 @@ type nodeView struct {
 	refusal  *fsm.Error // why nothing may be placed there; nil if it is eligible
 	promised int64      // memory kept for instances whose predecessors must stop first
 	moves    int        // grows with each placement and promise, so that scores known to be old are made anew
+
+	crowd     *crowd                        // who is on it, for preemption
+	soonTaken int64                         // of the memory that comes free soon: what others wait for
+	spared    map[fsm.InstanceID]*fsm.Error // whom the log would not let go for others
+	shut      *fsm.Error                    // why nothing more is preempted on it in this decision
 }
 
 // free is the memory that can still be given away.
 func (v *nodeView) free() int64 {
-	return v.node.Allocatable().MemoryBytes - v.node.Placed.MemoryBytes - v.promised
+	return v.node.FreeBytes() - v.promised
 }
 
 // candidates returns the table of nodes, made when something is placed for the first time.
@@ -160,6 +165,11 @@ func (f *field) exclude(v *nodeView) fsm.Code {
 // the instance, so that a port that was just given back is rarely the next one out, and on the node, whose id no other cluster has: two clusters on one
 // machine rarely want the same. ok is false if there are not enough.
 func (f *field) ports(v *nodeView, id fsm.InstanceID) (ports map[string]int, ok bool) {
+	return f.portsBeside(v, id, nil)
+}
+
+// portsBeside is ports when some instances will have left the node.
+func (f *field) portsBeside(v *nodeView, id fsm.InstanceID, leaving []fsm.InstanceID) (ports map[string]int, ok bool) {
 	if len(f.spec.Ports) == 0 {
 		return nil, true
 	}
@@ -179,7 +189,7 @@ func (f *field) ports(v *nodeView, id fsm.InstanceID) (ports map[string]int, ok 
 		if size <= 0 {
 			return nil, false
 		}
-		n, found := f.dynamicPort(v, int(hash(string(v.node.ID), string(id), port.Name)%uint64(size)), size, used)
+		n, found := f.dynamicPort(v, int(hash(string(v.node.ID), string(id), port.Name)%uint64(size)), size, used, leaving)
 		if !found {
 			return nil, false
 		}
@@ -189,10 +199,11 @@ func (f *field) ports(v *nodeView, id fsm.InstanceID) (ports map[string]int, ok 
 	return ports, true
 }
 
-func (f *field) dynamicPort(v *nodeView, start, size int, used []int) (int, bool) {
+func (f *field) dynamicPort(v *nodeView, start, size int, used []int, leaving []fsm.InstanceID) (int, bool) {
 	for i := range size {
 		n := v.node.Shape.PortMin + (start+i)%size
-		if _, taken := f.pass.state().PortOwner(v.node.ID, n); !taken && !slices.Contains(used, n) {
+		owner, taken := f.pass.state().PortOwner(v.node.ID, n)
+		if (!taken || slices.Contains(leaving, owner)) && !slices.Contains(used, n) {
 			return n, true
 		}
 	}

@@ -39,10 +39,11 @@ type unplaced struct {
 	code    fsm.Code
 	message string
 	out     excluded
+	preempt string // why stopping less important instances doesn't help, for whoever asks
 }
 
 // place fulfils what is missing: the first class first, and in it what is gone before what must move before what is only old. Higher classes come first
-// so that they find room; nobody is evicted for them.
+// so that they find room; if there is none, less important instances may have to make it.
 func (p *pass) place() {
 	var needs []*need
 	for _, g := range p.groups {
@@ -56,10 +57,11 @@ func (p *pass) place() {
 		if n.look {
 			fulfil = func(n *need) *unplaced { _, why := p.peek(n); return why }
 		}
-		if why := fulfil(n); why != nil {
+		if why := p.preempt(n, fulfil(n)); why != nil {
 			p.unplaced(n, why)
 		}
 	}
+	p.noteWaiting()
 }
 
 // unplaced records why a need stays open.
@@ -104,6 +106,7 @@ func (p *pass) fulfil(n *need) *unplaced {
 		return p.fulfil(&bare)
 	}
 	if c == nil && n.regardless && p.plan.try(n.group.subject(), n.first...) == nil {
+		n.first = nil
 		return why // the room that it gives back is there when its end is confirmed
 	}
 	if c == nil {

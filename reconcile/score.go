@@ -24,7 +24,7 @@ func (f *field) score(c *candidate) int64 {
 
 // use scores how full the node would be: the algorithm spread prefers empty nodes, binpack full ones.
 func (f *field) use(v *nodeView) int64 {
-	return f.useOf(v.node, v.node.Placed.MemoryBytes+v.promised+f.claim.MemoryBytes, v.node.Placed.CPU+f.claim.CPU)
+	return f.useOf(v.node, v.node.Placed.MemoryBytes+v.node.Promised+v.promised+f.claim.MemoryBytes, v.node.Placed.CPU+f.claim.CPU)
 }
 
 // useOf scores a node that holds so much.

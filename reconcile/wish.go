@@ -21,7 +21,7 @@ const (
 func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 	node := p.node(inst.Node)
 	switch {
-	case inst.Status.Observed == fsm.ObservedLost || node == nil:
+	case node == nil, inst.Status.Observed == fsm.ObservedLost && !(inst.WaitsForRoom() && node.Health != fsm.HealthOffline):
 		return wishLost
 	case inst.Status.Observed == fsm.ObservedFailed || p.startOverdue(inst):
 		return wishFailed
@@ -41,7 +41,7 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 
 // startOverdue reports whether an instance has had its time to become ready. A node that can't be heard gets no such verdict.
 func (p *pass) startOverdue(inst *fsm.Instance) bool {
-	if inst.Status.Observed != fsm.ObservedPending && inst.Status.Observed != fsm.ObservedBooting {
+	if inst.Status.Observed != fsm.ObservedPending && inst.Status.Observed != fsm.ObservedBooting || inst.WaitsForRoom() {
 		return false
 	}
 	if n := p.node(inst.Node); n == nil || n.Health == fsm.HealthOffline {

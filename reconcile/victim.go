@@ -1,0 +1,294 @@
+package reconcile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// crowd is who is on a node, for preemption. It is made when it is asked for first and again when the node has changed.
+type crowd struct {
+	moves   int             // the view's moves when it was made
+	running []*fsm.Instance // that could be stopped for others if their class, role and budget let them; the newest first
+	soon    []*fsm.Instance // stopping, and their room is promised to nobody
+}
+
+func (p *pass) crowdOf(v *nodeView) *crowd {
+	if v.crowd != nil && v.crowd.moves == v.moves {
+		return v.crowd
+	}
+	c := &crowd{moves: v.moves}
+	awaited := map[fsm.InstanceID]bool{}
+	for inst := range p.state().InstancesOn(v.node.ID) {
+		for _, id := range inst.Links.Awaits {
+			awaited[id] = true
+		}
+	}
+	for inst := range p.state().InstancesOn(v.node.ID) {
+		switch {
+		case inst.Status.Observed == fsm.ObservedStopped || inst.WaitsForRoom() || awaited[inst.ID]:
+		case inst.Desired == fsm.DesiredRunning && inst.Marks.CreatedIndex <= p.in.State.Index: // not one that this decision places
+			c.running = append(c.running, inst)
+		case inst.Desired != fsm.DesiredRunning && p.stopsSoon(inst):
+			c.soon = append(c.soon, inst)
+		}
+	}
+	slices.SortFunc(c.running, func(a, b *fsm.Instance) int { return older(b, a) })
+	v.crowd = c
+	return c
+}
+
+// stopsSoon reports whether a stopping instance's room is worth waiting for: its grace ends within a moment, and it is not overdue.
+func (p *pass) stopsSoon(inst *fsm.Instance) bool {
+	end := inst.Marks.StopBegan.Add(inst.Marks.StopGrace)
+	soon := end.Sub(p.in.Now) <= roomSoon && p.in.Now < end.Add(stopLate)
+	if soon {
+		p.plan.wakeAt(end.Add(stopLate))
+	}
+	return soon
+}
+
+// soon reports whether the node will have room without a preemption.
+func (h *hole) soon() bool { return h.view != nil && h.victims == nil && h.why != "" }
+
+// holeOn is the best preemption on one node, or why there is none.
+func (p *pass) holeOn(n *need, f *field, v *nodeView) *hole {
+	c := p.crowdOf(v)
+	if who := p.roomComes(f, v, c); who != nil {
+		return &hole{view: v, why: fmt.Sprintf("room comes free on node %s when %s has stopped", v.node.Name, joinIDs(who))}
+	}
+	if v.shut != nil {
+		return &hole{why: "would refuse it (" + string(v.shut.Code) + ")"}
+	}
+	lower, held := p.lowerOn(n, v, c)
+	lacks := f.claim.MemoryBytes - v.free()
+	must, ok := p.portHolders(f, v, lower)
+	victims := pick(p.levels(lower), must, lacks)
+	if !ok || victims == nil || len(victims) == 0 {
+		return &hole{why: whyNoHole(len(lower), held)}
+	}
+	h := &hole{view: v, victims: victims, ranks: make([]int, len(p.state().Classes)+1)}
+	for _, victim := range victims {
+		h.ranks[p.classOf(victim)]++
+	}
+	return h
+}
+
+func whyNoHole(lower int, held []*fsm.Error) string {
+	switch {
+	case len(held) > 0:
+		return "would have to stop what must stay (" + string(held[0].Code) + ")"
+	case lower > 0:
+		return "have too little that is less important"
+	}
+	return "have nothing that is less important"
+}
+
+// roomComes returns the instances whose stop, which has begun for other reasons, makes enough room on a node; nil if they don't.
+func (p *pass) roomComes(f *field, v *nodeView, c *crowd) []fsm.InstanceID {
+	free := v.free() - v.soonTaken
+	var who []fsm.InstanceID
+	for _, inst := range c.soon {
+		free += inst.Claims.Resources.MemoryBytes
+		who = append(who, inst.ID)
+	}
+	if len(who) == 0 || free < f.claim.MemoryBytes {
+		return nil
+	}
+	for _, port := range f.spec.Ports {
+		owner, taken := p.state().PortOwner(v.node.ID, port.Static)
+		if port.Static != 0 && taken && !slices.Contains(who, owner) {
+			return nil
+		}
+	}
+	return who
+}
+
+// lowerOn lists what a need may take on a node, the newest first: less important, allowed to leave, and no more of a group than its budgets let go. held is why
+// others are not among them.
+func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, held []*fsm.Error) {
+	used := map[fsm.GroupID]int{}
+	for _, inst := range c.running {
+		if n.replaces != nil && inst.ID == n.replaces.ID || p.mayTake(n.group.id, inst.Group) != nil {
+			continue
+		}
+		refusal := v.spared[inst.ID]
+		if refusal == nil {
+			refusal = p.state().Movable(inst)
+		}
+		if refusal == nil && inst.Ready() {
+			if used[inst.Group]++; used[inst.Group] > p.allowed(inst.Group) {
+				refusal, _ = p.state().CheckBudget(inst, fsm.CausePreempted)
+				if refusal == nil {
+					refusal = fsm.Refuse(fsm.CodeBudgetMinReady, "%s can't lose so many", inst.Group)
+				}
+			}
+		}
+		if refusal != nil {
+			held = append(held, refusal)
+			continue
+		}
+		lower = append(lower, inst)
+	}
+	return lower, held
+}
+
+func (p *pass) mayTake(taker, owner fsm.GroupID) *fsm.Error {
+	key := [2]fsm.GroupID{taker, owner}
+	refusal, known := p.preempts.mayTake[key]
+	if !known {
+		refusal = p.state().MayTakeFrom(taker, owner)
+		p.preempts.mayTake[key] = refusal
+	}
+	return refusal
+}
+
+// allowed is how many ready instances of a group its budgets let go now.
+func (p *pass) allowed(id fsm.GroupID) int {
+	n, known := p.preempts.allowance[id]
+	if known {
+		return n
+	}
+	for i, l := range p.state().Ledgers(id) {
+		if left := l.Allowed(p.in.Now); i == 0 || left < n {
+			n = left
+		}
+	}
+	p.preempts.allowance[id] = n
+	return n
+}
+
+func (p *pass) classOf(inst *fsm.Instance) int {
+	name, _ := inst.Group.Split()
+	s := p.state()
+	job, ok := s.Jobs.Get(name)
+	if !ok {
+		return len(s.Classes)
+	}
+	return s.ClassRank(job.Class)
+}
+
+// portHolders lists those who hold a static port that the need wants. ok is false if one of them must stay.
+func (p *pass) portHolders(f *field, v *nodeView, lower []*fsm.Instance) (must []*fsm.Instance, ok bool) {
+	for _, port := range f.spec.Ports {
+		owner, taken := p.state().PortOwner(v.node.ID, port.Static)
+		if port.Static == 0 || !taken {
+			continue
+		}
+		i := slices.IndexFunc(lower, func(inst *fsm.Instance) bool { return inst.ID == owner })
+		if i < 0 {
+			return nil, false
+		}
+		if !slices.Contains(must, lower[i]) {
+			must = append(must, lower[i])
+		}
+	}
+	return must, true
+}
+
+// level is the instances of one class on a node.
+type level struct {
+	rank    int
+	members []*fsm.Instance // the newest first
+	below   int64           // memory of all less important levels
+}
+
+// levels sorts instances by class, the least important first.
+func (p *pass) levels(lower []*fsm.Instance) []level {
+	var all []level
+	for _, inst := range lower {
+		rank := p.classOf(inst)
+		i := slices.IndexFunc(all, func(l level) bool { return l.rank == rank })
+		if i < 0 {
+			all = append(all, level{rank: rank})
+			i = len(all) - 1
+		}
+		all[i].members = append(all[i].members, inst)
+	}
+	slices.SortFunc(all, func(a, b level) int { return cmp.Compare(b.rank, a.rank) })
+	sum := int64(0)
+	for i := range all {
+		all[i].below = sum
+		sum += memoryOf(all[i].members)
+	}
+	return all
+}
+
+func memoryOf(all []*fsm.Instance) int64 {
+	sum := int64(0)
+	for _, inst := range all {
+		sum += inst.Claims.Resources.MemoryBytes
+	}
+	return sum
+}
+
+// pick chooses victims that give back at least lacks, must among them: as few as possible of the most important class, then of the next, and so on; of the same
+// class the newest. nil if all of them are not enough. Of each class it takes what leaves the least to the classes below.
+func pick(all []level, must []*fsm.Instance, lacks int64) []*fsm.Instance {
+	chosen := slices.Clone(must)
+	lacks -= memoryOf(must)
+	for i := len(all) - 1; i >= 0 && lacks > 0; i-- {
+		l := all[i]
+		left := slices.DeleteFunc(slices.Clone(l.members), func(inst *fsm.Instance) bool { return slices.Contains(must, inst) })
+		below := memoryBelow(all[:i], must)
+		if lacks <= below {
+			continue
+		}
+		some := fewest(left, lacks-below, below == 0)
+		if some == nil {
+			return nil
+		}
+		chosen = append(chosen, some...)
+		lacks -= memoryOf(some)
+	}
+	if lacks > 0 {
+		return nil
+	}
+	return chosen
+}
+
+func memoryBelow(all []level, must []*fsm.Instance) int64 {
+	sum := int64(0)
+	for _, l := range all {
+		sum += memoryOf(l.members)
+		for _, inst := range must {
+			if slices.Contains(l.members, inst) {
+				sum -= inst.Claims.Resources.MemoryBytes
+			}
+		}
+	}
+	return sum
+}
+
+// fewest takes as few as possible that have enough memory together: the largest, or where nothing below has to make up for it, the newest that will do.
+// members stand the newest first. nil if all are not enough.
+func fewest(members []*fsm.Instance, enough int64, newest bool) []*fsm.Instance {
+	bySize := slices.Clone(members)
+	slices.SortStableFunc(bySize, func(a, b *fsm.Instance) int {
+		return cmp.Compare(b.Claims.Resources.MemoryBytes, a.Claims.Resources.MemoryBytes)
+	})
+	count, sum := 0, int64(0)
+	for ; sum < enough; count++ {
+		if count == len(bySize) {
+			return nil
+		}
+		sum += bySize[count].Claims.Resources.MemoryBytes
+	}
+	if !newest || len(members) > 64 {
+		return bySize[:count]
+	}
+	var chosen []*fsm.Instance
+	for _, inst := range members {
+		if len(chosen) == count {
+			break
+		}
+		with := append(slices.Clip(chosen), inst)
+		rest := slices.DeleteFunc(slices.Clone(bySize), func(x *fsm.Instance) bool { return slices.Contains(with, x) })
+		if memoryOf(with)+memoryOf(rest[:min(count-len(with), len(rest))]) >= enough {
+			chosen = with
+		}
+	}
+	return chosen
+}
