@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/adhocore/gronx"
 	"github.com/hashicorp/go-sockaddr/template"
 	"github.com/hashicorp/hcl/v2"
 
@@ -205,7 +206,19 @@ func (d *decoder) settings(body hcl.Body, c *Config) {
 		durationTo("offline_after", &s.OfflineAfter), text("node_drain_policy", &s.NodeDrainPolicy), word("evict_on", &s.EvictOn), durationTo("drain_deadline", &s.DrainDeadline),
 		text("rescheduler", &s.Rescheduler), text("failure_domain_label", &s.FailureDomainLabel), flag("place_on_degraded", &s.PlaceOnDegraded),
 		text("placement_algorithm", &s.Algorithm), number("cpu_overcommit_percent", &s.CPUOvercommit), size("instance_overhead", &s.InstanceOverhead),
-		durationTo("start_timeout", &s.StartTimeout), number("event_limit", &s.EventLimit), durationTo("event_age", &s.EventAge), durationTo("volume_cooling", &s.VolumeCooling))
+		durationTo("start_timeout", &s.StartTimeout), number("event_limit", &s.EventLimit), durationTo("event_age", &s.EventAge), durationTo("volume_cooling", &s.VolumeCooling),
+		durationTo("rescheduler_min_age", &s.MoveMinAge), durationTo("rescheduler_cooldown", &s.MoveCooldown), durationTo("rescheduler_cycle", &s.MoveCycle),
+		number("rescheduler_moves", &s.MovesPerCycle), number("rescheduler_gain", &s.MoveGain), cron("rescheduler_window", &s.MoveWindow))
+}
+
+// cron is a cron expression of five fields, or empty.
+func cron(name string, to *string) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		text(name, to).set(d, a)
+		if *to != "" && !gronx.IsValid(*to) {
+			d.fail(a.Expr.Range(), "No cron expression", fmt.Sprintf("%s: write minute, hour, day, month and weekday in UTC, such as \"* 1-5 * * *\".", name))
+		}
+	}}
 }
 
 // address is an IP address, or a template such as "{{ GetPrivateIP }}" that finds one.

@@ -56,7 +56,7 @@ func (b *balancer) comfort(f *field, inst *fsm.Instance, from, to *load) int64 {
 }
 
 // please moves instances to nodes that meet more of their group's preferences, of the groups that can gain most.
-func (b *balancer) please(tallies []*tally) {
+func (b *balancer) please(tallies []*groupTally) {
 	counts := map[fsm.NodeID]int{}
 	worth := tallies[:0]
 	for _, t := range tallies {
@@ -64,7 +64,7 @@ func (b *balancer) please(tallies []*tally) {
 			worth = append(worth, t)
 		}
 	}
-	slices.SortFunc(worth, func(x, y *tally) int { return cmp.Or(cmp.Compare(y.hint, x.hint), cmp.Compare(x.id, y.id)) })
+	slices.SortFunc(worth, func(x, y *groupTally) int { return cmp.Or(cmp.Compare(y.hint, x.hint), cmp.Compare(x.id, y.id)) })
 	for i, t := range worth {
 		if i == groupsSeen {
 			return
@@ -80,7 +80,7 @@ func (b *balancer) please(tallies []*tally) {
 }
 
 // hint is an upper bound of what one move could gain in preferences: what is worst now against the best that there is.
-func (b *balancer) hint(t *tally, counts map[fsm.NodeID]int) int64 {
+func (b *balancer) hint(t *groupTally, counts map[fsm.NodeID]int) int64 {
 	clear(counts)
 	most := 0
 	for _, n := range t.nodes {
@@ -104,7 +104,7 @@ func (b *balancer) hint(t *tally, counts map[fsm.NodeID]int) int64 {
 	return total
 }
 
-func (b *balancer) spreadHint(t *tally, attribute string) int64 {
+func (b *balancer) spreadHint(t *groupTally, attribute string) int64 {
 	if b.values[attribute] == nil {
 		set := map[string]bool{}
 		for _, l := range b.loads {
@@ -133,7 +133,7 @@ func (b *balancer) spreadHint(t *tally, attribute string) int64 {
 	return sameValue * int64(most-1-least)
 }
 
-func (b *balancer) affinityHint(t *tally) int64 {
+func (b *balancer) affinityHint(t *groupTally) int64 {
 	if len(t.spec.Affinities) == 0 {
 		return 0
 	}

@@ -97,8 +97,8 @@ func (b *balancer) limit() (*fsm.Error, fsm.Time) {
 	return nil, 0
 }
 
-// tally is where the instances of a group at rest are.
-type tally struct {
+// groupTally is where the instances of a group at rest are.
+type groupTally struct {
 	id    fsm.GroupID
 	row   *fsm.Group
 	spec  *fsm.GroupSpec
@@ -107,7 +107,7 @@ type tally struct {
 }
 
 // weigh adds up what each node holds and where each group is. It is the one scan over all instances.
-func (b *balancer) weigh() []*tally {
+func (b *balancer) weigh() []*groupTally {
 	p := b.p
 	for _, v := range p.candidates().views {
 		l := &load{view: v, memory: v.node.Placed.MemoryBytes + v.promised, cpu: v.node.Placed.CPU, eligible: v.refusal == nil && v.node.Allocatable().MemoryBytes > 0}
@@ -116,8 +116,8 @@ func (b *balancer) weigh() []*tally {
 			b.loads = append(b.loads, l)
 		}
 	}
-	known := map[fsm.GroupID]*tally{}
-	var tallies []*tally
+	known := map[fsm.GroupID]*groupTally{}
+	var tallies []*groupTally
 	for _, inst := range p.state().Instances.All() {
 		if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested {
 			b.leave(inst)
@@ -160,7 +160,7 @@ func (b *balancer) average() {
 }
 
 // tallyOf begins a group's tally, nil if no preference of it could be met better by a move.
-func (b *balancer) tallyOf(id fsm.GroupID) *tally {
+func (b *balancer) tallyOf(id fsm.GroupID) *groupTally {
 	s := b.p.state()
 	row, ok := s.Groups.Get(id)
 	if !ok || b.busy[id] || row.Role == fsm.RoleSystem || row.Count == 0 {
@@ -170,7 +170,7 @@ func (b *balancer) tallyOf(id fsm.GroupID) *tally {
 	if !known || row.Count < 2 && len(spec.Affinities) == 0 || !movable(spec) {
 		return nil
 	}
-	return &tally{id: id, row: row, spec: spec}
+	return &groupTally{id: id, row: row, spec: spec}
 }
 
 // movable reports whether a group's policy lets its instances run twice for a moment, and elsewhere.

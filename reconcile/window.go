@@ -26,8 +26,3 @@ func (p *pass) windowOpen(expression string) (open bool, next fsm.Time) {
 	}
 	return false, p.in.Now.Add(fsm.Duration(tick.Sub(wall).Milliseconds()))
 }
-
-// ValidWindow reports whether the text is a cron expression of five fields, or empty.
-func ValidWindow(expression string) bool {
-	return expression == "" || gronx.IsValid(expression)
-}

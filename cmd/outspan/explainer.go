@@ -73,6 +73,11 @@ func (explainer) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
 	return forecast
 }
 
+// Moves implements api.Planner.
+func (explainer) Moves(q api.Question) ([]fsm.Move, [][]fsm.Command) {
+	return reconcile.Moves(input(q))
+}
+
 // Plan implements api.Planner.
 func (explainer) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)

@@ -308,6 +308,9 @@ func (explainer) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
 	return forecast
 }
 
+// Moves implements api.Planner.
+func (explainer) Moves(api.Question) ([]fsm.Move, [][]fsm.Command) { return nil, nil }
+
 // Plan implements api.Planner.
 func (explainer) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)

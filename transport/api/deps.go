@@ -55,6 +55,8 @@ type Explainer interface {
 type Planner interface {
 	// Forecast is what a drain that stands in the state will do with each instance.
 	Forecast(Question, fsm.DrainID) []fsm.Forecast
+	// Moves is what an order to rebalance would do, and the commands that begin each of those moves that nothing keeps.
+	Moves(Question) ([]fsm.Move, [][]fsm.Command)
 	// Plan is what submitting a job would do.
 	Plan(Question, fsm.JobSpec) (fsm.JobPlan, error)
 }

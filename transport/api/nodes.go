@@ -30,11 +30,29 @@ type Node struct {
 	Reserved     Amounts           `json:"reserved"`
 	Allocated    Amounts           `json:"allocated"`
 	Instances    int               `json:"instances" doc:"not confirmed stopped"`
-	AutoEvicting bool              `json:"auto_evicting"`
+	AutoEvicting bool              `json:"auto_evicting" doc:"replicas on it are to be evicted because of the node drain policy; false when somebody asked"`
 	DrainID      fsm.DrainID       `json:"drain_id"`
 	LastSeen     *time.Time        `json:"last_seen" doc:"by the answering server"`
 	SeenBy       fsm.ServerID      `json:"seen_by" doc:"a server that hears the node although the answering one does not"`
 	Acked        []fsm.InstanceID  `json:"acked" doc:"blockers that were acknowledged"`
+	Avoid        []Avoidance       `json:"avoid" doc:"groups that did badly here: new instances of them come here only if no other node will do"`
+}
+
+// Avoidance is a group that avoids a node for a while.
+type Avoidance struct {
+	Group  fsm.GroupID `json:"group"`
+	Reason string      `json:"reason"`
+	Until  time.Time   `json:"until"`
+}
+
+// avoiding lists the groups that avoid a node now. Their time is cluster time, shown as wall time from now on.
+func (r *reading) avoiding(n *fsm.Node) []Avoidance {
+	list := []Avoidance{}
+	for _, a := range n.Avoiding(r.now) {
+		until := r.wall.Add(time.Duration(a.Until.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Second)
+		list = append(list, Avoidance{Group: a.Group, Reason: a.Reason, Until: until})
+	}
+	return list
 }
 
 // Amounts are what is offered or taken.
@@ -58,7 +76,7 @@ func (r *reading) node(n *fsm.Node) Node {
 		Address: n.Agent.Address, APIAddress: n.Agent.APIAddress, Epoch: n.Agent.Epoch, BootID: n.Agent.BootID, Version: n.Agent.Version,
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
 		Allocated: Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
-		Acked: notNil(n.Acked),
+		Acked: notNil(n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
 	}
 	if n.Intent == fsm.IntentDraining {
 		v.DrainID = n.Drain // of what emptied an active node once, the drain tells

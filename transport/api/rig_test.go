@@ -39,6 +39,8 @@ type rig struct {
 	servers map[string]*server
 	waiting api.Waiting
 	plan    fsm.JobPlan
+	moves   []fsm.Move      // what rebalancing would do
+	begin   [][]fsm.Command // and what begins it
 	heard   map[fsm.NodeID]int
 }
 
@@ -270,6 +272,9 @@ func (r *rig) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
 	}
 	return all
 }
+
+// Moves implements api.Planner.
+func (r *rig) Moves(api.Question) ([]fsm.Move, [][]fsm.Command) { return r.moves, r.begin }
 
 // Plan implements api.Planner.
 func (r *rig) Plan(_ api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {

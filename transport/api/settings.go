@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strconv"
 
+	"github.com/adhocore/gronx"
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
@@ -95,6 +96,10 @@ func setSettings() change[settingsInput, SettingsReply] {
 			}
 			if err := decodeStrict(in.Input.given, &c.Settings); err != nil {
 				return nil, err
+			}
+			if w := c.Settings.MoveWindow; w != "" && !gronx.IsValid(w) {
+				return nil, fsm.Refuse(fsm.CodeInvalid, "rescheduler_window %q is no cron expression", clip(w)).
+					WithHint(`write minute, hour, day, month and weekday in UTC, such as "* 1-5 * * *"; empty = always`)
 			}
 			if in.IfIndex != "" {
 				index, err := strconv.ParseUint(in.IfIndex, 10, 64)
