@@ -186,8 +186,8 @@ func size(name string, to *int64) field {
 	}}
 }
 
-func texts(name string, to *[]string) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+func texts(name string, to *[]string, needed ...bool) field {
+	return field{name: name, required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
 		v, diags := a.Expr.Value(d.variables)
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() {
@@ -263,15 +263,9 @@ func blocksOf(name string, labels []string, open func(*decoder, *hcl.Block)) fie
 	return field{name: name, labels: labels, repeated: true, open: open}
 }
 
-// laterAttr and laterBlock are keys of the contract whose meaning is not built yet: refused, never ignored.
+// laterAttr is a key of the contract whose meaning is not built yet: refused, never ignored.
 func laterAttr(name string) field {
 	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
 		d.fail(a.NameRange, summaryNotSupported, fmt.Sprintf("The key %q is not supported yet.", name))
-	}}
-}
-
-func laterBlock(name string, labels ...string) field {
-	return field{name: name, labels: labels, repeated: true, open: func(d *decoder, b *hcl.Block) {
-		d.fail(b.DefRange, summaryNotSupported, fmt.Sprintf("The block %q is not supported yet.", name))
 	}}
 }

@@ -92,10 +92,10 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 		names("budget", &g.Budgets), // shared ones; beside it may stand a block of its own
 		block("budget", func(d *decoder, b *hcl.Block) { g.Budget = d.budget(b.Body) }),
 		block("eviction", func(d *decoder, b *hcl.Block) {
-			d.body(b.Body, word("mode", &g.Eviction.Mode), word("order", &g.Eviction.Order), word("surge_wait", &g.Eviction.SurgeWait), laterAttr("when"))
+			d.body(b.Body, word("mode", &g.Eviction.Mode), word("order", &g.Eviction.Order), word("surge_wait", &g.Eviction.SurgeWait), texts("when", &g.Eviction.When))
 		}),
 		block("replacement", func(d *decoder, b *hcl.Block) {
-			d.body(b.Body, word("mode", &g.Replacement.Mode), text("identity", &g.Replacement.Identity), text("data", &g.Replacement.Data), laterAttr("when"))
+			d.body(b.Body, word("mode", &g.Replacement.Mode), text("identity", &g.Replacement.Identity), text("data", &g.Replacement.Data), texts("when", &g.Replacement.When))
 		}),
 		block("toleration", func(d *decoder, b *hcl.Block) {
 			d.body(b.Body,
@@ -123,8 +123,8 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 			d.body(b.Body, text("attribute", &attribute, true))
 			g.Distinct = append(g.Distinct, attribute)
 		}),
-		laterBlock("role_check"),
-		laterBlock("hook", "name"),
+		block("role_check", func(d *decoder, b *hcl.Block) { g.RoleCheck = d.roleCheck(b.Body) }),
+		blocksOf("hook", []string{"name"}, func(d *decoder, b *hcl.Block) { g.Hooks = append(g.Hooks, d.hook(b)) }),
 	)
 	return g
 }
@@ -140,6 +140,18 @@ func (d *decoder) check(b *hcl.Block) fsm.CheckSpec {
 		durationTo("interval", &c.Interval), durationTo("timeout", &c.Timeout), durationTo("grace", &c.Grace),
 		number("successes", &c.Successes), number("failures", &c.Failures))
 	return c
+}
+
+func (d *decoder) roleCheck(body hcl.Body) *fsm.RoleCheckSpec {
+	c := &fsm.RoleCheckSpec{}
+	d.body(body, texts("exec", &c.Exec), text("port", &c.Port), text("path", &c.Path), durationTo("interval", &c.Interval), durationTo("timeout", &c.Timeout))
+	return c
+}
+
+func (d *decoder) hook(b *hcl.Block) fsm.HookSpec {
+	h := fsm.HookSpec{Name: fsm.HookName(b.Labels[0])}
+	d.body(b.Body, texts("exec", &h.Exec, true), durationTo("timeout", &h.Timeout), word("on_failure", &h.OnFailure))
+	return h
 }
 
 func (d *decoder) update(body hcl.Body, u *fsm.UpdateSpec) {

@@ -115,8 +115,21 @@ func TestParseJobMistakes(t *testing.T) {
 		{"shared budget", group("    budget = 3"), "invalid", "budget takes a name"},
 		{"shared budgets", group("    budget = [\"a\", 3]"), "invalid", "Every element of budget must be a text"},
 		{"shared budget twice", group("    budget = [\"a\", \"a\"]"), "invalid", `budget "a" is given twice`},
-		{"hook", group("    hook \"before_stop\" {\n      exec = [\"/bin/x\"]\n    }"), "not_supported", "not supported yet"},
-		{"role", group("    role = \"quorum\""), "not_supported", "not supported yet"},
+		{"hook of another name", group("    hook \"before_start\" { exec = [\"/bin/x\"] }"), "invalid", `hook "before_start" is unknown`},
+		{"hook without exec", group("    hook \"before_stop\" {}"), "invalid", `"exec" is required`},
+		{"hook that fails oddly", group("    hook \"before_stop\" {\n      exec = [\"/bin/x\"]\n      on_failure = \"ignore\"\n    }"), "invalid", "it must be abort or continue"},
+		{"hook with a typo", group("    hook \"before_stop\" {\n      exec = [\"/bin/x\"]\n      on_failur = \"abort\"\n    }"), "invalid", `Did you mean "on_failure"?`},
+		{"hook twice", group("    hook \"before_stop\" { exec = [\"/bin/x\"] }\n    hook \"before_stop\" { exec = [\"/bin/y\"] }"), "invalid", `There is already a block "hook"`},
+		{"role without facts", group("    role = \"quorum\""), "invalid", "rests on facts, and the group reports none"},
+		{"role_check of nothing", group("    role_check {}"), "invalid", "role_check needs either exec or port"},
+		{"role_check of two things", group("    port \"a\" {}\n    role_check {\n      exec = [\"/bin/x\"]\n      port = \"a\"\n    }"), "invalid", "role_check needs either exec or port"},
+		{"role_check of no port", group("    role_check { port = \"a\" }"), "invalid", `role_check: there is no port "a"`},
+		{"role_check too often", group("    role_check {\n      exec = [\"/bin/x\"]\n      interval = \"1ms\"\n    }"), "invalid", "interval must be 100ms"},
+		{"no such gate", group("    eviction { when = [\"self.drained\", \"group.happy\"] }\n    role_check { exec = [\"/bin/x\"] }"), "invalid", `eviction.when: "group.happy" is no gate`},
+		{"gates in a text", group("    eviction { when = \"self.drained\" }"), "invalid", "when takes a list of texts"},
+		{"when without gates", group("    eviction { mode = \"when\" }"), "invalid", `eviction.mode is "when" and there are no gates`},
+		{"gates that nobody asks", group("    eviction {\n      mode = \"always\"\n      when = [\"group.ready >= 2\"]\n    }"), "invalid", `eviction.when has gates and the mode is "always"`},
+		{"a gate of replacements", group("    eviction { when = [\"old.confirmed_stopped\"] }"), "invalid", "it belongs in replacement.when"},
 		{"replicated volume", group("    volume \"d\" {\n      kind = \"replicated\"\n      path = \"/d\"\n    }"), "not_supported", "not supported yet"},
 		{"volume over a system directory", group("    volume \"d\" { path = \"/proc/x\" }"), "invalid", "it must be absolute and clean"},
 		{"unclean volume path", group("    volume \"d\" { path = \"/data/../etc\" }"), "invalid", "it must be absolute and clean"},
@@ -138,6 +151,56 @@ func TestParseJobMistakes(t *testing.T) {
 				t.Errorf("got %s: %s\nwant %s: ...%s...", refusal.Code, refusal.Message, test.code, test.want)
 			}
 		})
+	}
+}
+
+// What a group says of its role, and what a role makes of it.
+func TestParseRole(t *testing.T) {
+	const src = `
+job "store" {
+  group "db" {
+    role  = "sharded-data"
+    count = 3
+    exec { command = "/bin/db" }
+    port "http" {}
+    role_check {
+      port     = "http"
+      path     = "/facts"
+      interval = "2s"
+    }
+    hook "before_stop" {
+      exec       = ["/bin/clean-out", "${slot}"]
+      timeout    = "10m"
+      on_failure = "continue"
+    }
+    hook "after_start" { exec = ["/bin/join"] }
+    eviction { when = ["self.drained", "group.ready >= 3"] }
+    replacement { mode = "always" }
+  }
+}
+`
+	spec, err := config.ParseJob("store.hcl", []byte(src))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := spec.Expand().Groups[0]
+	unreachable := 5 * fsm.Minute
+	for _, part := range []struct {
+		name      string
+		want, got any
+	}{
+		{"role_check", &fsm.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 2 * fsm.Second, Timeout: 2 * fsm.Second}, g.RoleCheck},
+		{"hooks", []fsm.HookSpec{
+			{Name: fsm.HookBeforeStop, Exec: []string{"/bin/clean-out", "${slot}"}, Timeout: 10 * fsm.Minute, OnFailure: fsm.HookContinue},
+			{Name: fsm.HookAfterStart, Exec: []string{"/bin/join"}, Timeout: 30 * fsm.Second, OnFailure: fsm.HookAbort},
+		}, g.Hooks},
+		{"eviction", fsm.EvictionSpec{Mode: fsm.ModeWhen, Order: fsm.OrderSurge, SurgeWait: fsm.WaitReady, When: []string{"self.drained", "group.ready >= 3"}}, g.Eviction},
+		{"replacement", fsm.ReplacementSpec{Mode: fsm.ModeAlways, Identity: "new", Data: "empty"}, g.Replacement},
+		{"toleration", fsm.TolerationSpec{Unreachable: &unreachable, NotReady: &unreachable}, g.Toleration},
+	} {
+		if diff := cmp.Diff(part.want, part.got); diff != "" {
+			t.Errorf("%s differs (-want +got):\n%s", part.name, diff)
+		}
 	}
 }
 

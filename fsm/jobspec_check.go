@@ -88,31 +88,23 @@ func (g *GroupSpec) checkBasics() *Error {
 
 func (g *GroupSpec) checkRole() *Error {
 	switch g.Role {
-	case RoleService, RoleLocal, RoleSystem, RoleReplicated:
-	case "probe", "front", "worker", "sharded-data", "quorum", "singleton", "leader-follower":
-		return Refuse(CodeNotSupported, "role %q is not supported yet", g.Role).WithHint("use one of: service, local, replicated, system")
+	case RoleService, RoleProbe, RoleFront, RoleWorker, RoleShardedData, RoleQuorum, RoleSingleton, RoleLeaderFollower, RoleLocal, RoleReplicated, RoleSystem:
 	default:
-		return Refuse(CodeInvalid, "role %q is unknown", g.Role).WithHint("use one of: service, local, replicated, system")
+		return Refuse(CodeInvalid, "role %q is unknown", g.Role).WithHint("use one of: %s", roleNames())
 	}
 	if g.Role == RoleReplicated && !g.Replicated() {
 		return Refuse(CodeInvalid, "the role is replicated and no volume is").WithHint("give a volume kind = \"replicated\", or use another role")
 	}
 	e, r := g.Eviction, g.Replacement
 	switch {
-	case g.RoleCheck != nil && (len(g.RoleCheck.Exec) > 0) == (g.RoleCheck.Port != ""):
-		return Refuse(CodeInvalid, "role_check needs either exec or port")
-	case len(g.Hooks) > 0:
-		return Refuse(CodeNotSupported, "hooks are not supported yet")
-	case e.Mode == "when" || r.Mode == "when":
-		return Refuse(CodeNotSupported, "mode \"when\" is not supported yet")
-	case !slices.Contains([]Mode{ModeAlways, ModeNever, ModeLast}, e.Mode):
-		return Refuse(CodeInvalid, "eviction.mode is %q; it must be always or never", e.Mode)
+	case !slices.Contains([]Mode{ModeAlways, ModeWhen, ModeNever, ModeLast}, e.Mode):
+		return Refuse(CodeInvalid, "eviction.mode is %q; it must be always, when or never", e.Mode)
 	case !slices.Contains([]Order{OrderSurge, OrderStopFirst}, e.Order):
 		return Refuse(CodeInvalid, "eviction.order is %q; it must be surge or stop_first", e.Order)
 	case !slices.Contains([]SurgeWait{WaitReady, WaitStarted}, e.SurgeWait):
 		return Refuse(CodeInvalid, "eviction.surge_wait is %q; it must be ready or started", e.SurgeWait)
-	case !slices.Contains([]Mode{ModeAlways, ModeNever, ModeRestart}, r.Mode):
-		return Refuse(CodeInvalid, "replacement.mode is %q; it must be always, never or restart", r.Mode)
+	case !slices.Contains([]Mode{ModeAlways, ModeWhen, ModeNever, ModeRestart}, r.Mode):
+		return Refuse(CodeInvalid, "replacement.mode is %q; it must be always, when, never or restart", r.Mode)
 	case r.Identity != "new" && r.Identity != "same":
 		return Refuse(CodeInvalid, "replacement.identity is %q; it must be new or same", r.Identity)
 	case r.Data != "empty" && r.Data != "keep":
@@ -120,7 +112,53 @@ func (g *GroupSpec) checkRole() *Error {
 	case !slices.Contains([]Order{OrderSurge, OrderStopFirst}, g.Update.Order):
 		return Refuse(CodeInvalid, "update.order is %q; it must be surge or stop_first", g.Update.Order)
 	}
+	for _, refusal := range []*Error{g.checkGates("eviction", e.Mode, e.When, false), g.checkGates("replacement", r.Mode, r.When, true), g.checkFacts(), g.checkHooks()} {
+		if refusal != nil {
+			return refusal
+		}
+	}
 	return g.checkOrder()
+}
+
+// checkFacts returns the first mistake in the role check.
+func (g *GroupSpec) checkFacts() *Error {
+	c := g.RoleCheck
+	if c == nil {
+		return nil
+	}
+	hasPort := slices.ContainsFunc(g.Ports, func(p PortSpec) bool { return p.Name == c.Port })
+	switch {
+	case (len(c.Exec) > 0) == (c.Port != ""):
+		return Refuse(CodeInvalid, "role_check needs either exec or port")
+	case c.Port != "" && !hasPort:
+		return Refuse(CodeInvalid, "role_check: there is no port %q in the group", c.Port)
+	case c.Port == "" && c.Path != "":
+		return Refuse(CodeInvalid, "role_check: path goes with port, not with exec")
+	case c.Port != "" && !strings.HasPrefix(c.Path, "/"):
+		return Refuse(CodeInvalid, "role_check: path is %q; it must begin with /", c.Path)
+	case c.Interval < 100*Millisecond || c.Interval > Hour || c.Timeout < 10*Millisecond || c.Timeout > Hour:
+		return Refuse(CodeInvalid, "role_check: interval must be 100ms to 1h, timeout 10ms to 1h")
+	}
+	return nil
+}
+
+// checkHooks returns the first mistake in the hooks.
+func (g *GroupSpec) checkHooks() *Error {
+	for i, h := range g.Hooks {
+		switch {
+		case h.Name != HookBeforeStop && h.Name != HookAfterStart:
+			return Refuse(CodeInvalid, "hook %q is unknown", h.Name).WithHint("the hooks are: %s, %s", HookBeforeStop, HookAfterStart)
+		case slices.ContainsFunc(g.Hooks[:i], func(other HookSpec) bool { return other.Name == h.Name }):
+			return Refuse(CodeInvalid, "hook %q is given twice", h.Name)
+		case len(h.Exec) == 0 || h.Exec[0] == "":
+			return Refuse(CodeInvalid, "hook %s has no exec", h.Name)
+		case h.Timeout < 10*Millisecond || h.Timeout > 24*Hour:
+			return Refuse(CodeInvalid, "hook %s: timeout must be 10ms to 24h", h.Name)
+		case h.OnFailure != HookAbort && h.OnFailure != HookContinue:
+			return Refuse(CodeInvalid, "hook %s: on_failure is %q; it must be abort or continue", h.Name, h.OnFailure)
+		}
+	}
+	return nil
 }
 
 // checkOrder refuses a surge where two instances of a slot would share a volume or an identity: the old one must be gone first (X8).

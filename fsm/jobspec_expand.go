@@ -15,6 +15,8 @@ const (
 	defaultCheckInterval = 10 * Second
 	defaultCheckTimeout  = 2 * Second
 	defaultCheckGrace    = 10 * Second
+	defaultFactsInterval = 5 * Second
+	defaultHookTimeout   = 30 * Second
 )
 
 // Expand fills in every default and the preset of each group's role; keys that were given win. What it returns is what `job validate` prints and what
@@ -64,6 +66,15 @@ func (g GroupSpec) expand() GroupSpec {
 	for i := range g.Checks {
 		g.Checks[i] = g.Checks[i].expand()
 	}
+	if g.RoleCheck != nil {
+		c := g.RoleCheck.expand()
+		g.RoleCheck = &c
+	}
+	g.Hooks = slices.Clone(g.Hooks)
+	for i := range g.Hooks {
+		orZero(&g.Hooks[i].Timeout, defaultHookTimeout)
+		orZero(&g.Hooks[i].OnFailure, HookAbort)
+	}
 	g.preset()
 	orZero(&g.Update.Order, g.Eviction.Order)
 	return g
@@ -81,43 +92,103 @@ func (c CheckSpec) expand() CheckSpec {
 	return c
 }
 
-// preset fills in the role's row of the table in model section 4.
+func (c RoleCheckSpec) expand() RoleCheckSpec {
+	orZero(&c.Interval, defaultFactsInterval)
+	orZero(&c.Timeout, defaultCheckTimeout)
+	if c.Port != "" {
+		orZero(&c.Path, "/")
+	}
+	return c
+}
+
+// rolePreset is a row of the table of roles (model section 4).
+type rolePreset struct {
+	role           Role
+	evict          Mode
+	evictWhen      []string
+	order          Order
+	replace        Mode
+	replaceWhen    []string
+	identity, data string
+	unreachable    Duration
+	notReady       Duration
+}
+
+// rolePresets is the table of roles. A probe is started again anywhere, which is what replacing an instance that carries nothing means.
+func rolePresets() []rolePreset {
+	return []rolePreset{
+		{RoleService, ModeAlways, nil, OrderSurge, ModeAlways, nil, "new", "empty", 0, 30 * Second},
+		{RoleProbe, ModeAlways, nil, OrderStopFirst, ModeAlways, nil, "new", "empty", 5 * Second, 5 * Second},
+		{RoleFront, ModeAlways, nil, OrderSurge, ModeAlways, nil, "new", "empty", 15 * Second, 15 * Second},
+		{RoleWorker, ModeAlways, nil, OrderSurge, ModeAlways, nil, "new", "empty", Minute, Minute},
+		{RoleShardedData, ModeWhen, []string{"self.drained", "!self.leads_shards"}, OrderSurge, ModeWhen, []string{"led_shards.in_sync_followers"}, "new", "empty", 5 * Minute, 5 * Minute},
+		{RoleQuorum, ModeWhen, []string{"!self.leader", "group.leader_responding", "group.followers_responding >= 1"}, OrderStopFirst, ModeWhen, []string{"old.confirmed_stopped"}, "same", "empty", 5 * Minute, 5 * Minute},
+		{RoleSingleton, ModeNever, nil, OrderStopFirst, ModeNever, nil, "new", "keep", Forever, Forever},
+		{RoleLeaderFollower, ModeWhen, []string{"!self.leader"}, OrderSurge, ModeAlways, nil, "new", "empty", 5 * Minute, 5 * Minute},
+		{RoleLocal, ModeNever, nil, OrderStopFirst, ModeNever, nil, "same", "keep", Forever, Forever},
+		{RoleReplicated, ModeAlways, nil, OrderSurge, ModeAlways, nil, "new", "empty", Minute, 30 * Second},
+		{RoleSystem, ModeLast, nil, OrderStopFirst, ModeRestart, nil, "new", "empty", Forever, Forever},
+	}
+}
+
+// roleNames lists the roles, in the order of the table.
+func roleNames() string {
+	var names []string
+	for _, r := range rolePresets() {
+		names = append(names, string(r.role))
+	}
+	return strings.Join(names, ", ")
+}
+
+// presetOf returns a role's row; that of a service for one that isn't known.
+func presetOf(role Role) rolePreset {
+	rows := rolePresets()
+	if i := slices.IndexFunc(rows, func(r rolePreset) bool { return r.role == role }); i >= 0 {
+		return rows[i]
+	}
+	return rows[0]
+}
+
+// preset fills in what of the role's row wasn't given. Gates that were given mean the mode "when"; another mode leaves the role's gates out.
 func (g *GroupSpec) preset() {
-	type row struct {
-		evict              Mode
-		order              Order
-		replace            Mode
-		identity, data     string
-		unreachable, unrdy Duration
-	}
-	var r row
-	switch g.Role {
-	case RoleLocal:
-		r = row{ModeNever, OrderStopFirst, ModeNever, "same", "keep", Forever, Forever}
-	case RoleReplicated:
-		r = row{ModeAlways, OrderSurge, ModeAlways, "new", "empty", Minute, 30 * Second}
-	case RoleSystem:
-		r = row{ModeLast, OrderStopFirst, ModeRestart, "new", "empty", Forever, Forever}
-	default:
-		r = row{ModeAlways, OrderSurge, ModeAlways, "new", "empty", 0, 30 * Second}
-	}
-	orZero(&g.Eviction.Mode, r.evict)
+	r := presetOf(g.Role)
+	gate(&g.Eviction.Mode, &g.Eviction.When, r.evict, r.evictWhen)
+	gate(&g.Replacement.Mode, &g.Replacement.When, r.replace, r.replaceWhen)
 	orZero(&g.Eviction.SurgeWait, WaitReady)
-	orZero(&g.Replacement.Mode, r.replace)
 	orZero(&g.Replacement.Identity, r.identity)
 	orZero(&g.Replacement.Data, r.data)
 	if g.Toleration.Unreachable == nil {
 		g.Toleration.Unreachable = &r.unreachable
 	}
 	if g.Toleration.NotReady == nil {
-		g.Toleration.NotReady = &r.unrdy
+		g.Toleration.NotReady = &r.notReady
 	}
-	// A local volume alone needs no fencing: its data can't be elsewhere (model section 6).
-	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same" && !g.hasVolume(VolumeLocal)
+	// A local volume that goes nowhere needs no fencing: its data can't be elsewhere (model section 6).
+	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same" && !(g.hasVolume(VolumeLocal) && !g.renewsData())
 	if g.singleHolder() { // the old one must be gone first (X8); who asks for surge is refused by checkRole
 		r.order = OrderStopFirst
 	}
 	orZero(&g.Eviction.Order, r.order)
+}
+
+func gate(mode *Mode, when *[]string, preset Mode, gates []string) {
+	if *mode == "" && len(*when) > 0 {
+		*mode = ModeWhen
+	}
+	orZero(mode, preset)
+	if *mode == ModeWhen && len(*when) == 0 {
+		*when = gates
+	}
+}
+
+// renewsData reports whether a member that is replaced gets its data from its peers: its local volumes may then begin empty on another node (A7, A8, A10).
+// Every other group with a local volume waits for the node that holds it.
+func (g *GroupSpec) renewsData() bool {
+	switch g.Role {
+	case RoleShardedData, RoleQuorum, RoleLeaderFollower:
+		return g.Replacement.Data == "empty"
+	}
+	return false
 }
 
 func (g *GroupSpec) hasVolume(kind VolumeKind) bool {

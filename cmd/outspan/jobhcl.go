@@ -142,6 +142,7 @@ func (w *hclWriter) group(g *fsm.GroupSpec) {
 		}
 	})
 	w.network(g)
+	w.role(g)
 	w.lifecycle(g)
 	w.placement(g)
 }
@@ -179,6 +180,26 @@ func (w *hclWriter) network(g *fsm.GroupSpec) {
 			w.duration("grace", c.Grace)
 			w.number("successes", int64(c.Successes))
 			w.number("failures", int64(c.Failures))
+		})
+	}
+}
+
+// role writes what asks an instance for its facts, and what runs beside it.
+func (w *hclWriter) role(g *fsm.GroupSpec) {
+	if c := g.RoleCheck; c != nil {
+		w.block("role_check", nil, func() {
+			w.texts("exec", c.Exec)
+			w.text("port", c.Port)
+			w.text("path", c.Path)
+			w.duration("interval", c.Interval)
+			w.duration("timeout", c.Timeout)
+		})
+	}
+	for _, h := range g.Hooks {
+		w.block("hook", []string{string(h.Name)}, func() {
+			w.texts("exec", h.Exec)
+			w.duration("timeout", h.Timeout)
+			w.text("on_failure", string(h.OnFailure))
 		})
 	}
 }
@@ -224,11 +245,13 @@ func (w *hclWriter) lifecycle(g *fsm.GroupSpec) {
 		w.text("mode", string(g.Eviction.Mode))
 		w.text("order", string(g.Eviction.Order))
 		w.text("surge_wait", string(g.Eviction.SurgeWait))
+		w.texts("when", g.Eviction.When)
 	})
 	w.block("replacement", nil, func() {
 		w.text("mode", string(g.Replacement.Mode))
 		w.text("identity", g.Replacement.Identity)
 		w.text("data", g.Replacement.Data)
+		w.texts("when", g.Replacement.When)
 	})
 	w.block("toleration", nil, func() {
 		if g.Toleration.Unreachable != nil {
