@@ -15,6 +15,7 @@ func (s *State) setInstance(before, after *Instance) {
 	}
 	if after != nil {
 		after.Marks.ChangedIndex = s.Index
+		after.endPreparation()
 		s.Instances.put(after.ID, after)
 		if before == nil {
 			s.onNode.put(onNodeKey(after), after.ID)
@@ -90,7 +91,8 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	g.Ready += count(after.isReady()) - count(before.isReady())
 	g.Running += count(after != nil && after.Desired == DesiredRunning) - count(before != nil && before.Desired == DesiredRunning)
 	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
-	if g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive {
+	g.Held += count(after != nil && after.holdsUnit()) - count(before != nil && before.holdsUnit())
+	if g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive {
 		s.Groups.put(g.ID, &g)
 		s.touch("jobs", Topic("job/"+string(jobOf(g.ID))))
 	}

@@ -36,7 +36,7 @@ type checker struct {
 	found  []error
 }
 
-type groupSum struct{ ready, running, alive int }
+type groupSum struct{ ready, running, alive, held int }
 
 // want notes a finding unless ok.
 func (c *checker) want(ok bool, format string, args ...any) {
@@ -94,7 +94,11 @@ func (c *checker) instanceStates(i *Instance) {
 	c.want(i.Cause.Valid(), "instance %s: cause %q", i.ID, i.Cause)
 	c.want(i.Desired == DesiredRunning || i.Marks.StopCause.Valid(), "instance %s is %s for the cause %q", i.ID, i.Desired, i.Marks.StopCause)
 	c.want(!i.Eviction.Requested || i.Eviction.Cause.Valid(), "instance %s: its eviction has the cause %q", i.ID, i.Eviction.Cause)
-	c.want(i.Eviction.Requested || i.Eviction == Eviction{}, "instance %s: an eviction that nobody asked for: %+v", i.ID, i.Eviction)
+	c.want(i.Eviction.Requested || i.Eviction == Eviction{Seq: i.Eviction.Seq}, "instance %s: an eviction that nobody asked for: %+v", i.ID, i.Eviction)
+	e := i.Eviction
+	c.want(!e.Preparing || e.Requested && e.Seq > 0 && e.RetryAt > 0 && i.Desired == DesiredRunning && i.runs(), "instance %s is %s, %s and being prepared: %+v", i.ID, i.Desired, observed, e)
+	c.want(e.Aborts == 0 || e.Seq >= uint64(e.Aborts), "instance %s: %d of %d preparations were aborted", i.ID, e.Aborts, e.Seq)
+	c.want(len(i.Status.Facts) == 0 || len(CleanFacts(i.Status.Facts)) == len(i.Status.Facts), "instance %s: its facts are not clean: %v", i.ID, i.Status.Facts)
 	c.want(i.Claims.Resources.MemoryBytes > 0 && i.Claims.Resources.CPU >= 0, "instance %s claims %+v", i.ID, i.Claims.Resources)
 	c.want((i.Marks.ReadySince != 0 || i.Marks.Created == 0 || c.s.Now == 0) || observed != ObservedReady, "instance %s is ready since never", i.ID)
 }
@@ -104,6 +108,7 @@ func (c *checker) addUp(i *Instance) {
 	sum.ready += count(i.Ready())
 	sum.running += count(i.Desired == DesiredRunning)
 	sum.alive += count(i.holdsClaims())
+	sum.held += count(i.holdsUnit())
 	c.sums[i.Group] = sum
 	if !i.holdsClaims() {
 		return

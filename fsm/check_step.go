@@ -94,6 +94,7 @@ func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
 	c.want(a.Marks.StopCause == "" || a.Marks.StopCause == b.Marks.StopCause && a.Marks.StopBegan == b.Marks.StopBegan, "instance %s: its stop began for %s and now for %s", id, a.Marks.StopCause, b.Marks.StopCause)
 	c.want(b.Marks.ChangedIndex > a.Marks.ChangedIndex, "instance %s changed at index %d and again at %d", id, a.Marks.ChangedIndex, b.Marks.ChangedIndex)
 	c.want(!slices.ContainsFunc(b.Links.Awaits, func(id InstanceID) bool { return !slices.Contains(a.Links.Awaits, id) }), "instance %s awaited %v and now %v", id, a.Links.Awaits, b.Links.Awaits)
+	c.want(b.Eviction.Seq >= a.Eviction.Seq, "instance %s: preparation %d became %d", id, a.Eviction.Seq, b.Eviction.Seq)
 	c.want(b.Links.RestartSeq >= a.Links.RestartSeq, "instance %s: restart %d became %d", id, a.Links.RestartSeq, b.Links.RestartSeq)
 }
 

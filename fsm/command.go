@@ -57,6 +57,8 @@ var kinds = [...]kindInfo{
 	{22, "instance.kill", 1, func() Command { return new(InstanceKill) }},
 	{23, "instance.mark", 1, func() Command { return new(InstanceMark) }},
 	{24, "instance.restart", 1, func() Command { return new(InstanceRestart) }},
+	{25, "instance.prepare", 1, func() Command { return new(InstancePrepare) }},
+	{26, "instance.release", 1, func() Command { return new(InstanceRelease) }},
 	{28, "instance.move", 1, func() Command { return new(InstanceMove) }},
 	{30, "drain.start", 1, func() Command { return new(DrainStart) }},
 	{31, "drain.turn", 1, func() Command { return new(DrainTurn) }},
@@ -133,6 +135,12 @@ func (*InstanceMark) Kind() Kind { return 23 }
 
 // Kind implements Command.
 func (*InstanceRestart) Kind() Kind { return 24 }
+
+// Kind implements Command.
+func (*InstancePrepare) Kind() Kind { return 25 }
+
+// Kind implements Command.
+func (*InstanceRelease) Kind() Kind { return 26 }
 
 // Kind implements Command.
 func (*InstanceMove) Kind() Kind { return 28 }

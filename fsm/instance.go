@@ -86,7 +86,7 @@ type Eviction struct {
 	// Preparing: the budget's unit is held, and the agent runs what must come before the stop.
 	Preparing bool   `cbor:"5,keyasint,omitempty"`
 	Seq       uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation of the instance
-	RetryAt   Time   `cbor:"7,keyasint,omitempty"` // after an aborted one: not again before
+	RetryAt   Time   `cbor:"7,keyasint,omitempty"` // while preparing: until when at the latest; after an aborted one: not again before
 	Aborts    int    `cbor:"8,keyasint,omitempty"` // aborted ones in a row
 	Failure   string `cbor:"9,keyasint,omitempty"` // why the last one was aborted
 

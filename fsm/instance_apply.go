@@ -174,6 +174,11 @@ func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance
 
 // setDesired moves the wish for an instance forward, and says so in an event.
 func (s *State) setDesired(inst *Instance, desired Desired, cause Cause, reason string) *Instance {
+	return s.moveDesired(inst, desired, cause, reason, "")
+}
+
+// moveDesired is setDesired with a text for the event alone.
+func (s *State) moveDesired(inst *Instance, desired Desired, cause Cause, reason, text string) *Instance {
 	if inst.WaitsForRoom() {
 		return s.endWaiting(inst, cause, reason)
 	}
@@ -186,6 +191,9 @@ func (s *State) setDesired(inst *Instance, desired Desired, cause Cause, reason 
 	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}
 	if cause == CausePreempted {
 		data["by"] = next.Marks.StopReason // the preemptor
+	}
+	if text != "" {
+		data["text"] = text
 	}
 	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(inst.Desired), After: string(desired), Data: data})
 	s.forgetOld(&next)
@@ -261,6 +269,7 @@ func (s *State) accept(inst *Instance, status InstanceStatus) {
 	if inst.Desired != DesiredRunning && status.Observed == ObservedFailed {
 		status.Observed = ObservedStopped
 	}
+	inst.Status.keepReported(&status)
 	next := s.observe(inst, status)
 	if next.Desired == DesiredDraining && next.Status.Observed == ObservedStopped {
 		s.setDesired(next, DesiredStopped, next.Marks.StopCause, "the agent reports it stopped")

@@ -10,6 +10,9 @@ func (c *InstanceStop) apply(s *State) error {
 	if inst.Desired != DesiredRunning {
 		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	}
+	if c.Cause == CauseUser && !inst.Eviction.Preparing && s.unprepared(inst, c) != nil {
+		return (&InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Facts: c.Facts}).apply(s) // the leader goes on from there
+	}
 	if refusal := s.mayStop(inst, c); refusal != nil {
 		return refusal
 	}
@@ -21,10 +24,24 @@ func (c *InstanceStop) apply(s *State) error {
 	return nil
 }
 
-// mayStop is the one place that decides whether a stop may begin (B14): role, surge, budget.
+// mayStop is the one place that decides whether a stop may begin (B14): preparation, role, gates, surge, budget.
 func (s *State) mayStop(inst *Instance, c *InstanceStop) *Error {
+	if refusal := s.unprepared(inst, c); refusal != nil {
+		return refusal
+	}
+	return s.checkStop(inst, c, EveryGate)
+}
+
+// checkStop is mayStop without the preparation, which begins under the same conditions.
+func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *Error {
 	if !c.Cause.Valid() {
 		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
+	}
+	if refusal := s.freshFacts(c.Facts); refusal != nil {
+		return refusal
+	}
+	if refusal := s.MayEvict(inst, c.Cause, c.By, choice); refusal != nil {
+		return refusal
 	}
 	if c.Cause == CausePreempted {
 		if refusal := s.mayPreempt(inst, c); refusal != nil {
@@ -116,6 +133,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 		reason += "; " + why
 		s.noteSurge(inst.Group, why)
 	}
+	text := s.overridden(inst, c)
 	s.spendRate(inst, c)
 	s.spendStop(inst, c)
 	if c.Avoid {
@@ -129,7 +147,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	next := *inst
 	next.Marks.StopGrace = s.graceOf(inst, c.Grace)
 	next.Marks.GraceOverride = c.Grace
-	s.setDesired(&next, desired, c.Cause, reason)
+	s.moveDesired(&next, desired, c.Cause, reason, text)
 	switch c.Cause {
 	case CauseNodeDraining:
 		s.countMoved(DrainID(c.By), inst.Node)
@@ -218,6 +236,7 @@ func (s *State) flip(inst *Instance, to Eviction, reason string) {
 	}
 	next := *inst
 	next.Eviction = to
+	next.Eviction.Seq = inst.Eviction.Seq // an answer to an earlier preparation is never taken for one to a later
 	cause := to.Cause
 	if !to.Requested {
 		cause = inst.Eviction.Cause

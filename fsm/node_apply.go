@@ -66,10 +66,11 @@ func (c *NodeRegister) apply(s *State) error {
 	if known && old.Health == HealthOffline {
 		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
 	}
-	n.Assigned = s.Index
+	n.Assigned, n.FactsGen = s.Index, 0
 	s.nodeNames.put(n.Name, n.ID)
 	s.setNode(old, n)
 	s.keepPromises(n.ID)
+	s.dropFacts(n.ID)
 	s.emit(Event{Type: EventNodeRegistered, Subject: "node/" + string(n.ID), Data: map[string]string{"name": n.Name, "address": n.Agent.Address, "boot_id": n.Agent.BootID}})
 	return nil
 }
@@ -137,10 +138,23 @@ func (c *NodeReport) apply(s *State) error {
 	for _, r := range c.Transfers {
 		s.reportTransfer(c.ID, r)
 	}
+	s.takeFactsGen(c)
 	if c.Full {
 		s.takeInventory(n.ID, c.Instances)
 	}
 	return nil
+}
+
+// takeFactsGen notes how new the facts of a node are that are now in the state.
+func (s *State) takeFactsGen(c *NodeReport) {
+	n, _ := s.Nodes.Get(c.ID)
+	if c.FactsGen <= n.FactsGen {
+		return
+	}
+	next := *n
+	next.FactsGen = c.FactsGen
+	s.Nodes.put(n.ID, &next)
+	s.touch(Topic("node/" + n.ID))
 }
 
 // takeInventory ends a node's recovery: what should be there and is not in the full report is gone. What is still pending is left: it was placed after the

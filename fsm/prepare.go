@@ -1,0 +1,275 @@
+package fsm
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	prepareSlack   = 10 * Second // beyond the hook's timeout, for the agent to tell how it went
+	firstRetry     = 5 * Second  // after an aborted preparation, doubled at each one in a row
+	longestRetry   = 5 * Minute
+	maxHookMessage = 400
+)
+
+// InstancePrepare begins what must come before a planned stop: the agent runs the before_stop hook and looks at the member's own gates, while the instance still
+// serves. The unit of the budget is held from now on. Every check of the stop is made but those that the hook may change. Codes: those of InstanceStop, and
+// conflict while one goes on.
+type InstancePrepare struct {
+	ID     InstanceID `cbor:"1,keyasint"`
+	Cause  Cause      `cbor:"2,keyasint"`
+	By     string     `cbor:"3,keyasint,omitempty"`
+	Grace  *Duration  `cbor:"4,keyasint,omitempty"` // of the stop that follows
+	Bypass bool       `cbor:"5,keyasint,omitempty"` // as with InstanceStop
+	Facts  []FactsRef `cbor:"6,keyasint,omitempty"`
+}
+
+// InstanceRelease ends a preparation without a stop and gives the budget's unit back. With Failure it was aborted: the next one waits, longer each time.
+// Code: stale if that preparation is over.
+type InstanceRelease struct {
+	ID      InstanceID `cbor:"1,keyasint"`
+	Seq     uint64     `cbor:"2,keyasint"`
+	Failure string     `cbor:"3,keyasint,omitempty"`
+}
+
+// outside reports whether a cause is from outside the job: those that roles and gates are about (model section 4).
+func (c Cause) outside() bool {
+	switch c {
+	case CauseNodeDraining, CauseNodeDisabled, CausePreempted, CauseRebalance, CauseAffinity:
+		return true
+	}
+	return false
+}
+
+// Hook returns the hook of a name that an instance's own spec has.
+func (s *State) Hook(inst *Instance, name HookName) (HookSpec, bool) {
+	spec, ok := s.Spec(inst.Group, inst.Version)
+	if !ok {
+		return HookSpec{}, false
+	}
+	for _, h := range spec.Hooks {
+		if h.Name == name {
+			return h, true
+		}
+	}
+	return HookSpec{}, false
+}
+
+// NeedsPreparing reports whether a stop for a cause is prepared first: it is planned, the program runs, and there is a hook, or gates that the agent looks at
+// once more. What is forced isn't.
+func (s *State) NeedsPreparing(inst *Instance, cause Cause, by string) bool {
+	if inst.Status.Observed != ObservedReady && inst.Status.Observed != ObservedUnready || s.forced(cause, by) {
+		return false
+	}
+	switch cause {
+	case CauseNodeDraining, CauseRebalance, CauseAffinity, CauseRoleReplacement, CauseRollout, CauseScaleDown, CauseUser:
+	default:
+		return false
+	}
+	if _, has := s.Hook(inst, HookBeforeStop); has {
+		return true
+	}
+	return cause.outside() && len(s.evictionGates(inst)) > 0
+}
+
+// evictionGates are the gates of an instance's eviction; none if it has none.
+func (s *State) evictionGates(inst *Instance) []string {
+	policy, ok := s.Policy(inst.Group)
+	if !ok || policy.Eviction.Mode != ModeWhen {
+		return nil
+	}
+	return policy.Eviction.When
+}
+
+// forced reports whether a stop is of a drain that was told to stop also what its role says must stay.
+func (s *State) forced(cause Cause, by string) bool {
+	d, ok := s.Drains.Get(DrainID(by))
+	return ok && cause == CauseNodeDraining && d.Options.Force
+}
+
+// Prepared reports whether an instance's preparation is done, and its stop may begin as far as that goes.
+func (s *State) Prepared(inst *Instance) bool {
+	result := inst.Status.Hook
+	if !inst.Eviction.Preparing || result == nil || result.Seq != inst.Eviction.Seq {
+		return false
+	}
+	hook, has := s.Hook(inst, HookBeforeStop)
+	return result.OK || has && hook.OnFailure == HookContinue
+}
+
+// MayEvict returns nil if the role and the gates of an instance let it go for a cause, whatever budgets say: volume_local, role_never, or the code of the gate.
+func (s *State) MayEvict(inst *Instance, cause Cause, by string, choice GateChoice) *Error {
+	switch inst.Status.Observed {
+	case ObservedLost, ObservedFailed, ObservedPending, ObservedStopped:
+		return nil // nothing runs
+	}
+	if !cause.outside() || s.forced(cause, by) {
+		return nil
+	}
+	if refusal := s.Movable(inst); refusal != nil {
+		return refusal
+	}
+	return s.CheckGates(inst, s.evictionGates(inst), choice)
+}
+
+// BeforeHook says which gates count before an instance is prepared: its own are left out if there is a hook, which may change what they look at.
+func (s *State) BeforeHook(inst *Instance) GateChoice {
+	if _, has := s.Hook(inst, HookBeforeStop); has {
+		return NotOfSelf
+	}
+	return EveryGate
+}
+
+// unprepared refuses a stop that has to be prepared and is not.
+func (s *State) unprepared(inst *Instance, c *InstanceStop) *Error {
+	if c.Bypass && c.Cause == CauseUser || !s.NeedsPreparing(inst, c.Cause, c.By) || s.Prepared(inst) {
+		return nil
+	}
+	return Refuse(CodeStopping, "instance %s is not prepared for its stop yet", inst.ID).WithHint("see: outspan why %s", inst.ID)
+}
+
+func (c *InstancePrepare) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case inst.Desired != DesiredRunning:
+		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
+	case inst.Eviction.Preparing:
+		return Refuse(CodeConflict, "instance %s is being prepared already", c.ID)
+	case !s.NeedsPreparing(inst, c.Cause, c.By):
+		return Refuse(CodeInvalid, "a stop of instance %s for %s needs no preparation", c.ID, c.Cause)
+	}
+	stop := &InstanceStop{ID: c.ID, Cause: c.Cause, By: c.By, Bypass: c.Bypass, Facts: c.Facts}
+	if refusal := s.checkStop(inst, stop, s.BeforeHook(inst)); refusal != nil {
+		return refusal
+	}
+	if refusal := s.soleOfRate(inst, c.Cause); refusal != nil {
+		return refusal
+	}
+	s.prepare(inst, c)
+	return nil
+}
+
+// soleOfRate lets only one instance of a group be prepared at a time where stops have a rate: who came second would be refused when it is ready to go.
+func (s *State) soleOfRate(inst *Instance, cause Cause) *Error {
+	g, ok := s.Groups.Get(inst.Group)
+	if !ok || g.Budget.RateMax == 0 || !cause.Voluntary() {
+		return nil
+	}
+	for other := range s.InstancesOf(inst.Group) {
+		if other.Eviction.Preparing && other.ID != inst.ID {
+			return Refuse(CodeBudgetRate, "%s may lose %d per %s, and instance %s is about to stop", g.ID, g.Budget.RateMax, g.Budget.Window, other.ID)
+		}
+	}
+	return nil
+}
+
+func (s *State) prepare(inst *Instance, c *InstancePrepare) {
+	if !inst.Eviction.Requested {
+		reason := "EvictionAutomatic"
+		if c.Cause == CauseUser {
+			reason = "EvictionUserRequested"
+		}
+		s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: c.By, Since: s.Now}, reason)
+		inst, _ = s.Instances.Get(inst.ID)
+	}
+	next := *inst
+	next.Eviction.Preparing = true
+	next.Eviction.Seq++
+	next.Eviction.RetryAt = s.Now.Add(s.prepareTime(inst) + prepareSlack)
+	next.Status.Hook = nil
+	if c.Grace != nil {
+		next.Marks.GraceOverride = c.Grace
+	}
+	s.setInstance(inst, &next)
+}
+
+// prepareTime is how long an agent may take to prepare a stop.
+func (s *State) prepareTime(inst *Instance) Duration {
+	if h, has := s.Hook(inst, HookBeforeStop); has {
+		return h.Timeout
+	}
+	if spec, ok := s.Spec(inst.Group, inst.Version); ok && spec.RoleCheck != nil {
+		return spec.RoleCheck.Timeout
+	}
+	return 0
+}
+
+func (c *InstanceRelease) apply(s *State) error {
+	inst, ok := s.Instances.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case !inst.Eviction.Preparing || inst.Eviction.Seq != c.Seq:
+		return Refuse(CodeStale, "preparation %d of instance %s is over", c.Seq, c.ID)
+	}
+	next := *inst
+	next.Eviction.Preparing, next.Eviction.RetryAt, next.Eviction.Failure = false, 0, c.Failure
+	if c.Failure != "" {
+		wait := firstRetry
+		for range inst.Eviction.Aborts {
+			wait = min(2*wait, longestRetry)
+		}
+		next.Eviction.RetryAt = s.Now.Add(wait)
+		next.Eviction.Aborts++
+	}
+	s.setInstance(inst, &next)
+	if c.Failure != "" && inst.Eviction.Aborts == 0 { // told once, not at each try
+		s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: inst.Eviction.Cause, Before: fmt.Sprint(true), After: fmt.Sprint(true),
+			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": "EvictionFailed", "by": inst.Eviction.By, "text": c.Failure}})
+	}
+	return nil
+}
+
+// endPreparation gives up the preparation of an instance that no longer runs, or is not to run any more. Called for every row that is written, so the unit that it
+// held is given back in the same entry.
+func (i *Instance) endPreparation() {
+	if i.Eviction.Preparing && (i.Desired != DesiredRunning || !i.runs()) {
+		i.Eviction.Preparing, i.Eviction.RetryAt = false, 0
+	}
+}
+
+// runs reports whether the instance's program runs, as far as anybody knows.
+func (i *Instance) runs() bool {
+	return oneOf(i.Status.Observed, ObservedBooting, ObservedReady, ObservedUnready)
+}
+
+// keepReported writes what else a report says of an instance: facts while it runs, and how its preparation went.
+func (known *InstanceStatus) keepReported(status *InstanceStatus) {
+	status.Facts = CleanFacts(status.Facts)
+	if !oneOf(status.Observed, ObservedBooting, ObservedReady, ObservedUnready) {
+		status.Facts = nil
+	}
+	if status.Hook == nil {
+		status.Hook = known.Hook
+	} else if len(status.Hook.Message) > maxHookMessage {
+		short := *status.Hook
+		short.Message = short.Message[:maxHookMessage]
+		status.Hook = &short
+	}
+}
+
+// overridden says what a stop that was forced did not wait for, by category, so that its event tells. Empty for any other stop.
+func (s *State) overridden(inst *Instance, c *InstanceStop) string {
+	if !(s.forced(c.Cause, c.By) || c.Bypass) || !inst.runs() {
+		return ""
+	}
+	var codes []string
+	if refusal := s.Movable(inst); refusal != nil && (s.forced(c.Cause, c.By) || c.Cause == CauseDrainTimeout) {
+		codes = append(codes, string(refusal.Code))
+	}
+	if refusal := s.CheckGates(inst, s.evictionGates(inst), EveryGate); refusal != nil && (s.forced(c.Cause, c.By) || c.Cause == CauseDrainTimeout) {
+		codes = append(codes, string(refusal.Code))
+	}
+	if _, has := s.Hook(inst, HookBeforeStop); has && !s.Prepared(inst) {
+		codes = append(codes, string(CodeHookFailed))
+	}
+	if refusal, _ := s.CheckBudget(inst, c.Cause); refusal != nil && c.Bypass {
+		codes = append(codes, string(refusal.Code))
+	}
+	if len(codes) == 0 {
+		return ""
+	}
+	return "forced over " + strings.Join(codes, " and ")
+}
