@@ -127,6 +127,7 @@ func (w world) command() Command {
 		{2, func() Command { return &InstanceMark{ID: w.instance().ID, Requested: w.bool(), Cause: w.cause(), By: "alice", Automatic: w.rarely(8)} }},
 		{2, func() Command { return &InstanceRestart{w.instance().ID} }},
 		{3, w.move},
+		{7, w.prepare}, {3, w.release},
 		{2, w.drainStart}, {2, w.drainTurn}, {4, w.drainEnd},
 		{1, func() Command { return &DrainPause{key(w, w.s.Drains), w.bool()} }},
 		{1, func() Command { return &DrainCancel{key(w, w.s.Drains), w.bool()} }},
@@ -193,7 +194,7 @@ func (w world) nodeHealth() Command {
 
 func (w world) nodeReport() Command {
 	n := w.node()
-	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Full: w.rarely(4) || n.Return.Recovering}
+	c := &NodeReport{FactsGen: n.FactsGen + uint64(w.int(0, 1)), ID: n.ID, Epoch: n.Agent.Epoch, Full: w.rarely(4) || n.Return.Recovering}
 	if w.rarely(15) {
 		c.Epoch--
 	}
@@ -201,10 +202,10 @@ func (w world) nodeReport() Command {
 		if w.rarely(5) {
 			continue
 		}
-		c.Instances = append(c.Instances, InstanceStatus{
+		c.Instances = append(c.Instances, w.speak(i, InstanceStatus{
 			ID: i.ID, Generation: i.Status.Generation + uint64(w.int(0, 2)), Reason: pick(w, "", "crash_loop"),
 			Observed: pick(w, ObservedBooting, ObservedReady, ObservedReady, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedStopped, ObservedFailed, ObservedLost, ObservedPending, "odd"),
-		})
+		}))
 	}
 	if w.rarely(6) { // an instance of another node, or of none
 		c.Instances = append(c.Instances, InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: ObservedReady})
@@ -463,6 +464,9 @@ func (w world) group(job JobName, name string) GroupSpec {
 	}
 	if w.rarely(4) {
 		g.Update.Canary = w.int(0, 1)
+	}
+	if g.Role == "" && w.bool() {
+		w.role(&g)
 	}
 	return g
 }

@@ -1,0 +1,75 @@
+package fsm
+
+// role gives a group a role of its own system, gates and hooks; some are wrong.
+func (w world) role(g *GroupSpec) {
+	g.Role = pick(w, RoleProbe, RoleShardedData, RoleQuorum, RoleSingleton, RoleLeaderFollower, RoleLeaderFollower)
+	g.RoleCheck = &RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	if !w.rarely(4) {
+		g.Hooks = []HookSpec{{Name: HookBeforeStop, Exec: []string{"/bin/resign"}, OnFailure: pick[HookFailure](w, "", HookContinue)}}
+	}
+	if w.rarely(3) {
+		g.Eviction.When = []string{pick(w, "group.ready >= 1", "self.drained", "group.healthy", "group.nothing")}
+	}
+	if w.rarely(10) {
+		g.RoleCheck = nil
+	}
+}
+
+// speak adds facts, and what became of a preparation, to a status.
+func (w world) speak(i *Instance, status InstanceStatus) InstanceStatus {
+	for _, name := range [...]string{FactLeader, FactDrained, FactInSync, FactLeadsShards, "slot.0.drained", "Odd"} {
+		if w.rarely(3) {
+			if status.Facts == nil {
+				status.Facts = map[string]string{}
+			}
+			status.Facts[name] = pick(w, "true", "false", "false")
+		}
+	}
+	if i.Eviction.Preparing && w.bool() {
+		status.Hook = &HookResult{Seq: i.Eviction.Seq - uint64(w.int(0, 1)), OK: !w.rarely(3), Message: "done"}
+	}
+	return status
+}
+
+// prepared draws an instance that is being prepared, if there is one.
+func (w world) prepared() *Instance {
+	for _, i := range w.s.Instances.All() {
+		if i.Eviction.Preparing && w.bool() {
+			return i
+		}
+	}
+	return w.instance()
+}
+
+// prepare draws a preparation, or where one is done the stop that follows.
+func (w world) prepare() Command {
+	for _, i := range w.s.Instances.All() {
+		if w.s.Prepared(i) && w.bool() {
+			return &InstanceStop{ID: i.ID, Cause: i.Eviction.Cause, By: i.Eviction.By, Facts: w.refs(i)}
+		}
+	}
+	i := w.instance()
+	for _, other := range w.s.Instances.All() {
+		if w.s.NeedsPreparing(other, CauseRollout, "") && !w.rarely(4) {
+			i = other
+		}
+	}
+	c := &InstancePrepare{ID: i.ID, Cause: pick(w, w.cause(), CauseRollout, CauseUser), By: "alice", Facts: w.refs(i), Bypass: w.bool()}
+	if n, ok := w.s.Nodes.Get(i.Node); ok && c.Cause == CauseNodeDraining {
+		c.By = string(n.Drain)
+	}
+	return c
+}
+
+func (w world) refs(i *Instance) []FactsRef {
+	refs := w.s.FactsRefs(i)
+	if len(refs) > 0 && w.rarely(8) {
+		refs[0].Gen++
+	}
+	return refs
+}
+
+func (w world) release() Command {
+	i := w.prepared()
+	return &InstanceRelease{i.ID, i.Eviction.Seq + uint64(w.int(0, 1)), pick(w, "", "the hook failed")}
+}
