@@ -130,7 +130,7 @@ func TestParseJobMistakes(t *testing.T) {
 		{"when without gates", group("    eviction { mode = \"when\" }"), "invalid", `eviction.mode is "when" and there are no gates`},
 		{"gates that nobody asks", group("    eviction {\n      mode = \"always\"\n      when = [\"group.ready >= 2\"]\n    }"), "invalid", `eviction.when has gates and the mode is "always"`},
 		{"a gate of replacements", group("    eviction { when = [\"old.confirmed_stopped\"] }"), "invalid", "it belongs in replacement.when"},
-		{"replicated volume", group("    volume \"d\" {\n      kind = \"replicated\"\n      path = \"/d\"\n    }"), "not_supported", "not supported yet"},
+		{"replicated volume", group("    volume \"d\" {\n      kind = \"replicated\"\n      path = \"/d\"\n    }"), "invalid", "the group has no role_check"},
 		{"volume over a system directory", group("    volume \"d\" { path = \"/proc/x\" }"), "invalid", "it must be absolute and clean"},
 		{"unclean volume path", group("    volume \"d\" { path = \"/data/../etc\" }"), "invalid", "it must be absolute and clean"},
 		{"volumes inside each other", group("    volume \"a\" { path = \"/d\" }\n    volume \"b\" { path = \"/d/b\" }"), "invalid", "overlaps that of volume a"},
