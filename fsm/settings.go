@@ -5,7 +5,7 @@ type Settings struct {
 	OfflineAfter       Duration `json:"offline_after" cbor:"1,keyasint"`                  // default 60s: silence before a node is offline (P23)
 	DrainDeadline      Duration `json:"drain_deadline" cbor:"2,keyasint"`                 // default 1h, per node
 	NodeDrainPolicy    string   `json:"node_drain_policy" cbor:"3,keyasint"`              // default block-if-contains-last-replica
-	Rescheduler        string   `json:"rescheduler" cbor:"4,keyasint"`                    // default off
+	Rescheduler        string   `json:"rescheduler" cbor:"4,keyasint"`                    // off | careful | balanced (default) | eager
 	FailureDomainLabel string   `json:"failure_domain_label" cbor:"5,keyasint,omitempty"` // such as "rack"
 	PlaceOnDegraded    bool     `json:"place_on_degraded" cbor:"6,keyasint,omitempty"`    // default false
 	Algorithm          string   `json:"placement_algorithm" cbor:"7,keyasint"`            // spread (default) | binpack
@@ -36,7 +36,7 @@ type Settings struct {
 // DefaultSettings are those of a new cluster.
 func DefaultSettings() Settings {
 	return Settings{
-		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica", Rescheduler: "off",
+		OfflineAfter: 60 * Second, DrainDeadline: Hour, NodeDrainPolicy: "block-if-contains-last-replica", Rescheduler: "balanced",
 		Algorithm: "spread", CPUOvercommit: 400, InstanceOverhead: 64 << 20, StartTimeout: 2 * Minute, EventLimit: 100_000, EventAge: 7 * 24 * Hour, VolumeCooling: 24 * Hour, EvictOn: EvictOnDrain,
 	}
 }

@@ -19,7 +19,7 @@ import (
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
-		w.run("settings offline_after=6s start_timeout=20s")
+		w.run("settings offline_after=6s start_timeout=20s rescheduler=eager min_age=5s cooldown=5s")
 		w.run("node n1 n2 rack=a")
 		w.run("node n3 n4 rack=b")
 		w.run("node n5 memory=400MiB rack=c")

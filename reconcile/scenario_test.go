@@ -104,7 +104,9 @@ func newWorld(t fatal) *world {
 		t: t, state: fsm.NewState(), live: map[fsm.NodeID]fsm.Liveness{}, agents: map[fsm.NodeID]*agentSim{}, specs: map[fsm.JobName]fsm.JobSpec{},
 		names: map[fsm.InstanceID]string{}, ids: map[string]fsm.InstanceID{}, now: 1000, term: 1,
 	}
-	w.apply("server:s1", &fsm.ClusterInit{ID: "C1", Name: "test", Settings: fsm.DefaultSettings()})
+	settings := fsm.DefaultSettings()
+	settings.Rescheduler = "off" // scenarios are about one thing; those about the rescheduler turn it on
+	w.apply("server:s1", &fsm.ClusterInit{ID: "C1", Name: "test", Settings: settings})
 	return w
 }
 
@@ -206,6 +208,9 @@ func (w *world) say(c fsm.Command) string {
 		if c.Version > 1 {
 			text += fmt.Sprintf(" v%d", c.Version)
 		}
+		if len(c.Awaits) > 0 {
+			text += fmt.Sprintf(" when %v have stopped", c.Awaits)
+		}
 	case *fsm.InstanceStop:
 		text = fmt.Sprintf("stop %s (%s)", c.ID, c.Cause)
 		if c.Bypass {
@@ -224,6 +229,8 @@ func (w *world) say(c fsm.Command) string {
 		text = fmt.Sprintf("turn %s %s", c.ID, c.Node)
 	case *fsm.DrainEnd:
 		text = strings.TrimSuffix(fmt.Sprintf("%s %s %s: %s", c.ID, c.Node, c.Phase, c.LastError), ": ")
+	case *fsm.TransferStep:
+		text = sayTransfer(c)
 	case *fsm.NodeHealth:
 		text = fmt.Sprintf("%s %s: %s", c.ID, c.Health, c.Reason)
 	case *fsm.HoldSet:
