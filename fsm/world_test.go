@@ -149,6 +149,9 @@ func (w world) command() Command {
 		{1, func() Command { return &ClusterInit{"c1", "test", DefaultSettings()} }},
 		{1, func() Command { return &FormatRaise{pick[uint16](w, 0, 1)} }},
 		{1, func() Command { return &RestoreMark{w.bool()} }},
+		{4, w.transferStart}, {9, w.transferStep},
+		{1, func() Command { return &TransferCancel{key(w, w.s.Transfers)} }},
+		{1, func() Command { return &BackupForget{key(w, w.s.Backups)} }},
 	}
 	total := 0
 	for _, d := range draws {
@@ -174,6 +177,8 @@ func (w world) nodeRegister() Command {
 		c.Shape.Capacity.MemoryBytes = pick[int64](w, 0, -5)
 	case 6, 7:
 		c.ID = pick[NodeID](w, "", "a/b", "n1/")
+	case 21, 22, 23, 24, 25, 26, 27, 28, 29, 30:
+		c.Shape.Attributes = map[string]string{AttributeBackup: "/b"}
 	case 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
 		c.Shape.Labels = map[string]string{"rack": pick(w, "r1", "r2")}
 	}
@@ -207,6 +212,7 @@ func (w world) nodeReport() Command {
 			Observed: pick(w, ObservedBooting, ObservedReady, ObservedReady, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedStopped, ObservedFailed, ObservedLost, ObservedPending, "odd"),
 		}))
 	}
+	c.Transfers = w.transferReports(n.ID)
 	if w.rarely(6) { // an instance of another node, or of none
 		c.Instances = append(c.Instances, InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: ObservedReady})
 	}

@@ -98,7 +98,7 @@ func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
 	}
 	if d.part.Phase == fsm.PhaseDraining && len(status.Remaining) == 0 && len(status.Blockers) == 0 {
 		if left := e.p.in.State.DrainLeft(d.drain, d.node); left != nil {
-			status.Blockers = append(status.Blockers, fsm.Blocker{Code: left.Code, Message: left.Message})
+			status.Blockers = append(status.Blockers, fsm.Blocker{Code: left.Code, Message: left.Message, Unblock: left.Hint})
 		}
 	}
 }
@@ -117,6 +117,8 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 		return "nothing: it has ended"
 	case ok && planned.Desired != inst.Desired:
 		return fmt.Sprintf("it becomes %s (%s)", planned.Desired, planned.Marks.StopCause)
+	case inst.Desired == fsm.DesiredDraining && inst.Marks.StopCause == fsm.CausePreempted:
+		return fmt.Sprintf("it stops; after %s it is killed; instance %s takes its room", inst.Marks.StopGrace, inst.Marks.StopReason)
 	case inst.Desired == fsm.DesiredDraining:
 		return fmt.Sprintf("it stops; after %s it is killed", inst.Marks.StopGrace)
 	case inst.Desired == fsm.DesiredStopped:

@@ -194,6 +194,7 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 
 // placeAt places a need that has only one possible node: the home of its volume, or its node of a system group.
 func (p *pass) placeAt(n *need, f *field) *unplaced {
+	p.redeem(n)
 	if why := p.homeProblem(n, f); why != nil {
 		return why
 	}

@@ -213,15 +213,36 @@ func (p *pass) transferText(t *fsm.Transfer) string {
 
 // promise keeps room on the targets of transfers for the instances that will start there.
 func (p *pass) promise(t *nodeTable) {
+	for _, tr := range p.state().Transfers.All() {
+		if v := t.byID[tr.To]; v != nil {
+			v.promised += p.promised(tr)
+		}
+	}
+}
+
+// promised is the memory that a transfer keeps on its target until its instance has been placed there.
+func (p *pass) promised(t *fsm.Transfer) int64 {
 	s := p.state()
-	for _, tr := range s.Transfers.All() {
-		if !tr.Leaves() || tr.Phase == fsm.TransferStarting {
-			continue
+	policy, ok := s.Policy(t.Group)
+	row, known := s.Groups.Get(t.Group)
+	if !ok || !known || !t.Leaves() || t.Slot >= row.Count {
+		return 0
+	}
+	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
+		if inst.Node == t.To && inst.Status.Observed != fsm.ObservedStopped {
+			return 0
 		}
-		v, g := t.byID[tr.To], tr.Group
-		policy, ok := s.Policy(g)
-		if row, known := s.Groups.Get(g); v != nil && ok && known && tr.Slot < row.Count {
-			v.promised += s.ClaimsOf(policy, nil).Resources.MemoryBytes
-		}
+	}
+	return s.ClaimsOf(policy, nil).Resources.MemoryBytes
+}
+
+// redeem gives the room that a transfer kept to the instance that it was kept for.
+func (p *pass) redeem(n *need) {
+	t, ok := p.state().TransferOf(n.group.id, n.slot)
+	if !ok || t.Phase != fsm.TransferStarting {
+		return
+	}
+	if v := p.candidates().byID[t.To]; v != nil {
+		v.promised = max(0, v.promised-p.promised(t))
 	}
 }

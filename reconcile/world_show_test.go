@@ -183,6 +183,9 @@ func (w *world) cmdShow(args []string) string {
 			fmt.Fprintf(&out, "%s %d\n", n, count[n])
 		}
 	default:
+		if text, ok := w.showVolumes(args[0]); ok {
+			return text
+		}
 		w.t.Fatalf("%s: show what?", w.at)
 	}
 	return out.String()
@@ -195,6 +198,9 @@ func (w *world) instanceLine(inst *fsm.Instance) string {
 	}
 	if inst.Eviction.Requested {
 		line += " marked"
+	}
+	if inst.WaitsForRoom() {
+		line += w.words(fmt.Sprintf(" awaits %v", inst.Links.Awaits))
 	}
 	if inst.Status.Reason != "" {
 		line += " (" + inst.Status.Reason + ")"

@@ -64,6 +64,10 @@ func vocabulary() map[string]func(*world, []string) string {
 			k, v, _ := strings.Cut(a[1], "=")
 			return w.must(w.apply("cli:ann", &fsm.NodeLabel{ID: fsm.NodeID(a[0]), Labels: map[string]string{k: v}}))
 		},
+		// class batch fair: instances of the class may preempt their own where that is fair
+		"class": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.ClassSet{Name: fsm.ClassName(a[0]), PreemptEqual: fsm.PreemptEqual(a[1])}))
+		},
 		// hold off: an operator ends the hold
 		"hold": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.HoldSet{Active: a[0] == "on", Reason: "ann says so"}))
@@ -167,6 +171,9 @@ func (w *world) run(line string) string {
 	w.t.Helper()
 	words := strings.Fields(line)
 	command, ok := vocabulary()[words[0]]
+	if !ok {
+		command, ok = volumeVocabulary()[words[0]]
+	}
 	if !ok {
 		w.t.Fatalf("%s: no such command", w.at)
 	}
@@ -281,6 +288,8 @@ func (w *world) cmdNode(args []string) string {
 			shape.Capacity.MemoryBytes = size(value)
 		case key == "cpu":
 			shape.Capacity.CPU = int64(number(value))
+		case key == "backup":
+			shape.Attributes = map[string]string{fsm.AttributeBackup: value}
 		case key == "ports":
 			low, high, _ := strings.Cut(value, "-")
 			shape.PortMin, shape.PortMax = number(low), number(high)
@@ -330,7 +339,7 @@ func (w *world) comeBack(id fsm.NodeID, rebooted bool) string {
 	return ""
 }
 
-func (w *world) cmdDrain(args []string) string {
+func (w *world) drainCommand(args []string) *fsm.DrainStart {
 	c := &fsm.DrainStart{ID: fsm.DrainID(args[0]), Options: fsm.DrainOptions{Deadline: fsm.Hour}}
 	for _, arg := range args[1:] {
 		key, value, given := strings.Cut(arg, "=")
@@ -353,6 +362,11 @@ func (w *world) cmdDrain(args []string) string {
 			c.Nodes = append(c.Nodes, key)
 		}
 	}
+	return c
+}
+
+func (w *world) cmdDrain(args []string) string {
+	c := w.drainCommand(args)
 	out := w.must(w.apply("cli:ann", c))
 	if d, ok := w.state.Drains.Get(c.ID); ok && out == "" {
 		for _, n := range d.Nodes {
@@ -388,11 +402,13 @@ func (w *world) work(nodes []string) bool {
 			changed = w.workOn(inst) || changed
 		}
 	}
-	return changed
+	return w.moveVolumes(nodes) || changed
 }
 
 func (w *world) workOn(inst *fsm.Instance) bool {
 	switch {
+	case inst.WaitsForRoom():
+		return false // its agent does not know it yet
 	case inst.Desired != fsm.DesiredRunning:
 		w.status(inst, fsm.ObservedStopped, "")
 	case inst.Status.Observed == fsm.ObservedPending:

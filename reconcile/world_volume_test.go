@@ -1,0 +1,148 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// volumeVocabulary is what a scenario can say about volumes.
+func volumeVocabulary() map[string]func(*world, []string) string {
+	return map[string]func(*world, []string) string{
+		// migrate t1 db/main/0/data n2 keep=1h
+		"migrate": func(w *world, a []string) string {
+			return w.startTransfer(fsm.TransferStart{ID: fsm.TransferID(a[0]), Work: fsm.TransferMigrate, Volume: fsm.VolumeID(a[1]), To: fsm.NodeID(a[2])}, a[3:])
+		},
+		// backup b1 db/main/0/data live
+		"backup": func(w *world, a []string) string {
+			return w.startTransfer(fsm.TransferStart{ID: fsm.TransferID(a[0]), Work: fsm.TransferBackup, Volume: fsm.VolumeID(a[1])}, a[2:])
+		},
+		// restore r1 b1 n2 volume=db/main/1/data attach
+		"restore": func(w *world, a []string) string {
+			return w.startTransfer(fsm.TransferStart{ID: fsm.TransferID(a[0]), Work: fsm.TransferRestore, Backup: fsm.BackupID(a[1]), To: fsm.NodeID(a[2])}, a[3:])
+		},
+		// attach a1 db/main/0/data@r1
+		"attach": func(w *world, a []string) string {
+			return w.startTransfer(fsm.TransferStart{ID: fsm.TransferID(a[0]), Work: fsm.TransferAttach, Volume: fsm.VolumeID(a[1])}, a[2:])
+		},
+		"give-up": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.TransferCancel{ID: fsm.TransferID(a[0])}))
+		},
+		"forget": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.NodeForget{ID: fsm.NodeID(a[0])}))
+		},
+		// part t1 n2 copying 300 1000; part t1 n2 failed integrity_check_failed chunk 7 differs: what an agent says of its part
+		"part": (*world).cmdPart,
+	}
+}
+
+func (w *world) startTransfer(c fsm.TransferStart, args []string) string {
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		switch key {
+		case "keep":
+			c.Options.Cooling = duration(value)
+		case "live":
+			c.Options.Live = true
+		case "attach":
+			c.Options.Attach = true
+		case "volume":
+			c.Volume = fsm.VolumeID(value)
+		default:
+			w.t.Fatalf("%s: no such option: %s", w.at, key)
+		}
+	}
+	return w.must(w.apply("cli:ann", &c))
+}
+
+func (w *world) cmdPart(args []string) string {
+	r := fsm.TransferReport{ID: fsm.TransferID(args[0]), State: fsm.TransferState(args[2])}
+	switch {
+	case r.State == fsm.SideFailed:
+		r.Code, r.Message = fsm.Code(args[3]), strings.Join(args[4:], " ")
+	case len(args) > 4:
+		r.Bytes, r.Total = int64(number(args[3])), int64(number(args[4]))
+	}
+	return w.tell(fsm.NodeID(args[1]), r)
+}
+
+func (w *world) tell(node fsm.NodeID, r fsm.TransferReport) string {
+	n, _ := w.state.Nodes.Get(node)
+	return w.must(w.apply("agent:"+fsm.Actor(node), &fsm.NodeReport{ID: node, Epoch: n.Agent.Epoch, Transfers: []fsm.TransferReport{r}}))
+}
+
+// moveVolumes has the agents that can be reached do their part of every transfer: one thing each, and say so.
+func (w *world) moveVolumes(nodes []string) bool {
+	changed := false
+	can := func(id fsm.NodeID) bool {
+		_, known := w.state.Nodes.Get(id)
+		return known && w.reach(id) && (len(nodes) == 0 || slices.Contains(nodes, string(id)))
+	}
+	var all []*fsm.Transfer
+	for _, t := range w.state.Transfers.All() {
+		all = append(all, t)
+	}
+	for _, t := range all {
+		node, state := t.To, fsm.TransferState("")
+		switch {
+		case t.Left.Drop:
+			node, state = t.Left.Old, fsm.SideDropped
+		case t.Phase == fsm.TransferCopying && can(t.From), t.Phase == fsm.TransferRunning && t.Kind == fsm.TransferRestore:
+			state = fsm.SideVerified
+		case t.Phase == fsm.TransferRunning:
+			node, state = t.From, fsm.SideVerified
+		case t.Phase == fsm.TransferAttaching:
+			state = fsm.SideAttached
+		}
+		if state != "" && can(node) && (t.Left.Drop || t.Worker().State != state) {
+			w.tell(node, fsm.TransferReport{ID: t.ID, State: state, Bytes: 1 << 30, Total: 1 << 30, Sum: "5a"})
+			changed = true
+		}
+	}
+	return changed
+}
+
+// showVolumes prints: show volumes, show transfers, show backups.
+func (w *world) showVolumes(what string) (string, bool) {
+	var out strings.Builder
+	switch what {
+	case "volumes":
+		for id, v := range w.state.Volumes.All() {
+			fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("%s on %s in %s", id, v.Home, v.Transfer), " in "))
+		}
+	case "transfers":
+		for id, t := range w.state.Transfers.All() {
+			fmt.Fprintf(&out, "%s %s %s from %q to %q", id, t.Kind, t.Phase, t.From, t.To)
+			if t.Failure.Code != "" {
+				fmt.Fprintf(&out, ": %s: %s", t.Failure.Code, w.words(t.Failure.Message))
+			}
+			if t.Left.Old != "" {
+				fmt.Fprintf(&out, ", old copy on %s for %s", t.Left.Old, t.Left.Until.Sub(w.now))
+			}
+			if t.Left.Detached != "" {
+				fmt.Fprintf(&out, ", copy on %s", t.Left.Detached)
+			}
+			out.WriteString("\n")
+		}
+	case "backups":
+		for id, b := range w.state.Backups.All() {
+			fmt.Fprintf(&out, "%s of %s/%d by %s, live %t\n", id, b.Group, b.Slot, b.Node, b.Live)
+		}
+	default:
+		return "", false
+	}
+	return out.String(), true
+}
+
+// sayTransfer is a step of a transfer in words.
+func sayTransfer(c *fsm.TransferStep) string {
+	switch {
+	case c.Drop:
+		return fmt.Sprintf("transfer %s: drop the old copy", c.ID)
+	case c.Code != "":
+		return fmt.Sprintf("transfer %s %s: %s: %s", c.ID, c.Phase, c.Code, c.Message)
+	}
+	return fmt.Sprintf("transfer %s %s", c.ID, c.Phase)
+}
