@@ -19,7 +19,7 @@ type ClassSet struct {
 	PreemptEqual PreemptEqual `cbor:"6,keyasint,omitempty"`
 }
 
-// ClassRemove removes a class. Codes: unknown_class, in_use while a job has it, invalid for the default.
+// ClassRemove removes a class. Codes: not_found, in_use while a job has it, invalid for the default.
 type ClassRemove struct {
 	Name ClassName `cbor:"1,keyasint"`
 }
@@ -134,7 +134,7 @@ func (c *ClassRemove) apply(s *State) error {
 	_, at, ok := s.Class(c.Name)
 	switch {
 	case !ok:
-		return Refuse(CodeUnknownClass, "there is no class %q", c.Name).WithHint("the classes are: %s", joinClasses(s.Classes))
+		return Refuse(CodeNotFound, "there is no class %q", c.Name).WithHint("the classes are: %s", joinClasses(s.Classes))
 	case c.Name == ClassProduction:
 		return Refuse(CodeInvalid, "class %s is that of every job that names none; it stays", c.Name)
 	}

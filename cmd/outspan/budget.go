@@ -27,7 +27,6 @@ func budgetLs(a *app) *cobra.Command {
 			}
 			return showList(a, got, budgetName, []column[api.Budget]{
 				{head: "name", cell: budgetName},
-				{head: "scope", cell: func(b api.Budget) string { return b.Scope }},
 				{head: "ready", cell: readyOfWant},
 				{head: "min ready", cell: func(b api.Budget) string { return ofInstances(b, b.MinReady) }},
 				{head: "max down", cell: func(b api.Budget) string { return ofInstances(b, b.MaxDown) }},
@@ -40,6 +39,7 @@ func budgetLs(a *app) *cobra.Command {
 				{head: "allowed", cell: func(b api.Budget) string { return fmt.Sprint(b.Allowed) }},
 				{head: "rate", cell: rateText},
 				{head: "next allowed", cell: nextAllowed},
+				{head: "scope", cell: func(b api.Budget) string { return b.Scope }},
 				{head: "shared", wide: true, cell: func(b api.Budget) string { return strings.Join(b.Shared, ", ") }},
 				{head: "how", wide: true, cell: func(b api.Budget) string { return b.Text }},
 			})
