@@ -242,6 +242,9 @@ func (s *State) flip(inst *Instance, to Eviction, reason string) {
 		cause = inst.Eviction.Cause
 	}
 	s.setInstance(inst, &next)
+	if to.Automatic || inst.Eviction.Automatic {
+		s.touch("nodes", Topic("node/"+inst.Node)) // it shows whether it is auto-evicting
+	}
 	s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested),
 		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": to.By}})
 }

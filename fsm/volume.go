@@ -130,6 +130,9 @@ func (s *State) noteCopies(inst *Instance) {
 	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
 		return
 	}
+	if inst.Eviction.Automatic && !inst.holdsClaims() {
+		s.touch("nodes", Topic("node/"+inst.Node))
+	}
 	synced := inst.Ready() && inst.Status.Facts[FactInSync] == "true"
 	if synced {
 		s.holdCopies(inst)

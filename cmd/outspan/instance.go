@@ -160,6 +160,7 @@ type evictRequest struct {
 	Grace        *fsm.Duration `json:"grace,omitempty"`
 	BypassBudget bool          `json:"bypass_budget,omitempty"`
 	Avoid        bool          `json:"avoid,omitempty"`
+	Cancel       bool          `json:"cancel,omitempty"`
 	Message      string        `json:"message,omitempty"`
 }
 
@@ -190,7 +191,14 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 	if err != nil {
 		return err
 	}
-	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("instance %s %s %s", id, v.done, v.write.done(got.value.Index)) }})
+	done := v.done
+	if i := got.value.Instance; v.verb == "evict" && i != nil && i.Desired == fsm.DesiredRunning && !v.write.dryRun {
+		done = "is to be evicted: it stops when its copy is in sync elsewhere"
+		if !i.Eviction.Requested {
+			done = "stays: its eviction is cancelled"
+		}
+	}
+	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("instance %s %s %s", id, done, v.write.done(got.value.Index)) }})
 }
 
 func instanceEvict(a *app) *cobra.Command {
@@ -199,7 +207,8 @@ func instanceEvict(a *app) *cobra.Command {
 	body := evictRequest{}
 	cmd := &cobra.Command{
 		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).",
+		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).\n\n" +
+			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then; --cancel takes that back.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace.set {
 				body.Grace = grace.d
@@ -212,6 +221,7 @@ func instanceEvict(a *app) *cobra.Command {
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
 	cmd.Flags().BoolVar(&body.Avoid, "avoid", false, "keep its replacement off this node")
+	cmd.Flags().BoolVar(&body.Cancel, "cancel", false, "of a replica: take back that it is to be evicted")
 	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
 	return cmd
 }

@@ -17,13 +17,21 @@ import (
 
 func nodeName(n api.Node) string { return n.Name }
 
+// nodeState is the state as people see it; that replicas are on their way out comes in addition to it (L22).
+func nodeState(n api.Node) string {
+	if n.AutoEvicting {
+		return string(n.State) + ",auto-evicting"
+	}
+	return string(n.State)
+}
+
 func byNodeName(x, y api.Node) int { return cmp.Compare(x.Name, y.Name) }
 
 func (a *app) nodeColumns() []column[api.Node] {
 	return []column[api.Node]{
 		{head: "name", cell: nodeName},
 		{head: "id", cell: func(n api.Node) string { return string(n.ID) }},
-		{head: "state", cell: func(n api.Node) string { return string(n.State) }},
+		{head: "state", cell: nodeState},
 		{head: "eligible", cell: func(n api.Node) string { return yesNo(n.Eligible) }},
 		{head: "instances", cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
 		{head: "cpu", cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
@@ -90,7 +98,7 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 	}
 	return a.show(shown{json: node.raw, names: []string{n.Name}, text: func(p *page) {
 		p.fields(
-			field{"Name", n.Name}, field{"Id", string(n.ID)}, field{"State", string(n.State)},
+			field{"Name", n.Name}, field{"Id", string(n.ID)}, field{"State", nodeState(n)},
 			field{"Intent", string(n.Intent)}, field{"Health", string(n.Health)},
 			field{"Eligible", eligibleText(n)}, field{"Address", n.Address}, field{"Agent version", n.Version},
 			field{"Last seen", a.agoOf(n)}, field{"Epoch", number(n.Epoch)},

@@ -148,7 +148,7 @@ func (s *Server) instanceOperations() []operation {
 		read(s, getRoute("get-instance", "/v1/instances/{id}", "instances", "Show an instance"), s.instanceTopics, showInstance),
 		read(s, getRoute("why-instance", "/v1/instances/{id}/why", "instances", "Explain an instance"), s.instanceTopics, whyInstance),
 		read(s, getRoute("why", "/v1/why", "status", "Explain any object"), func(*whyRead) []fsm.Topic { return []fsm.Topic{"events"} }, why),
-		write(s, instanceRoute("evict", "Stop an instance if its budget allows it; it is replaced"), evictInstance()),
+		write(s, instanceRoute("evict", "Stop an instance if its budget allows it; it is replaced. A replica is stopped once its copy is in sync elsewhere"), evictReplica(evictInstance())),
 		write(s, instanceRoute("stop", "As evict, with the words of an operator"), evictInstance()),
 		write(s, instanceRoute("restart", "Restart the program in place"), restartInstance()),
 	}
@@ -252,6 +252,7 @@ type evictBody struct {
 	Grace        *fsm.Duration `json:"grace,omitempty" doc:"instead of the group's"`
 	BypassBudget bool          `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
 	Avoid        bool          `json:"avoid,omitempty" doc:"keep its replacement off this node"`
+	Cancel       bool          `json:"cancel,omitempty" doc:"of a replica: take back that it is to be evicted"`
 	Message      string        `json:"message,omitempty" maxLength:"256"`
 }
 
@@ -272,6 +273,33 @@ func evictInstance() change[evictInput, InstanceReply] {
 		}
 		_, next := r.CheckBudget(i, fsm.CauseUser)
 		p.NextAllowed = r.wallOf(next)
+	}
+	return c
+}
+
+// evictReplica makes of the eviction of a replica a wish: its copy is built on another node, and then it is stopped. A bypass stops it at once, as any instance.
+func evictReplica(c change[evictInput, InstanceReply]) change[evictInput, InstanceReply] {
+	stop := c.prepare
+	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
+		i, refusal := r.FindInstance(in.ID)
+		if refusal != nil {
+			return nil, refusal
+		}
+		_, replica := r.MemberOf(i)
+		switch {
+		case !replica && in.Input.Cancel:
+			return nil, fsm.Refuse(fsm.CodeInvalid, "instance %s is no replica: its eviction is its stop, which can't be taken back", i.ID)
+		case in.Input.Cancel && (!i.Eviction.Requested || i.Eviction.Cause != fsm.CauseUser):
+			return nil, fsm.Refuse(fsm.CodeConflict, "nobody asked for the eviction of instance %s", i.ID).WithHint("see what moves it: outspan why %s", i.ID)
+		case in.Input.Cancel:
+			return []fsm.Command{&fsm.InstanceMark{ID: i.ID}}, nil
+		case !replica || in.Input.BypassBudget:
+			return stop(r, in)
+		case in.Input.Grace != nil:
+			return nil, fsm.Refuse(fsm.CodeInvalid, "instance %s is a replica: it stops when its copy is elsewhere, with its group's grace", i.ID).
+				WithHint("leave the grace out, or stop it at once with: outspan instance stop %s", i.ID)
+		}
+		return []fsm.Command{&fsm.InstanceMark{ID: i.ID, Requested: true, Cause: fsm.CauseUser, By: string(r.by.actor())}}, nil
 	}
 	return c
 }
