@@ -264,7 +264,7 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 		}
 		return
 	}
-	refusal := p.plan.try(d.subject(), c)
+	refusal := p.tryStop(d.subject(), inst, c)
 	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) {
 		bypass := *c
 		bypass.Bypass = true

@@ -29,7 +29,7 @@ func (p *pass) stopSurplus() {
 
 // stop begins a stop that waits for nothing but budgets; a refusal is recorded.
 func (p *pass) stop(inst *fsm.Instance, cause fsm.Cause, by string) bool {
-	refusal := p.plan.try("instance/"+string(inst.ID), &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
+	refusal := p.tryStop("instance/"+string(inst.ID), inst, &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
 	if refusal != nil {
 		p.retryStop(inst, cause, refusal)
 	}
