@@ -10,14 +10,38 @@ import (
 const forecastID fsm.DrainID = "forecast"
 
 // ForecastDrain tells what a drain of the nodes would do with each instance on them, if nothing else changed: where its replacement would go, or what keeps it.
-// Replacements are placed one after another on one draft, so that no room is promised twice. Nodes that are being drained already are forecast as if that
-// drain began now. It changes nothing. Codes: those of DrainStart when no node can be drained.
+// What keeps it now is what one decision finds; whether that passes is found by playing the drain to its end. Nodes that are being drained already are forecast
+// as if that drain began now. It changes nothing, and costs a few decisions for each step that the drain takes. Codes: those of DrainStart when no node can be
+// drained.
 func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Forecast, *fsm.Error) {
-	options.MaxParallelNodes = 0 // the whole is told, not the first turn
-	if options.Deadline <= 0 {
-		options.Deadline = fsm.Forever
+	if !options.ForceAtDeadline || options.Deadline <= 0 {
+		options.Deadline = fsm.Forever // whether it is done in time is another question
 	}
+	in.Now = max(in.Now, in.State.Now)
 	before := in.State
+	begin, draft, refusal := beginForecast(in, nodes, options)
+	if refusal != nil {
+		return nil, refusal
+	}
+	drain, _ := draft.Drains.Get(forecastID)
+	in.State = draft
+	f := forecaster{p: decide(in), drain: drain, before: &before}
+	var all []*fsm.Instance
+	for _, part := range drain.Nodes {
+		all = append(all, f.on(part.Node)...)
+	}
+	in.State = before
+	f.rehearsal = rehearse(in, begin, all)
+	var out []fsm.Forecast
+	for _, part := range drain.Nodes {
+		out = append(out, f.node(part.Node)...)
+	}
+	return out, nil
+}
+
+// beginForecast returns the commands that start the drain which is forecast, and the state after them with all of its nodes at work at once: the whole is told,
+// not the first turn.
+func beginForecast(in Input, nodes []string, options fsm.DrainOptions) (begin [][]fsm.Command, after fsm.State, _ *fsm.Error) {
 	draft := in.State.NewDraft(in.Now)
 	for _, name := range nodes {
 		n, refusal := draft.State().FindNode(name)
@@ -25,20 +49,20 @@ func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Fo
 			continue
 		}
 		if d, running := draft.State().RunningDrain(n); running {
-			_ = draft.Try(&fsm.DrainCancel{ID: d.ID})
+			group := []fsm.Command{&fsm.DrainCancel{ID: d.ID}}
+			if draft.Try(group...) == nil {
+				begin = append(begin, group)
+			}
 		}
 	}
-	if refusal := draft.Try(&fsm.DrainStart{ID: forecastID, Nodes: nodes, Options: options}); refusal != nil {
-		return nil, refusal
+	start := fsm.DrainStart{ID: forecastID, Nodes: nodes, Options: options}
+	begin = append(begin, []fsm.Command{&start})
+	atOnce := start
+	atOnce.Options.MaxParallelNodes = 0
+	if refusal := draft.Try(&atOnce); refusal != nil {
+		return nil, fsm.State{}, refusal
 	}
-	drain, _ := draft.State().Drains.Get(forecastID)
-	in.State = *draft.State()
-	f := forecaster{p: decide(in), drain: drain, before: &before}
-	var out []fsm.Forecast
-	for _, part := range drain.Nodes {
-		out = append(out, f.node(part.Node)...)
-	}
-	return out, nil
+	return begin, *draft.State(), nil
 }
 
 // CanFinish reports whether a drain so forecast can end as Drained without a person, and otherwise lists what stands in its way.
@@ -53,22 +77,29 @@ func CanFinish(forecast []fsm.Forecast) (bool, []fsm.Blocker) {
 }
 
 type forecaster struct {
-	p      *pass
-	drain  *fsm.Drain
-	before *fsm.State // without the drain
+	p         *pass
+	drain     *fsm.Drain
+	before    *fsm.State // without the drain
+	rehearsal *rehearsal
 }
 
-func (f *forecaster) node(id fsm.NodeID) []fsm.Forecast {
+// on lists the instances that a node is to lose or keep, the oldest first.
+func (f *forecaster) on(id fsm.NodeID) []*fsm.Instance {
 	var all []*fsm.Instance
 	for inst := range f.before.InstancesOn(id) {
-		if inst.Desired == fsm.DesiredRunning {
+		n, _ := f.before.Nodes.Get(id)
+		if inst.Desired == fsm.DesiredRunning || n.Health == fsm.HealthOffline && inst.Status.Observed != fsm.ObservedStopped {
 			all = append(all, inst)
 		}
 	}
 	slices.SortFunc(all, older)
-	out := make([]fsm.Forecast, 0, len(all))
-	for _, inst := range all {
-		out = append(out, f.instance(id, inst))
+	return all
+}
+
+func (f *forecaster) node(id fsm.NodeID) []fsm.Forecast {
+	var out []fsm.Forecast
+	for _, inst := range f.on(id) {
+		out = append(out, f.settled(f.instance(id, inst), inst))
 	}
 	return append(out, f.kept(id)...)
 }
@@ -80,6 +111,10 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 	part, _ := f.drain.Node(id)
 	d := drainPart{f.drain, part, n}
 	planned := f.p.instance(inst.ID)
+	if n.Health == fsm.HealthOffline {
+		out.Target = f.target(inst)
+		return unheard(out, n)
+	}
 	if f.p.isMember(inst) {
 		return f.member(out, &d, planned)
 	}
@@ -91,21 +126,14 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 		if !f.p.isSystem(inst) {
 			out.Target = f.target(inst)
 		}
-		return f.offline(out, n)
+		return out
 	}
 	if t, moves := f.before.Leaving(inst); moves {
 		out.Action, out.Target = fsm.ActionMove, t.To
-		return f.offline(out, n)
+		return out
 	}
-	b, blocked := f.p.blockerOf(&d, planned)
-	switch {
-	case out.Action == fsm.ActionStopFirst && f.allowsNothing(inst.Group) != "" && n.Health != fsm.HealthOffline:
-		out.Blocker, out.Never = &fsm.Blocker{
-			Code: fsm.CodeBudgetMinReady, Instance: inst.ID, Message: f.allowsNothing(inst.Group) + ", and it is stopped before it is replaced",
-			Unblock: "relax the budget, or drain with --force-at-deadline",
-		}, !f.drain.Options.ForceAtDeadline
-		out.Action = fsm.ActionWait
-	case blocked && b.Code != fsm.CodeReplacementPending && b.Code != fsm.CodeStopping:
+	if b, blocked := f.p.blockerOf(&d, planned); blocked && b.Code != fsm.CodeReplacementPending && b.Code != fsm.CodeStopping {
+		f.nothingAllowed(&b, out)
 		out.Blocker, out.Never = &b, lasting(b.Code)
 		if out.Action != fsm.ActionLeave {
 			out.Action = fsm.ActionWait
@@ -121,10 +149,11 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 	return out
 }
 
-// offline adds what keeps any instance of a node that can't be heard.
-func (f *forecaster) offline(out fsm.Forecast, n *fsm.Node) fsm.Forecast {
-	if n.Health == fsm.HealthOffline && out.Action != fsm.ActionLeave {
-		out.Never, out.Blocker = true, &fsm.Blocker{Code: fsm.CodeNodeOffline, Instance: out.Instance, Message: "node " + n.Name + " is offline", Unblock: "bring the machine back, or if it is gone: outspan node confirm-dead " + n.Name}
+// unheard is the forecast of any instance of a node that can't be heard.
+func unheard(out fsm.Forecast, n *fsm.Node) fsm.Forecast {
+	out.Action, out.Never, out.Blocker = fsm.ActionWait, true, &fsm.Blocker{
+		Code: fsm.CodeNodeOffline, Instance: out.Instance, Message: "node " + n.Name + " is offline: it is not known to have stopped",
+		Unblock: "bring the machine back, or if it is gone: outspan node confirm-dead " + n.Name,
 	}
 	return out
 }
@@ -137,6 +166,16 @@ func (f *forecaster) target(inst *fsm.Instance) fsm.NodeID {
 		}
 	}
 	return f.p.reasons.targets[slotKey{inst.Group, inst.Slot}]
+}
+
+// nothingAllowed says more of a budget's refusal if it is one that never ends.
+func (f *forecaster) nothingAllowed(b *fsm.Blocker, out fsm.Forecast) {
+	if b.Code != fsm.CodeBudgetMinReady || out.Action != fsm.ActionStopFirst {
+		return
+	}
+	if text := f.allowsNothing(out.Group); text != "" {
+		b.Message, b.Unblock = text+", and it is stopped before it is replaced", "relax the budget, or drain with --force-at-deadline"
+	}
 }
 
 // allowsNothing tells of a budget of the group that never lets one of its instances be stopped first; empty: there is none.

@@ -245,10 +245,6 @@ func newestFirst(a, b *fsm.Volume) int {
 
 // member forecasts a member: it is built elsewhere, stopped where its copy stays, or in the way of the drain's end.
 func (f *forecaster) member(out fsm.Forecast, d *drainPart, inst *fsm.Instance) fsm.Forecast {
-	if d.node.Health == fsm.HealthOffline {
-		out.Action = fsm.ActionWait
-		return f.offline(out, d.node)
-	}
 	m, _ := f.before.MemberOf(inst)
 	policy, last := f.p.in.State.PolicyFor(d.drain), f.p.in.State.Last(m)
 	switch {
@@ -266,18 +262,26 @@ func (f *forecaster) member(out fsm.Forecast, d *drainPart, inst *fsm.Instance) 
 	return out
 }
 
-// kept forecasts the kept copies of members that don't run, as far as they are in the way.
+// kept forecasts the kept copies of members that don't run, as far as they are in the way: those that are now, and those that come to be.
 func (f *forecaster) kept(id fsm.NodeID) []fsm.Forecast {
 	n, _ := f.p.state().Nodes.Get(id)
 	part, _ := f.drain.Node(id)
+	now, atLast := f.p.keptBlockers(&drainPart{f.drain, part, n}), f.rehearsal.kept(id)
 	var out []fsm.Forecast
-	for _, b := range f.p.keptBlockers(&drainPart{f.drain, part, n}) {
-		v, _ := f.p.state().Volumes.Get(b.Volume)
-		g, ok := f.p.state().Groups.Get(v.Group)
-		out = append(out, fsm.Forecast{
-			Node: id, Instance: b.Instance, Group: v.Group, Class: fsm.Stateful, Action: fsm.ActionLeave, Blocker: &b,
-			Never: b.Code == fsm.CodeLastHealthy || !ok || v.Slot >= g.Count,
-		})
+	add := func(b fsm.Blocker, never bool) {
+		v, _ := f.before.Volumes.Get(b.Volume)
+		out = append(out, fsm.Forecast{Node: id, Instance: b.Instance, Group: v.Group, Class: fsm.Stateful, Action: fsm.ActionLeave, Blocker: &b, Never: never})
+	}
+	names := func(volume fsm.VolumeID) func(fsm.Blocker) bool {
+		return func(b fsm.Blocker) bool { return b.Volume == volume }
+	}
+	for _, b := range now {
+		add(b, slices.ContainsFunc(atLast, names(b.Volume)))
+	}
+	for _, b := range atLast {
+		if !slices.ContainsFunc(now, names(b.Volume)) {
+			add(b, true)
+		}
 	}
 	return out
 }

@@ -1,0 +1,243 @@
+package reconcile
+
+import (
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	rehearsedSteps = 400 // decisions that a rehearsal makes before it gives up
+	rehearsedIdle  = 6   // waits in a row in which nothing happens, each eight times as long as the one before it, after which nothing more will
+	idleAtFirst    = 2 * fsm.Second
+)
+
+// rehearsal plays a drain to its end on a copy of the state, with agents that do at once what they are told and where everything that is started becomes ready. That
+// is what a forecast promises: what happens if nothing else changes.
+type rehearsal struct {
+	in    Input
+	start fsm.State // right before the drain
+	fates map[fsm.InstanceID]*fate
+	lasts map[fsm.NodeID]*pass // the last decision with the drain of a node under way
+	goes  map[fsm.NodeID]bool  // whether the drain of a node was under way before the last decision
+	quiet bool                 // it came to its end: the fates are final
+}
+
+// fate is what became of an instance that was on a node of the drain.
+type fate struct {
+	gone   bool       // its stop began
+	surged bool       // a replacement was there by then
+	target fsm.NodeID // where the slot's next instance was placed, if that was before the drain of the node ended
+}
+
+// rehearse plays the drain that begin starts.
+func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal {
+	r := &rehearsal{in: in, start: in.State, fates: map[fsm.InstanceID]*fate{}, lasts: map[fsm.NodeID]*pass{}, goes: map[fsm.NodeID]bool{}}
+	for _, inst := range about {
+		r.fates[inst.ID] = &fate{}
+	}
+	r.in.State.Settings.Paused, r.in.State.Settings.Rescheduler = false, rehearsalMoves
+	for _, group := range begin {
+		r.commit(group...)
+	}
+	for step, idle, wait := 0, 0, idleAtFirst; step < rehearsedSteps; step++ {
+		before := r.in.State.Index
+		wake := r.decide()
+		r.watch(about)
+		r.work()
+		if r.in.State.Index != before {
+			idle, wait = 0, idleAtFirst
+			continue
+		}
+		if idle++; idle > rehearsedIdle {
+			r.quiet = true
+			return r
+		}
+		r.in.Now = r.next(wait, wake)
+		wait *= 8
+	}
+	return r
+}
+
+// rehearsalMoves is the rescheduler's setting while a drain is rehearsed: what it does is no part of the drain.
+const rehearsalMoves = "off"
+
+// next is the time at which to look again: after a while, but not before the last decision wanted to be asked, nor beyond a deadline of the drain.
+func (r *rehearsal) next(wait fsm.Duration, wake fsm.Time) fsm.Time {
+	next := r.in.Now.Add(wait)
+	if wake != fsm.Never {
+		next = max(next, wake)
+	}
+	for _, part := range r.drain().Nodes {
+		if part.Phase == fsm.PhaseDraining && part.Turn && r.in.Now < part.Deadline {
+			next = min(next, part.Deadline)
+		}
+	}
+	return next
+}
+
+// commit applies one entry with one group of commands.
+func (r *rehearsal) commit(group ...fsm.Command) {
+	r.apply(fsm.Entry{Format: r.in.State.Format, At: r.in.Now, Wall: r.in.State.Wall, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{group}})
+}
+
+func (r *rehearsal) apply(e fsm.Entry) {
+	r.in.State, _ = r.in.State.Apply(r.in.State.Index+1, r.in.Term, e)
+}
+
+func (r *rehearsal) decide() (wake fsm.Time) {
+	p := decide(r.in)
+	for _, part := range r.drain().Nodes {
+		if r.goes[part.Node] = part.Phase == fsm.PhaseDraining; r.goes[part.Node] {
+			r.lasts[part.Node] = p
+		}
+	}
+	plan := p.plan.finish(r.in, p.calm)
+	r.in.Calm = plan.Calm
+	for _, e := range plan.Entries {
+		r.apply(e)
+	}
+	return plan.Wake
+}
+
+// watch notes what has become of the instances.
+func (r *rehearsal) watch(about []*fsm.Instance) {
+	for _, old := range about {
+		f := r.fates[old.ID]
+		now, kept := r.in.State.Instances.Get(old.ID)
+		if !f.gone && (!kept || now.Desired != fsm.DesiredRunning) {
+			f.gone = true
+			f.surged = kept && now.Links.ReplacedBy != ""
+		}
+		for next := range r.in.State.InstancesInSlot(old.Group, old.Slot) {
+			if f.target == "" && r.goes[old.Node] && next.Marks.CreatedIndex > r.start.Index {
+				f.target = next.Node
+			}
+		}
+	}
+}
+
+// work lets the agents of all nodes that can be heard do what they are told.
+func (r *rehearsal) work() {
+	for id, n := range r.in.State.Nodes.All() {
+		if n.Health == fsm.HealthOffline || r.in.Live[id].Silent {
+			continue
+		}
+		var done []fsm.InstanceStatus
+		for inst := range r.in.State.InstancesOn(id) {
+			done = append(done, r.workOn(inst)...)
+		}
+		if len(done) > 0 {
+			r.commit(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Instances: done})
+		}
+	}
+}
+
+// workOn is what an agent reports of an instance next; nothing if there is no news.
+func (r *rehearsal) workOn(inst *fsm.Instance) []fsm.InstanceStatus {
+	next := inst.Status
+	next.Generation++
+	switch {
+	case inst.Terminal() || inst.Status.Observed == fsm.ObservedStopped || inst.WaitsForRoom():
+		return nil
+	case inst.Desired != fsm.DesiredRunning:
+		next.Observed, next.Reason = fsm.ObservedStopped, ""
+	case inst.Preparation() != 0 && (inst.Status.Hook == nil || inst.Status.Hook.Seq != inst.Preparation()):
+		next.Hook = &fsm.HookResult{Seq: inst.Preparation(), OK: true}
+	case inst.Status.Observed == fsm.ObservedPending:
+		next.Observed = fsm.ObservedBooting
+		ready := r.readied(inst, next)
+		ready.Generation++
+		return []fsm.InstanceStatus{next, ready}
+	case inst.Status.Observed == fsm.ObservedBooting:
+		next = r.readied(inst, next)
+	default:
+		return nil
+	}
+	return []fsm.InstanceStatus{next}
+}
+
+// readied is the status of an instance that becomes ready; one that holds a copy of data is in sync then.
+func (r *rehearsal) readied(inst *fsm.Instance, status fsm.InstanceStatus) fsm.InstanceStatus {
+	status.Observed, status.Reason = fsm.ObservedReady, ""
+	if _, member := r.in.State.MemberOf(inst); member {
+		status.Facts = map[string]string{fsm.FactInSync: "true"}
+	}
+	return status
+}
+
+// settled puts right what one decision can't know of an instance: whether what keeps it passes, and in which order things happen.
+func (f *forecaster) settled(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast {
+	n, _ := f.before.Nodes.Get(inst.Node)
+	_, moves := f.before.Leaving(inst)
+	if !f.rehearsal.quiet || n.Health == fsm.HealthOffline || moves || out.Action == fsm.ActionLeave {
+		return out
+	}
+	became := f.rehearsal.fates[inst.ID]
+	if !became.gone {
+		return f.stuck(out, inst)
+	}
+	out.Never, out.Target = false, became.target
+	switch {
+	case out.Blocker != nil:
+		out.Action = fsm.ActionWait
+	case became.surged:
+		out.Action = fsm.ActionMove
+	case became.target != "":
+		out.Action = fsm.ActionStopFirst
+	default:
+		out.Action = fsm.ActionStop
+	}
+	return out
+}
+
+// stuck is the forecast of an instance that is still there when the drain has come as far as it can.
+func (f *forecaster) stuck(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast {
+	b, blocked := f.rehearsal.blocker(inst)
+	if !blocked {
+		return out // it stays, and nobody minds
+	}
+	if out.Blocker == nil || out.Blocker.Code != b.Code {
+		out.Blocker = &b
+	}
+	out.Action, out.Never = fsm.ActionWait, true
+	return out
+}
+
+// drain is the row of the drain that is rehearsed, as it is now.
+func (r *rehearsal) drain() *fsm.Drain {
+	d, _ := r.in.State.Drains.Get(forecastID)
+	return d
+}
+
+// last is the part of the drain on a node as the last decision about it found it; false if it was never under way.
+func (r *rehearsal) last(node fsm.NodeID) (p *pass, d drainPart, ok bool) {
+	if p, ok = r.lasts[node]; !ok {
+		return nil, d, false
+	}
+	drain, _ := p.in.State.Drains.Get(forecastID)
+	part, _ := drain.Node(node)
+	n, _ := p.in.State.Nodes.Get(node)
+	return p, drainPart{drain, part, n}, true
+}
+
+// blocker is what keeps an instance when the drain has come as far as it can.
+func (r *rehearsal) blocker(inst *fsm.Instance) (fsm.Blocker, bool) {
+	p, d, ok := r.last(inst.Node)
+	if !ok {
+		return fsm.Blocker{}, false
+	}
+	now, there := p.in.State.Instances.Get(inst.ID)
+	if !there {
+		return fsm.Blocker{}, false
+	}
+	return p.blockerOf(&d, now)
+}
+
+// kept lists what keeps the drain of a node from its end although nothing of it runs there any more.
+func (r *rehearsal) kept(node fsm.NodeID) []fsm.Blocker {
+	part, _ := r.drain().Node(node)
+	p, d, ok := r.last(node)
+	if !ok || part.Phase == fsm.PhaseDrained {
+		return nil
+	}
+	return p.keptBlockers(&d)
+}
