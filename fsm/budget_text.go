@@ -70,7 +70,11 @@ func (l *BudgetLine) describe(spec *BudgetSpec, class Class, elsewhere bool) str
 	case elsewhere:
 		b.WriteString("any number may be down")
 	default:
-		fmt.Fprintf(&b, "%s (class %s: max_down %s%s)", l.numbers(), class.Name, class.MaxDown, rounding(class.MaxDown.Amount, l.Want, "down"))
+		fmt.Fprintf(&b, "%s (class %s: max_down %s%s", l.numbers(), class.Name, class.MaxDown.Amount, rounding(class.MaxDown.Amount, l.Want, "down"))
+		if class.MaxDown.Floor > 0 {
+			fmt.Fprintf(&b, ", at least %d", class.MaxDown.Floor)
+		}
+		b.WriteString(")")
 	}
 	if spec != nil && spec.Rate != nil {
 		fmt.Fprintf(&b, "; at most %d stops per %s", spec.Rate.Max, spec.Rate.Window)

@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // deploy begins the way to the job's new version. A first version has nothing to compare with, so it needs no canaries.
 func (s *State) deploy(job *Job, spec *JobSpec, update bool) {
@@ -32,6 +35,7 @@ func (s *State) stepDeployment(d *Deployment, status DeploymentStatus, reason st
 	next.Status, next.Reason, next.Index = status, reason, s.Index
 	if status == DeploymentRolling {
 		next.Progress = s.Now
+		next.Reason = cmp.Or(reason, d.Reason) // what is particular to how it goes on was said before
 	}
 	s.Deployments.put(d.ID, &next)
 	s.touch("deployments", Topic("deployment/"+d.ID))

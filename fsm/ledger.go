@@ -127,10 +127,9 @@ func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
 		}
 	}
 	if actor := cause.StoppedBy(); actor != "" {
-		rate := s.Settings.ActorRate(actor)
 		if next := s.NextOf(actor); next > latest {
 			latest = next
-			refusal = Refuse(CodeActorRate, "%s may begin %d stops per %s; the next is allowed in %s", actor, rate.Max, rate.Window, s.until(next)).
+			refusal = Refuse(CodeActorRate, "%s is %s in the whole cluster; the next stop is allowed in %s", actor.Setting(), s.Settings.ActorRate(actor), s.until(next)).
 				WithHint("try again then, or change it with: outspan settings set %s=N/WINDOW", actor.Setting())
 		}
 	}

@@ -66,6 +66,9 @@ func (p *pass) place() {
 
 // unplaced records why a need stays open.
 func (p *pass) unplaced(n *need, why *unplaced) {
+	if p.givesUpSurge(n, why) {
+		return
+	}
 	p.reasons.noRoom(slotKey{n.group.id, n.slot}, why)
 	switch {
 	case n.replaces != nil && n.group.spec.Replicated():

@@ -18,6 +18,15 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 	return nil
 }
 
+// givesUpSurge reports whether a need stays open only because its class's quota holds no surge: then the old instance is stopped first, and nothing is wrong.
+func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
+	if n.replaces == nil || !fsm.IsQuota(why.code) || n.cause != fsm.CauseNodeDraining && n.cause != fsm.CauseRollout || p.state().NoSurge(n.replaces) == nil {
+		return false
+	}
+	p.wait(n.replaces, fsm.CodeReplacementPending, "it is stopped before it is replaced: "+why.message, "")
+	return true
+}
+
 // stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both (requirements, "Quotas"). Its budget
 // still has to allow it, and the replacement has to fit somewhere.
 func (p *pass) stopWithoutSurge(d *drainPart, g *groupView, inst *fsm.Instance, why *fsm.Error) {

@@ -74,6 +74,9 @@ func (w *world) cmdForecast(args []string) string {
 		if f.Never {
 			out.WriteString(" (never by itself)")
 		}
+		if f.Note != "" {
+			fmt.Fprintf(&out, " note: %s", f.Note)
+		}
 		out.WriteString("\n")
 	}
 	if can, blockers := reconcile.CanFinish(forecast); !can {

@@ -107,6 +107,10 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 		g.Update.AutoRevert = true
 	case "min_ready", "max_down", "rate", "blocking":
 		w.budgetKey(g, key, value)
+	case "budget":
+		for _, name := range strings.Split(value, ",") {
+			g.Budgets = append(g.Budgets, fsm.BudgetName(name))
+		}
 	default:
 		w.t.Fatalf("%s: no such key: %s", w.at, key)
 	}

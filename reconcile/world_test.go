@@ -175,6 +175,9 @@ func (w *world) run(line string) string {
 		command, ok = volumeVocabulary()[words[0]]
 	}
 	if !ok {
+		command, ok = budgetVocabulary()[words[0]]
+	}
+	if !ok {
 		w.t.Fatalf("%s: no such command", w.at)
 	}
 	return command(w, words[1:])
@@ -241,6 +244,8 @@ func (w *world) cmdSettings(args []string) string {
 		switch key {
 		case "offline_after":
 			s.OfflineAfter = duration(value)
+		case "overhead":
+			s.InstanceOverhead = int64(number(value)) << 20
 		case "start_timeout":
 			s.StartTimeout = duration(value)
 		case "failure_domain_label":

@@ -1,0 +1,133 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// budgetVocabulary is what scenarios say about budgets that groups share, rates of actors, classes and quotas.
+func budgetVocabulary() map[string]func(*world, []string) string {
+	return map[string]func(*world, []string) string{
+		// budget db min_ready=2 max_down=25% rate=1/1m blocking: a budget that groups share
+		"budget": func(w *world, a []string) string {
+			g := fsm.GroupSpec{Budget: &fsm.BudgetSpec{}}
+			for _, arg := range a[1:] {
+				key, value, _ := strings.Cut(arg, "=")
+				w.budgetKey(&g, key, value)
+			}
+			return w.must(w.apply("cli:ann", &fsm.BudgetSet{Name: fsm.BudgetName(a[0]), Spec: *g.Budget}))
+		},
+		"remove-budget": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.BudgetRemove{Name: fsm.BudgetName(a[0])}))
+		},
+		// budgets: every budget with what it is measured against
+		"budgets": (*world).cmdBudgets,
+		// lines web/http: what its budgets come to, in words
+		"lines": func(w *world, a []string) string {
+			var out strings.Builder
+			for _, l := range w.state.BudgetLines(fsm.GroupID(a[0])) {
+				fmt.Fprintf(&out, "%s %s: %s\n", l.Scope, l.Name, l.Text)
+			}
+			return out.String()
+		},
+		// class-set gold above=production below=.. max_down=10% memory=300MiB instances=4
+		"class-set":    (*world).cmdClassSet,
+		"remove-class": func(w *world, a []string) string { return w.must(w.apply("cli:ann", &fsm.ClassRemove{Name: fsm.ClassName(a[0])})) },
+		// classes: in order, with what they use
+		"classes": (*world).cmdClasses,
+		// rate drain=1/1m: of an actor
+		"rate": (*world).cmdRate,
+		// changed-since-remembered: the instances whose rows are not those of "remember"
+		"changed-since-remembered": func(w *world, _ []string) string {
+			out := ""
+			for id, inst := range w.state.Instances.All() {
+				if old, ok := w.remembered.Instances.Get(id); !ok || old != inst {
+					out += w.names[id] + "\n"
+				}
+			}
+			return out + fmt.Sprintf("of %d instances\n", w.state.Instances.Len())
+		},
+	}
+}
+
+func (w *world) cmdBudgets([]string) string {
+	var out strings.Builder
+	line := func(l *fsm.Ledger) {
+		fmt.Fprintf(&out, "%s want %d, ready %d, min ready %d, allowed %d, stops %d\n", l.Name, l.Want, l.Ready, l.Budget.MinReady, l.Allowed(w.now), l.Used(w.now))
+	}
+	for id := range w.state.Groups.All() {
+		line(&w.state.Ledgers(id)[0])
+	}
+	for _, b := range w.state.Budgets.All() {
+		l := w.state.SharedLedger(b)
+		line(&l)
+	}
+	return out.String()
+}
+
+func (w *world) cmdClassSet(args []string) string {
+	c := &fsm.ClassSet{Name: fsm.ClassName(args[0])}
+	quota := fsm.Quota{}
+	if old, _, ok := w.state.Class(c.Name); ok {
+		quota = old.Quota
+	}
+	for _, arg := range args[1:] {
+		key, value, _ := strings.Cut(arg, "=")
+		switch key {
+		case "above":
+			c.Above = fsm.ClassName(value)
+		case "below":
+			c.Below = fsm.ClassName(value)
+		case "max_down":
+			c.MaxDown = &fsm.MaxDown{Amount: *amount(value)}
+		case "memory":
+			quota.MemoryBytes = size(value)
+			c.Quota = &quota
+		case "instances":
+			quota.Instances = number(value)
+			c.Quota = &quota
+		default:
+			w.t.Fatalf("%s: no such key: %s", w.at, key)
+		}
+	}
+	return w.must(w.apply("cli:ann", c))
+}
+
+func (w *world) cmdClasses([]string) string {
+	var out strings.Builder
+	for rank, c := range w.state.Classes {
+		u := w.state.ClassUsage(c.Name)
+		fmt.Fprintf(&out, "%d %s max down %s, uses %d instances, %d MiB", rank, c.Name, c.MaxDown, u.Instances, u.MemoryBytes>>20)
+		if c.Quota != (fsm.Quota{}) {
+			fmt.Fprintf(&out, " of %d, %d MiB", c.Quota.Instances, c.Quota.MemoryBytes>>20)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func (w *world) cmdRate(args []string) string {
+	s := w.state.Settings
+	for _, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		var rate fsm.ActorRate
+		if err := rate.UnmarshalText([]byte(value)); err != nil {
+			w.t.Fatalf("%s: %v", w.at, err)
+		}
+		switch fsm.ActorKind(key) {
+		case fsm.ByDrain:
+			s.RateDrain = rate
+		case fsm.ByPreemption:
+			s.RatePreemption = rate
+		case fsm.ByRescheduler:
+			s.RateRescheduler = rate
+		case fsm.ByOperator:
+			s.RateOperator = rate
+		default:
+			w.t.Fatalf("%s: no such actor: %s", w.at, key)
+		}
+	}
+	return w.must(w.apply("cli:ann", &fsm.SettingsSet{Settings: s}))
+}
