@@ -12,6 +12,7 @@ import (
 func bigWorld(b *testing.B, nodes int) *world {
 	w := newWorld(b)
 	w.quiet = true
+	w.run("settings rescheduler=balanced")
 	for i := range nodes {
 		id := fsm.NodeID(fmt.Sprintf("node%06d", i))
 		w.nodes = append(w.nodes, id)

@@ -50,10 +50,11 @@ type move struct {
 	at   fsm.Time   // until when
 }
 
-// rebalance plans the moves of the rescheduler: the last of the passes that place.
+// rebalance plans the moves of the rescheduler: the last of the passes that place. While there is anything else to do it can wait: when that is written there is
+// another decision.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
-	if p.state().Hold.Active || !rules.On && !p.in.Rebalance {
+	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || len(p.plan.accepted) > 0) {
 		return
 	}
 	b := &balancer{p: p, rules: rules, byNode: map[fsm.NodeID]*load{}, busy: map[fsm.GroupID]bool{}, views: map[fsm.GroupID]*groupView{}, values: map[string]map[string]bool{}}
