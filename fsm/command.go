@@ -72,14 +72,14 @@ var kinds = [...]kindInfo{
 	{44, "job.restart", 1, func() Command { return new(JobRestart) }},
 	{50, "deployment.step", 1, func() Command { return new(DeploymentStep) }},
 	{51, "deployment.promote", 1, func() Command { return new(DeploymentPromote) }},
-	{70, "transfer.start", 1, func() Command { return new(TransferStart) }},
-	{71, "transfer.step", 1, func() Command { return new(TransferStep) }},
-	{72, "transfer.cancel", 1, func() Command { return new(TransferCancel) }},
-	{73, "backup.forget", 1, func() Command { return new(BackupForget) }},
 	{60, "budget.set", 1, func() Command { return new(BudgetSet) }},
 	{61, "budget.remove", 1, func() Command { return new(BudgetRemove) }},
 	{62, "class.set", 1, func() Command { return new(ClassSet) }},
 	{63, "class.remove", 1, func() Command { return new(ClassRemove) }},
+	{70, "transfer.start", 1, func() Command { return new(TransferStart) }},
+	{71, "transfer.step", 1, func() Command { return new(TransferStep) }},
+	{72, "transfer.cancel", 1, func() Command { return new(TransferCancel) }},
+	{73, "backup.forget", 1, func() Command { return new(BackupForget) }},
 }
 
 // Kind implements Command.

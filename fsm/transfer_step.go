@@ -280,9 +280,9 @@ func (s *State) reportTransfer(node NodeID, r TransferReport) {
 		s.failTransfer(t, r.Code, clipText(r.Message, 256))
 		return
 	case node == t.From && (node != t.To || t.Kind == TransferBackup):
-		next.Source = side
+		next.Source = side.after(t.Source)
 	default:
-		next.Target = side
+		next.Target = side.after(t.Target)
 	}
 	if next.Source == t.Source && next.Target == t.Target && next.Left == t.Left && next.Failure == t.Failure {
 		return
@@ -293,6 +293,14 @@ func (s *State) reportTransfer(node NodeID, r TransferReport) {
 	if next.Left != t.Left {
 		s.setTransfer(t, &next)
 	}
+}
+
+// after keeps what was copied in the states that follow.
+func (d TransferSide) after(before TransferSide) TransferSide {
+	if d.Total == 0 {
+		d.Bytes, d.Total, d.Sum = before.Bytes, before.Total, before.Sum
+	}
+	return d
 }
 
 func clipText(text string, most int) string {
