@@ -1,0 +1,279 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// transferView is what the tests read of a transfer.
+type transferView struct {
+	ID      string `json:"id"`
+	Phase   string `json:"phase"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Backup  string `json:"backup"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Done    int64  `json:"done_bytes"`
+	Total   int64  `json:"total_bytes"`
+}
+
+type transferReply struct {
+	Transfer transferView `json:"transfer"`
+}
+
+type volumeView struct {
+	ID        string `json:"id"`
+	Node      string `json:"node"`
+	State     string `json:"state"`
+	OldCopies []struct {
+		Node string `json:"node"`
+	} `json:"old_copies"`
+}
+
+const theVolume = "db/http/0/data"
+
+// startVolumes starts a cluster whose agents share a backup directory, and a job with a volume at the first of them.
+func startVolumes(t *testing.T, agents int) (*cluster, *member) {
+	t.Helper()
+	c := newCluster(t, options{servers: 3, agents: agents})
+	backups := c.path("backups")
+	if err := os.Mkdir(backups, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range c.agents {
+		s := m.settings()
+		s["agent"] += fmt.Sprintf("\n  backup_dir = %q", backups)
+		m.configure(t, s)
+	}
+	for _, m := range c.members() {
+		m.start(t)
+	}
+	c.waitEligible(t, c.agents...)
+	c.run(t, job{name: "db", count: 1, more: "    volume \"data\" {\n      kind = \"local\"\n      path = \"" + c.path("place") + "\"\n    }"})
+	return c, c.member(c.living(t, "db")[0].Node)
+}
+
+// inVolumes is a path below the directory of a member's volumes.
+func (m *member) inVolumes(parts ...string) string {
+	return filepath.Join(append([]string{m.data(), "volumes"}, parts...)...)
+}
+
+func (m *member) large() string { return m.inVolumes(theVolume, "large") }
+
+// fillVolume writes a file that no disk and no network invents, and returns its SHA-256.
+func fillVolume(t *testing.T, path string, size int64) string {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	hash := sha256.New()
+	if _, err := io.CopyN(io.MultiWriter(f, hash), rand.NewChaCha8([32]byte{7}), size); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+func sumOf(t *testing.T, path string) string {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		t.Fatal(err)
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// waitTransfer waits for the end of a transfer, which must be success.
+func (c *cluster) waitTransfer(t *testing.T, id string) transferView {
+	t.Helper()
+	var v transferView
+	waitFor(t, "the end of transfer "+id, 3*time.Minute, func() error {
+		if err := c.get("/v1/transfers/"+id, &v); err != nil {
+			return err
+		}
+		if v.Phase != "succeeded" && v.Phase != "failed" {
+			return fmt.Errorf("it is %s, %d of %d bytes", v.Phase, v.Done, v.Total)
+		}
+		return nil
+	})
+	if v.Phase != "succeeded" {
+		t.Fatalf("transfer: %+v", v)
+	}
+	return v
+}
+
+// waitChunks waits until so many chunks of 4 MiB have arrived at the target.
+func waitChunks(t *testing.T, target *member, id string, chunks int64) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("%d chunks at %s", chunks, target.name), patience, func() error {
+		info, err := os.Stat(target.inVolumes(".transfer", id, "sums"))
+		if err == nil && info.Size() < 32*chunks {
+			err = fmt.Errorf("there are %d", info.Size()/32)
+		}
+		return err
+	})
+}
+
+// attached are the members where instances would find the volume.
+func (c *cluster) attached() (names []string) {
+	for _, m := range c.agents {
+		if _, err := os.Stat(m.inVolumes(theVolume)); err == nil {
+			names = append(names, m.name)
+		}
+	}
+	return names
+}
+
+// waitAttached waits until exactly one member has the volume where instances find it.
+func (c *cluster) waitAttached(t *testing.T, want *member) {
+	t.Helper()
+	waitFor(t, "one attached copy, on "+want.name, patience, func() error {
+		if got := c.attached(); len(got) != 1 || got[0] != want.name {
+			return fmt.Errorf("attached on %v", got)
+		}
+		return nil
+	})
+}
+
+// proves acceptance 6: a volume of 1 GiB is moved while first the source's agent and then the target's are killed in the middle. In the end there is
+// exactly one attached copy, intact; the old one is kept aside.
+func TestVolumeMigrate(t *testing.T) {
+	c, source := startVolumes(t, 2)
+	target := c.agents[0]
+	if target == source {
+		target = c.agents[1]
+	}
+	want := fillVolume(t, source.large(), 1<<30)
+
+	c.refused(t, 5, []string{"conflict"}, "volume", "migrate", theVolume, "--to", source.name)
+	c.must(t, "volume", "migrate", theVolume, "--to", target.name, "--dry-run")
+	var reply transferReply
+	c.mustJSON(t, &reply, "volume", "migrate", theVolume, "--to", target.name, "--detach", "--request-id", "move-1")
+	id := reply.Transfer.ID
+	begun := time.Now()
+
+	waitChunks(t, target, id, 30)
+	source.kill()
+	source.start(t)
+	t.Logf("the source's agent was killed after %s", time.Since(begun))
+	waitChunks(t, target, id, 120)
+	target.kill()
+	if got := c.attached(); len(got) != 1 || got[0] != source.name {
+		t.Errorf("in the middle the volume is attached on %v", got)
+	}
+	target.start(t)
+	t.Logf("the target's agent was killed after %s", time.Since(begun))
+
+	var again transferReply
+	c.mustJSON(t, &again, "volume", "migrate", theVolume, "--to", target.name, "--detach", "--request-id", "move-1")
+	if again.Transfer.ID != id {
+		t.Errorf("the same request began another transfer: %+v", again)
+	}
+	end := c.waitTransfer(t, id)
+	t.Logf("moved %d MiB in %s", end.Total>>20, time.Since(begun))
+
+	c.waitReady(t, "db", 1)
+	if on := c.living(t, "db"); len(on) != 1 || on[0].Node != target.name {
+		t.Errorf("the instance is on %+v, want one on %s", on, target.name)
+	}
+	c.waitAttached(t, target)
+	if got := sumOf(t, target.large()); got != want {
+		t.Errorf("what was written has the sum %s, what arrived %s", want, got)
+	}
+	if got := sumOf(t, source.inVolumes(".kept", id, "data", "large")); got != want {
+		t.Errorf("the old copy that is kept has the sum %s, want %s", got, want)
+	}
+	var v volumeView
+	c.mustJSON(t, &v, "volume", "status", theVolume)
+	if v.Node != target.name || v.State != "in_use" || len(v.OldCopies) != 1 || v.OldCopies[0].Node != source.name {
+		t.Errorf("volume: %+v", v)
+	}
+
+	c.must(t, "volume", "cancel", id) // the old copy is not wanted any more
+	waitFor(t, "the end of the old copy", patience, func() error {
+		if _, err := os.Stat(source.inVolumes(".kept", id)); !os.IsNotExist(err) {
+			return fmt.Errorf("it is still there (%v)", err)
+		}
+		return nil
+	})
+}
+
+// proves acceptance 6, P20: a backup brings the data back after the loss of the node; a damaged archive fails clearly and changes nothing.
+func TestVolumeBackupAndRestore(t *testing.T) {
+	c, home := startVolumes(t, 2)
+	other := c.agents[0]
+	if other == home {
+		other = c.agents[1]
+	}
+	want := fillVolume(t, home.large(), 48<<20)
+	var reply transferReply
+	c.mustJSON(t, &reply, "volume", "backup", theVolume)
+	backup := reply.Transfer.Backup
+	if reply.Transfer.Phase != "succeeded" || backup == "" {
+		t.Fatalf("backup: %+v", reply)
+	}
+	c.waitReady(t, "db", 1)
+	if out := c.must(t, "volume", "backups"); !strings.Contains(out, backup) || !strings.Contains(out, theVolume) {
+		t.Errorf("the backup is not listed:\n%s", out)
+	}
+
+	home.die(t)
+	c.must(t, "node", "status", home.name, "--wait=offline", "--timeout", "60s")
+	c.refused(t, 5, []string{"volume_in_use", "confirm-dead"}, "volume", "restore", backup, "--node", other.name, "--attach")
+	c.must(t, "node", "confirm-dead", home.name)
+
+	archive := c.path("backups", backup, "data.tar")
+	damage(t, archive, 17<<20)
+	c.refused(t, 22, []string{"integrity_check_failed", "chunk 4"}, "volume", "restore", backup, "--node", other.name, "--attach")
+	if got := c.attached(); len(got) != 1 || got[0] != home.name {
+		t.Errorf("after a restore that failed the volume is attached on %v", got)
+	}
+	damage(t, archive, 17<<20) // and it is whole again
+
+	c.must(t, "volume", "restore", backup, "--node", other.name, "--attach")
+	c.waitReady(t, "db", 1)
+	if on := c.living(t, "db"); len(on) != 1 || on[0].Node != other.name {
+		t.Errorf("the instance is on %+v, want one on %s", on, other.name)
+	}
+	if got := sumOf(t, other.large()); got != want {
+		t.Errorf("what was written has the sum %s, what was restored %s", want, got)
+	}
+
+	home.start(t) // it was not lost for good: its copy is the old one now
+	c.waitAttached(t, other)
+}
+
+// damage turns one bit of a file around.
+func damage(t *testing.T, path string, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{b[0] ^ 1}, at); err != nil {
+		t.Fatal(err)
+	}
+}
