@@ -37,9 +37,10 @@ func seeds(steps int) *rapid.Generator[[]uint64] { return rapid.SliceOfN(rapid.U
 
 // history is one log and three replicas of it.
 type history struct {
-	t    *rapid.T
-	seq  int
-	term uint64
+	t       *rapid.T
+	seq     int
+	term    uint64
+	records map[string]*stopRecord
 
 	first  State    // applies the entries as they were made
 	second *Machine // decodes them
@@ -87,6 +88,8 @@ func (h *history) step(seed uint64, accepted map[string]int) {
 		}
 	}
 	h.budgetHolds(before, e, results)
+	h.ledgersHold(before, after, e, results)
+	h.lastCopyHolds(before, e, results)
 	preemptionHolds(t, before, after, e, results)
 	h.noTrace(before, after, index, e, results)
 	h.replicate(index, e, results, w.rarely(15))

@@ -23,6 +23,7 @@ func TestProperties(t *testing.T) {
 		w.run("node n1 n2 rack=a")
 		w.run("node n3 n4 rack=b")
 		w.run("node n5 memory=400MiB rack=c")
+		w.run("budget both max_down=50%")
 		var lines []string
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {
 			line := drawLine(rt, w)
@@ -58,7 +59,9 @@ func drawLine(rt *rapid.T, w *world) string {
 		return rapid.SampledFrom(names).Draw(rt, "instance")
 	}
 	count := rapid.IntRange(0, 4).Draw(rt, "count")
-	switch rapid.IntRange(0, 28).Draw(rt, "what") {
+	switch rapid.IntRange(0, 30).Draw(rt, "what") {
+	case 29, 30:
+		return drawLimit(rt)
 	case 25, 26, 27, 28:
 		return drawMember(rt, w)
 	case 0, 1, 2:
@@ -110,7 +113,7 @@ func lastDrain(w *world) string {
 
 // jobLine is one of a few jobs, with variants that change limits and versions.
 func jobLine(job string, count, cmd, variant int) string {
-	more := [...]string{"", "order=stop_first", "min_ready=50%", "rate=1/10s max_down=3"}[variant]
+	more := [...]string{"", "order=stop_first", "min_ready=50% budget=both", "rate=1/10s max_down=3"}[variant]
 	switch job {
 	case "db":
 		more = "volume=data"
@@ -121,7 +124,7 @@ func jobLine(job string, count, cmd, variant int) string {
 	case "lock":
 		more = "exclusive"
 	case "roll":
-		more += [...]string{" unavailable=1", " canary=1", " auto_revert min_healthy=5s", " update_order=stop_first port=p:8080"}[variant]
+		more += [...]string{" unavailable=1 budget=both", " canary=1", " auto_revert min_healthy=5s", " update_order=stop_first port=p:8080"}[variant]
 		if variant == 1 {
 			count = max(count, 1)
 		}
@@ -151,6 +154,7 @@ func (w *world) decideChecked(t rapid.TB) {
 	}
 	w.decide()
 	w.lastCopiesHold(t, before)
+	w.sharedHold(t, before, free)
 	for id, g := range w.state.Groups.All() {
 		old, ok := before.Groups.Get(id)
 		if !ok || free[id] || g.Role == fsm.RoleSystem || g.Ready >= old.Ready || wentOffline(before, w.state, id) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"pgregory.net/rapid"
+
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -130,4 +132,31 @@ func (w *world) cmdRate(args []string) string {
 		}
 	}
 	return w.must(w.apply("cli:ann", &fsm.SettingsSet{Settings: s}))
+}
+
+// drawLimit is a change of a shared budget, of a quota or of a rate.
+func drawLimit(rt *rapid.T) string {
+	return rapid.SampledFrom([]string{
+		"budget both max_down=1 blocking", "budget both max_down=50%", "budget both min_ready=3 blocking", "budget both rate=1/10s max_down=50%",
+		"class-set production instances=4", "class-set production instances=8", "class-set production instances=0", "class-set production memory=900MiB instances=0",
+		"class-set production memory=0MiB", "rate drain=1/10s", "rate drain=none operator=1/10s", "rate operator=none",
+	}).Draw(rt, "limit")
+}
+
+// sharedHold holds that no decision takes the groups of a shared budget below what they must keep together.
+func (w *world) sharedHold(t rapid.TB, before fsm.State, free map[fsm.GroupID]bool) {
+	for name, b := range w.state.Budgets.All() {
+		old, ok := before.Budgets.Get(name)
+		if !ok {
+			continue
+		}
+		skip := false
+		for _, id := range b.Groups {
+			skip = skip || free[id] || wentOffline(before, w.state, id)
+		}
+		was, is := before.SharedLedger(old), w.state.SharedLedger(b)
+		if !skip && is.Ready < was.Ready && is.Ready < is.Budget.MinReady {
+			t.Fatalf("%s: budget %s went from %d ready to %d by decisions, and must keep %d", w.at, name, was.Ready, is.Ready, is.Budget.MinReady)
+		}
+	}
 }

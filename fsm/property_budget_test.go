@@ -1,0 +1,95 @@
+package fsm
+
+// stopRecord is what a history itself remembers of the stops that began, to compare the state's ledgers with.
+type stopRecord struct {
+	index uint64 // of the budget's spec, or of the settings: after a change what was before means nothing
+	stops []Time
+}
+
+// ledgersHold looks at what came alone in an entry: an accepted stop left enough ready in every budget that the instance is under, counted anew from the
+// instances, and was within every rate; an accepted placement left its class within its quota.
+func (h *history) ledgersHold(before, after State, e Entry, results []Result) {
+	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
+		return
+	}
+	switch c := e.Groups[0][0].(type) {
+	case *InstanceStop:
+		if i, ok := before.Instances.Get(c.ID); ok {
+			h.stopHolds(&before, &after, i, c)
+		}
+	case *InstancePlace:
+		h.quotaHolds(&before, &after, c)
+	}
+}
+
+func (h *history) stopHolds(before, after *State, i *Instance, c *InstanceStop) {
+	asked := !c.Bypass && c.Cause != CauseJobStopped && c.Cause != CauseNodeDisabled
+	switch i.Status.Observed {
+	case ObservedLost, ObservedFailed, ObservedPending:
+		return
+	}
+	for _, b := range before.SharedBudgets(i.Group) {
+		ready, want := 0, 0
+		for _, id := range b.Groups {
+			g, _ := before.Groups.Get(id)
+			want += before.Want(g)
+			for member := range before.InstancesOf(id) {
+				ready += count(member.Ready())
+			}
+		}
+		if need := ResolveBudget(&b.Spec, everything(), want).MinReady; asked && i.Ready() && ready-1 < need {
+			h.t.Fatalf("a stop for %s left %d ready under the budget %s, which must keep %d of %d", c.Cause, ready-1, b.Name, need, want)
+		}
+		if b.Spec.Rate != nil && c.Cause.Voluntary() {
+			h.rateHolds("budget "+string(b.Name), b.Index, b.Spec.Rate.Max, b.Spec.Rate.Window, after.Now, asked)
+		}
+	}
+	if k := c.Cause.StoppedBy(); k != "" {
+		if rate := before.Settings.ActorRate(k); rate.Max > 0 {
+			h.rateHolds("actor "+string(k), before.SettingsIndex, rate.Max, rate.Window, after.Now, asked)
+		}
+	}
+}
+
+// rateHolds notes a stop, and fails if it was one too many in its window.
+func (h *history) rateHolds(of string, index uint64, most int, window Duration, now Time, asked bool) {
+	if h.records == nil {
+		h.records = map[string]*stopRecord{}
+	}
+	r := h.records[of]
+	if r == nil || r.index != index {
+		r = &stopRecord{index: index}
+		h.records[of] = r
+	}
+	if used := usedOf(r.stops, window, now); asked && used >= most {
+		h.t.Fatalf("%s: a stop was accepted after %d within %s; %d are allowed", of, used, window, most)
+	}
+	r.stops = append(r.stops, now)
+}
+
+func (h *history) quotaHolds(before, after *State, c *InstancePlace) {
+	job, ok := before.Jobs.Get(jobOf(c.Group))
+	if !ok {
+		return
+	}
+	class, _, _ := before.Class(job.Class)
+	was, is := recount(before, class.Name), recount(after, class.Name)
+	if q := class.Quota; q.Instances > 0 && is.Instances > q.Instances && is.Instances > was.Instances ||
+		q.MemoryBytes > 0 && is.MemoryBytes > q.MemoryBytes && is.MemoryBytes > was.MemoryBytes {
+		h.t.Fatalf("a placement brought class %s from %+v to %+v; its quota is %+v", class.Name, was, is, q)
+	}
+}
+
+// recount adds up what the instances of a class take that are known to be there.
+func recount(s *State, class ClassName) Usage {
+	var u Usage
+	for _, i := range s.Instances.All() {
+		job, ok := s.Jobs.Get(jobOf(i.Group))
+		gone := i.Status.Observed == ObservedStopped || i.Status.Observed == ObservedLost || i.Status.Observed == ObservedFailed && i.Desired != DesiredRunning
+		if ok && job.Class == class && !gone {
+			u.Instances++
+			u.MemoryBytes += i.Claims.Resources.MemoryBytes
+		}
+	}
+	return u
+}
