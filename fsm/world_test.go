@@ -335,6 +335,9 @@ func (w world) drainStart() Command {
 	}
 	c.Options.MaxParallelNodes = w.int(0, 2)
 	c.Options.Force, c.Options.IgnoreSystem = w.rarely(4), w.rarely(3)
+	if w.bool() {
+		c.Options.Policy = pick(w, DrainPolicies()...)
+	}
 	switch w.int(1, 15) {
 	case 1:
 		c.ID = key(w, w.s.Drains)
@@ -381,6 +384,7 @@ func (w world) settings() Command {
 	c.Settings.Paused, c.Settings.EventLimit = w.bool(), pick(w, 1000, 2000, 10)
 	c.Settings.RateOperator = pick(w, ActorRate{}, ActorRate{2, Minute}, ActorRate{-1, 0})
 	c.Settings.RateDrain = pick(w, ActorRate{}, ActorRate{1, 10 * Second})
+	c.Settings.NodeDrainPolicy, c.Settings.EvictOn = pick(w, DrainPolicies()...), pick(w, EvictOnDrain, EvictOnDrain, EvictOnCordon, "whim")
 	c.Settings.InstanceOverhead = pick[int64](w, 0, 64<<20, -1, 1<<60)
 	if w.rarely(5) {
 		c.IfIndex = w.s.SettingsIndex + uint64(w.int(0, 1))
@@ -453,6 +457,8 @@ func (w world) group(job JobName, name string) GroupSpec {
 		g.Role = RoleSystem
 	case w.rarely(4):
 		g.Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
+	case job == "db" && !w.rarely(4):
+		g.Volumes, g.RoleCheck = []VolumeSpec{{Name: "data", Kind: VolumeReplicated, Path: "/data"}}, &RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	case w.rarely(6):
 		g.Exclusive = true
 	case w.rarely(20):

@@ -1,0 +1,247 @@
+package fsm
+
+import (
+	"fmt"
+	"testing"
+)
+
+// membersWorld is a state with a replicated group of three, one member on each of n1, n2 and n3, all in sync.
+func membersWorld(t *testing.T) (*State, func(...Command) []Result) {
+	t.Helper()
+	s := NewState()
+	now := Time(1000)
+	do := func(group ...Command) []Result {
+		t.Helper()
+		now += 100
+		after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: now, Wall: int64(now), Actor: "cli:ann", Groups: [][]Command{group}})
+		s = after
+		if err := Check(s); err != nil {
+			t.Fatal(err)
+		}
+		return results
+	}
+	must := func(group ...Command) {
+		t.Helper()
+		if r := do(group...); r[0].Refusal != nil {
+			t.Fatal(r[0].Refusal)
+		}
+	}
+	must(&ClusterInit{ID: "C1", Name: "test", Settings: DefaultSettings()})
+	for i := 1; i <= 4; i++ {
+		id := NodeID(fmt.Sprintf("n%d", i))
+		must(&NodeRegister{ID: id, Name: string(id), Agent: AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 30}}})
+		must(&NodeReport{ID: id, Epoch: 1, Full: true})
+	}
+	must(&JobSubmit{Spec: JobSpec{Name: "db", Groups: []GroupSpec{{
+		Name: "main", Count: 3, Exec: ExecSpec{Command: "/bin/db"}, RoleCheck: &RoleCheckSpec{Exec: []string{"/bin/facts"}},
+		Volumes: []VolumeSpec{{Name: "data", Kind: VolumeReplicated, Path: "/data"}},
+	}}}})
+	for i := range 3 {
+		id, node := InstanceID(fmt.Sprintf("i%d", i+1)), NodeID(fmt.Sprintf("n%d", i+1))
+		must(&InstancePlace{ID: id, Group: "db/main", Slot: i, Version: 1, Node: node, Cause: CauseScaleUp})
+		must(says(node, id, 1, ObservedReady, "true"))
+	}
+	return &s, do
+}
+
+// says is the report of one member.
+func says(node NodeID, id InstanceID, generation uint64, observed Observed, inSync string) *NodeReport {
+	status := InstanceStatus{ID: id, Generation: generation, Observed: observed}
+	if inSync != "" {
+		status.Facts = map[string]string{FactInSync: inSync}
+	}
+	return &NodeReport{ID: node, Epoch: 1, Instances: []InstanceStatus{status}}
+}
+
+func (s *State) mustInstance(id InstanceID) *Instance {
+	inst, _ := s.Instances.Get(id)
+	return inst
+}
+
+// TestProtected: a member is protected until one of its conditions is gone, and its peer on n1 is last when both others are not. (proves L16)
+func TestProtected(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		break3 []Command // what happens to the member i3 on n3, once i2 is out of sync
+	}{
+		{"not in sync", []Command{says("n3", "i3", 2, ObservedReady, "false")}},
+		{"nothing known", []Command{says("n3", "i3", 2, ObservedReady, "")}},
+		{"not ready", []Command{says("n3", "i3", 2, ObservedUnready, "true")}},
+		{"failed", []Command{&NodeReport{ID: "n3", Epoch: 1, Instances: []InstanceStatus{{ID: "i3", Generation: 2, Observed: ObservedFailed, Reason: "oom_killed"}}}}},
+		{"node cordoned", []Command{&NodeIntent{ID: "n3", Intent: IntentCordoned}}},
+		{"node draining", []Command{&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: Hour}}}},
+		{"node disabled", []Command{&NodeIntent{ID: "n3", Intent: IntentDisabled}}},
+		{"node suspected", []Command{&NodeHealth{ID: "n3", Health: HealthDegraded, BootID: "b", Version: 2}}},
+		{"node offline", []Command{&NodeHealth{ID: "n3", Health: HealthOffline, BootID: "b", Version: 2}}},
+		{"to be evicted", []Command{&InstanceMark{ID: "i3", Requested: true, Cause: CauseUser, By: "ann"}}},
+		{"stopping", []Command{&InstanceStop{ID: "i3", Cause: CauseUser, Bypass: true}}},
+		{"its agent registers again", []Command{&NodeRegister{ID: "n3", Name: "n3", Agent: AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 30}}}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, do := membersWorld(t)
+			do(says("n2", "i2", 2, ObservedReady, "false"))
+			m, ok := s.MemberOf(s.mustInstance("i1"))
+			if !ok || s.Last(m) || !s.Protected(s.mustInstance("i3")) {
+				t.Fatalf("before: member %t, last %t, i3 protected %t", ok, s.Last(m), s.Protected(s.mustInstance("i3")))
+			}
+			for _, c := range tt.break3 {
+				if r := do(c); r[0].Refusal != nil {
+					t.Fatal(r[0].Refusal)
+				}
+			}
+			if s.Protected(s.mustInstance("i3")) || !s.Last(m) {
+				t.Errorf("i3 protected %t, i1 last %t; want it unprotected and i1 the last", s.Protected(s.mustInstance("i3")), s.Last(m))
+			}
+			if r := do(&InstanceStop{ID: "i1", Cause: CauseRollout}); r[0].Refusal == nil || r[0].Refusal.Code != CodeLastCopy {
+				t.Errorf("the stop of the last copy: %v, want %s", r[0].Refusal, CodeLastCopy)
+			}
+		})
+	}
+}
+
+// TestDrainPolicyTable is the table of the model: what each policy marks and blocks. (proves L1 L2 L3 L4 L5 L6 L16)
+func TestDrainPolicyTable(t *testing.T) {
+	running := &Instance{Desired: DesiredRunning, Status: InstanceStatus{Observed: ObservedReady}}
+	members := map[string]struct {
+		m    Member
+		last bool
+	}{
+		"not last":          {Member{Held: true, Instance: running}, false},
+		"last":              {Member{Held: true, Instance: running}, true},
+		"stopped, not last": {Member{Held: true}, false},
+		"stopped, last":     {Member{Held: true}, true},
+		"never held, last":  {Member{Instance: running}, true},
+	}
+	for policy, want := range map[DrainPolicy]map[string]string{
+		PolicyAlwaysAllow:  {"not last": "", "last": "", "stopped, not last": "", "stopped, last": "", "never held, last": ""},
+		PolicyAllowStopped: {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "", "never held, last": ""},
+		PolicyBlockLast:    {"not last": "", "last": "blocks", "stopped, not last": "", "stopped, last": "blocks", "never held, last": ""},
+		PolicyEvictLast:    {"not last": "", "last": "marks blocks", "stopped, not last": "", "stopped, last": "marks blocks", "never held, last": ""},
+		PolicyEvictAll: {"not last": "marks blocks", "last": "marks blocks", "stopped, not last": "marks blocks", "stopped, last": "marks blocks",
+			"never held, last": "marks blocks"},
+	} {
+		for name, x := range members {
+			got := ""
+			if policy.Marks(x.m, x.last) {
+				got = "marks"
+			}
+			if policy.Blocks(x.m, x.last) {
+				got = map[string]string{"": "blocks", "marks": "marks blocks"}[got]
+			}
+			if got != want[name] {
+				t.Errorf("%s, a member that is %s: %q, want %q", policy, name, got, want[name])
+			}
+		}
+	}
+	if p, ok := ParseDrainPolicy("block-for-eviction-if-last-replica"); !ok || p != PolicyEvictLast {
+		t.Errorf("the alias is %q, %t", p, ok)
+	}
+	if DefaultSettings().NodeDrainPolicy != string(PolicyBlockLast) || DefaultSettings().EvictOn != EvictOnDrain {
+		t.Errorf("the defaults are %s and %s", DefaultSettings().NodeDrainPolicy, DefaultSettings().EvictOn)
+	}
+}
+
+// TestLastCopyCauses: the last copy is kept whatever the system wants, and goes on a person's word, which is recorded. (proves L16 R32)
+func TestLastCopyCauses(t *testing.T) {
+	for _, tt := range []struct {
+		stop InstanceStop
+		want Code
+	}{
+		{InstanceStop{Cause: CauseRollout}, CodeLastCopy},
+		{InstanceStop{Cause: CauseScaleDown}, CodeLastCopy},
+		{InstanceStop{Cause: CauseRebalance}, CodeLastCopy},
+		{InstanceStop{Cause: CauseAffinity}, CodeLastCopy},
+		{InstanceStop{Cause: CauseRoleReplacement}, CodeLastCopy},
+		{InstanceStop{Cause: CauseStartTimeout}, CodeLastCopy},
+		{InstanceStop{Cause: CauseNodeDisabled}, CodeLastCopy},
+		{InstanceStop{Cause: CauseDrainTimeout, Bypass: true}, CodeLastCopy},
+		{InstanceStop{Cause: CauseNodeDraining, Bypass: true}, CodeLastCopy},
+		{InstanceStop{Cause: CauseUser}, CodeLastCopy},
+		{InstanceStop{Cause: CauseUser, Bypass: true}, ""},
+		{InstanceStop{Cause: CauseJobStopped}, ""},
+	} {
+		s, do := membersWorld(t)
+		do(says("n2", "i2", 2, ObservedReady, "false"))
+		do(says("n3", "i3", 2, ObservedReady, "false"))
+		tt.stop.ID = "i1"
+		got := Code("")
+		if r := do(&tt.stop); r[0].Refusal != nil {
+			got = r[0].Refusal.Code
+		}
+		if got != tt.want {
+			t.Errorf("%s, bypass %t: %q, want %q", tt.stop.Cause, tt.stop.Bypass, got, tt.want)
+		}
+		if tt.want == "" && s.mustInstance("i1").Desired == DesiredRunning {
+			t.Errorf("%s: it still runs", tt.stop.Cause)
+		}
+	}
+}
+
+// TestMembersApart: two members of a group never share a node, a successor is never on the node of its predecessor, and a member comes back to its own copy.
+func TestMembersApart(t *testing.T) {
+	s, do := membersWorld(t)
+	place := func(id InstanceID, slot int, node NodeID, replaces InstanceID) Code {
+		t.Helper()
+		if r := do(&InstancePlace{ID: id, Group: "db/main", Slot: slot, Version: 1, Node: node, Replaces: replaces, Cause: CauseNodeDraining})[0].Refusal; r != nil {
+			return r.Code
+		}
+		return ""
+	}
+	if got := place("x1", 0, "n2", "i1"); got != CodeAntiAffinity {
+		t.Errorf("beside another member: %q", got)
+	}
+	if got := place("x2", 0, "n1", "i1"); got != CodeAntiAffinity {
+		t.Errorf("on the node of its predecessor: %q", got)
+	}
+	if got := place("x3", 0, "n4", "i1"); got != "" {
+		t.Errorf("on an empty node: %q", got)
+	}
+	before, _ := s.Volumes.Get("db/main/0/data@n1")
+	do(says("n4", "x3", 1, ObservedReady, "true"))
+	if _, ok := s.Volumes.Get("db/main/0/data@n1"); !ok {
+		t.Error("the copy of a member that runs was forgotten")
+	}
+	do(&InstanceStop{ID: "i1", Cause: CauseScaleDown})
+	do(says("n1", "i1", 2, ObservedStopped, ""))
+	if _, ok := s.Volumes.Get("db/main/0/data@n1"); ok {
+		t.Error("the copy that was replaced is still a member")
+	}
+	do(&InstanceStop{ID: "i2", Cause: CauseUser})
+	do(says("n2", "i2", 2, ObservedStopped, ""))
+	kept, _ := s.Volumes.Get("db/main/1/data@n2")
+	if got := place("x4", 1, "n2", ""); got != "" {
+		t.Fatalf("back to its copy: %q", got)
+	}
+	if again, _ := s.Volumes.Get("db/main/1/data@n2"); again.Made != kept.Made || !again.Held {
+		t.Errorf("it came back to %+v, its copy was %+v", again, kept)
+	}
+	if got := s.CopiesUsed(s.mustInstance("x4")); got["data"] != kept.Made || before.Made == kept.Made {
+		t.Errorf("the agent is told of the copies %v, want %d", got, kept.Made)
+	}
+}
+
+// lastCopyHolds looks at accepted stops that came alone: none took the last copy in sync, but on a person's word or where the policy of a drain lets it.
+func (h *history) lastCopyHolds(before State, e Entry, results []Result) {
+	if len(e.Groups) != 1 || len(e.Groups[0]) != 1 || results[0].Refusal != nil || results[0].Replay {
+		return
+	}
+	c, ok := e.Groups[0][0].(*InstanceStop)
+	if !ok || c.Cause == CauseJobStopped || c.Bypass && c.Cause == CauseUser {
+		return
+	}
+	i, _ := before.Instances.Get(c.ID)
+	g, ok := before.Groups.Get(i.Group)
+	if _, member := before.MemberOf(i); !member || !ok || g.Count == 0 || !i.Ready() || i.Status.Facts[FactInSync] != "true" {
+		return
+	}
+	if d, ok := before.Drains.Get(DrainID(c.By)); ok && before.PolicyFor(d) == PolicyAlwaysAllow {
+		return
+	}
+	for peer := range before.InstancesOf(i.Group) {
+		n, _ := before.Nodes.Get(peer.Node)
+		if peer.Node != i.Node && peer.Ready() && n.Health == HealthOnline && n.Intent == IntentActive && peer.Status.Facts[FactInSync] == "true" {
+			return
+		}
+	}
+	h.t.Fatalf("a stop for %s took the last copy of %s", c.Cause, i.Group)
+}
