@@ -72,7 +72,9 @@ func refuseAll(groups [][]Command, refusal *Error) []Result {
 func (s *State) applyGroup(group []Command) *Error {
 	s.entry.group = group
 	if len(group) == 1 {
-		return asRefusal(group[0].apply(s))
+		refusal := asRefusal(group[0].apply(s))
+		s.emitLater()
+		return refusal
 	}
 	f := s.fork()
 	f.entry.touched = slices.Clip(f.entry.touched) // so that appending leaves the original alone
@@ -81,6 +83,7 @@ func (s *State) applyGroup(group []Command) *Error {
 			return refusal
 		}
 	}
+	f.emitLater()
 	*s = *f
 	return nil
 }

@@ -71,15 +71,16 @@ func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
 		if refusal := s.knowsBudgets(id, g); refusal != nil {
 			return refusal
 		}
-		if refusal := s.fitsSomewhere(id, g); refusal != nil {
+		if refusal := s.fitsSomewhere(id, g, spec.Class); refusal != nil {
 			return refusal
 		}
 	}
 	return s.checkWanted(spec)
 }
 
-// fitsSomewhere refuses a group of which not one instance could run even on an empty node, or whose static port is taken on every node.
-func (s *State) fitsSomewhere(id GroupID, g *GroupSpec) *Error {
+// fitsSomewhere refuses a group of which not one instance could run even on an empty node, or whose static port is taken on every node by
+// what it may not preempt.
+func (s *State) fitsSomewhere(id GroupID, g *GroupSpec, class ClassName) *Error {
 	if s.Nodes.Len() == 0 || g.Count == 0 && g.Role != RoleSystem {
 		return nil
 	}
@@ -93,7 +94,7 @@ func (s *State) fitsSomewhere(id GroupID, g *GroupSpec) *Error {
 			WithHint("lower resources.memory, or add a larger node")
 	}
 	for _, p := range g.Ports {
-		if p.Static != 0 && s.portTakenEverywhere(p.Static, jobOf(id)) {
+		if p.Static != 0 && s.portTakenEverywhere(p.Static, jobOf(id), s.ClassRank(class)) {
 			return Refuse(CodeNoPorts, "%s asks for the static port %d, which another job holds on every node", id, p.Static).
 				WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
 		}
@@ -101,13 +102,17 @@ func (s *State) fitsSomewhere(id GroupID, g *GroupSpec) *Error {
 	return nil
 }
 
-func (s *State) portTakenEverywhere(port int, job JobName) bool {
+func (s *State) portTakenEverywhere(port int, job JobName, rank int) bool {
 	for id := range s.Nodes.All() {
 		owner, taken := s.PortOwner(id, port)
 		if !taken {
 			return false
 		}
-		if inst, ok := s.Instances.Get(owner); ok && jobOf(inst.Group) == job {
+		inst, ok := s.Instances.Get(owner)
+		if !ok {
+			continue
+		}
+		if holder, ok := s.Jobs.Get(jobOf(inst.Group)); ok && (holder.Name == job || s.ClassRank(holder.Class) > rank) {
 			return false
 		}
 	}
@@ -131,15 +136,20 @@ func (s *State) submit(spec JobSpec, message string, forced bool, restart string
 	if exists {
 		s.moveUsage(job.Name, old.Class, job.Class)
 	}
-	rolls := false
+	rolls, tried := false, exists && s.triedBefore(old)
 	for i := range spec.Groups {
 		forcedGroup := forced && (restart == "*" || restart == spec.Groups[i].Name)
 		rolls = s.submitGroup(&job, &spec.Groups[i], forcedGroup) || rolls
 	}
 	s.removeGroups(&job, &spec)
 	s.publishServices(&job, &spec)
-	if rolls {
+	switch {
+	case rolls:
 		s.deploy(&job, &spec, exists && !old.Stopped)
+	case tried:
+		s.deploy(&job, &spec, false)
+	case exists && old.Stable == old.Version:
+		s.keepStable(&job)
 	}
 	s.forgetVersions(job.Name)
 	s.touchJob(job.Name)
@@ -318,6 +328,9 @@ func (c *JobScale) apply(s *State) error {
 		return Refuse(CodeInvalid, "group %s runs once on every node: it has no count", NewGroupID(c.Job, c.Group))
 	}
 	before := v.Spec.Groups[i].Count
+	if before == c.Count {
+		return nil
+	}
 	v.Spec.Groups[i].Count = c.Count
 	if refusal := v.Spec.Check(); refusal != nil {
 		return refusal

@@ -66,9 +66,17 @@ func (s *State) roomCameFree(gone *Instance) {
 		next.Links.Awaits = nil
 		next.Marks.UnreadySince = s.Now // the time to start begins here
 		s.setInstance(inst, &next)
-		s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting", After: string(DesiredRunning),
+		s.entry.later = append(s.entry.later, Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: inst.Cause, Before: "waiting", After: string(DesiredRunning),
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": "what it waited for has stopped"}})
 	}
+}
+
+// emitLater emits what a group of commands brought about beside what it did itself, behind the events of that.
+func (s *State) emitLater() {
+	for _, e := range s.entry.later {
+		s.emit(e)
+	}
+	s.entry.later = nil
 }
 
 // endWaiting ends a preemptor before its room was there. Nothing has to be confirmed, as its agent never heard of it; the promise is given back. Its victims

@@ -67,6 +67,7 @@ type entryContext struct {
 	events  int
 	touched []Topic
 	group   []Command // the group of commands being applied
+	later   []Event   // emitted when that is done
 }
 
 // Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", or a whole table: "nodes",

@@ -289,7 +289,7 @@ func (t hindrances) text() string {
 	}
 	parts := make([]string, len(t))
 	for i, x := range t {
-		parts[i] = fmt.Sprintf("%d %s", x.nodes, x.why)
+		parts[i] = fmt.Sprintf("on %d %s", x.nodes, x.why)
 	}
-	return "stopping less important instances helps nowhere: nodes " + strings.Join(parts, ", ")
+	return "stopping less important instances helps nowhere: " + strings.Join(parts, ", ")
 }

@@ -60,7 +60,7 @@ func (p *pass) holeOn(n *need, f *field, v *nodeView) *hole {
 		return &hole{view: v, why: fmt.Sprintf("room comes free on node %s when %s has stopped", v.node.Name, joinIDs(who))}
 	}
 	if v.shut != nil {
-		return &hole{why: "would refuse it (" + string(v.shut.Code) + ")"}
+		return &hole{why: "it is refused (" + string(v.shut.Code) + ")"}
 	}
 	lower, held := p.lowerOn(n, v, c)
 	lacks := f.claim.MemoryBytes - v.free()
@@ -79,11 +79,11 @@ func (p *pass) holeOn(n *need, f *field, v *nodeView) *hole {
 func whyNoHole(lower int, held []*fsm.Error) string {
 	switch {
 	case len(held) > 0:
-		return "would have to stop what must stay (" + string(held[0].Code) + ")"
+		return "what would have to stop must stay (" + string(held[0].Code) + ")"
 	case lower > 0:
-		return "have too little that is less important"
+		return "there is too little that it may take"
 	}
-	return "have nothing that is less important"
+	return "there is nothing that it may take"
 }
 
 // roomComes returns the instances whose stop, which has begun for other reasons, makes enough room on a node; nil if they don't.

@@ -164,10 +164,13 @@ func eventText(event *fsm.Event) string {
 		text += ": " + event.After
 	}
 	var parts []string
-	for _, key := range [...]string{"node", "replaces", "reason", "message", "text"} {
-		if v := event.Data[key]; v != "" {
+	for _, key := range [...]string{"node", "replaces", "reason", "message", "text", "paused", "rate"} {
+		if v := event.Data[key]; v != "" && !(key == "reason" && v == event.Data["by"]) {
 			parts = append(parts, key+" "+v)
 		}
+	}
+	if by := event.Data["by"]; by != "" && event.Cause == fsm.CausePreempted {
+		parts = append(parts, "instance "+by+" takes its room")
 	}
 	if len(parts) > 0 {
 		text += " (" + strings.Join(parts, ", ") + ")"

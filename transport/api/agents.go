@@ -129,8 +129,10 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 		return transport.ReportReply{}, err
 	}
 	for i := range q.Instances {
-		if reason := q.Instances[i].Reason; len(reason) > 256 {
-			q.Instances[i].Reason = strings.ToValidUTF8(reason[:256], "")
+		one := &q.Instances[i]
+		one.Reason = bounded(one.Reason)
+		if one.Hook != nil {
+			one.Hook.Message = bounded(one.Hook.Message)
 		}
 	}
 	index, err := s.commitFor(ctx, who, &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers})
@@ -139,6 +141,14 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 	}
 	s.cfg.Liveness.Heard(q.Node)
 	return transport.ReportReply{Index: index}, nil
+}
+
+// bounded cuts what an agent says, for the log.
+func bounded(text string) string {
+	if len(text) <= 256 {
+		return text
+	}
+	return strings.ToValidUTF8(text[:256], "")
 }
 
 // ownNode finds the node that an agent speaks for. Codes: not_found, forbidden.
@@ -213,7 +223,7 @@ func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments
 	}
 	a.Index, a.Heartbeat = n.Assigned, heartbeatInterval(r.Settings.OfflineAfter)
 	for i := range r.InstancesOn(id) {
-		if i.Status.Observed == fsm.ObservedStopped && i.Desired == fsm.DesiredStopped {
+		if i.Status.Observed == fsm.ObservedStopped && i.Desired == fsm.DesiredStopped || i.WaitsForRoom() {
 			continue
 		}
 		a.Instances = append(a.Instances, r.assignment(i))

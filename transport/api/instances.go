@@ -28,6 +28,7 @@ type Instance struct {
 	StopCause  fsm.Cause         `json:"stop_cause" doc:"why it is stopped"`
 	Replaces   fsm.InstanceID    `json:"replaces"`
 	ReplacedBy fsm.InstanceID    `json:"replaced_by"`
+	Awaits     []fsm.InstanceID  `json:"awaits" doc:"instances whose room it gets and that have not stopped yet; its agent is told when there are none left"`
 	Version    uint64            `json:"version" doc:"of the job"`
 	Class      fsm.DataClass     `json:"class" enum:"stateless,stateful"`
 	ExitCode   *int              `json:"exit_code"`
@@ -74,6 +75,7 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 		Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
 		Restarts: i.Status.Restarts, Ports: notNilMap(i.Claims.Ports), Deployment: i.Links.Deployment,
 		Resources: InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
+		Awaits:    append([]fsm.InstanceID{}, i.Links.Awaits...),
 		Eviction:  r.eviction(i), Facts: notNilMap(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
 	}
 	if v.Reason == "" && i.Desired != fsm.DesiredRunning {

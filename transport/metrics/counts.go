@@ -24,6 +24,7 @@ type counts struct {
 	mu          sync.Mutex
 	evictions   map[nodeCause]float64
 	reschedules map[nodeCause]float64
+	preemptions float64
 
 	evicted, rescheduled, preempted *prometheus.Desc
 	drain, detection, apply         prometheus.Histogram
@@ -46,7 +47,7 @@ func newCounts() *counts {
 
 // evictionCauses are the causes from outside a job.
 func evictionCauses() []fsm.Cause {
-	return []fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseUser, fsm.CauseRebalance, fsm.CauseAffinity}
+	return []fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseUser, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CausePreempted}
 }
 
 // rescheduleCauses are those for which an instance gets a replacement, mostly on another node.
@@ -70,7 +71,7 @@ func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 	for _, counted := range [...]map[nodeCause]float64{c.evictions, c.reschedules} {
 		maps.DeleteFunc(counted, func(k nodeCause, _ float64) bool { return !s.Nodes.Has(k.node) })
 	}
-	evictions, reschedules := maps.Clone(c.evictions), maps.Clone(c.reschedules)
+	evictions, reschedules, preemptions := maps.Clone(c.evictions), maps.Clone(c.reschedules), c.preemptions
 	c.mu.Unlock()
 	for id, n := range s.Nodes.All() {
 		for _, cause := range evictionCauses() {
@@ -80,7 +81,7 @@ func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 			out <- prometheus.MustNewConstMetric(c.rescheduled, prometheus.CounterValue, reschedules[nodeCause{id, cause}], n.Name, string(cause))
 		}
 	}
-	out <- prometheus.MustNewConstMetric(c.preempted, prometheus.CounterValue, 0)
+	out <- prometheus.MustNewConstMetric(c.preempted, prometheus.CounterValue, preemptions)
 	for _, h := range [...]prometheus.Histogram{c.drain, c.detection, c.apply} {
 		h.Collect(out)
 	}
@@ -121,6 +122,11 @@ func (c *Collector) note(s *fsm.State, e *fsm.Event) {
 	case fsm.EventDesired:
 		if e.Before == string(fsm.DesiredRunning) && e.After != e.Before && slices.Contains(evictionCauses(), e.Cause) {
 			c.counts.add(c.counts.evictions, fsm.NodeID(e.Data["node"]), e.Cause)
+		}
+		if e.Before == string(fsm.DesiredRunning) && e.Cause == fsm.CausePreempted {
+			c.counts.mu.Lock()
+			c.counts.preemptions++
+			c.counts.mu.Unlock()
 		}
 	case fsm.EventAllocated:
 		old, ok := s.Instances.Get(fsm.InstanceID(e.Data["replaces"]))
