@@ -69,7 +69,15 @@ func (s *State) NeedsPreparing(inst *Instance, cause Cause, by string) bool {
 	if _, has := s.Hook(inst, HookBeforeStop); has {
 		return true
 	}
-	return cause.outside() && len(s.evictionGates(inst)) > 0
+	return len(s.GatesOf(inst, cause)) > 0
+}
+
+// GatesOf are the gates that a stop of an instance for a cause must pass; none if the cause is its own job's.
+func (s *State) GatesOf(inst *Instance, cause Cause) []string {
+	if !cause.outside() {
+		return nil
+	}
+	return s.evictionGates(inst)
 }
 
 // evictionGates are the gates of an instance's eviction; none if it has none.

@@ -216,17 +216,3 @@ func (p *pass) unbuilt(inst *fsm.Instance, why *unplaced) {
 	}
 	p.nameVolume(inst)
 }
-
-// tryStop tries a stop. That of a member which has data rests on what its peers say of theirs: it names how new that is, so that the log refuses it if it has
-// moved, and it waits while a node is known to have news that the state lacks.
-func (p *pass) tryStop(subject string, inst *fsm.Instance, c *fsm.InstanceStop) *fsm.Error {
-	if m, ok := p.member(inst); ok && m.Held && inst.Ready() && c.Cause != fsm.CauseJobStopped {
-		c.Facts = p.state().FactsRefs(inst)
-		for _, ref := range c.Facts {
-			if live, known := p.in.Live[ref.Node]; known && live.FactsGen > ref.Gen {
-				return fsm.Refuse(fsm.CodeFactsUnknown, "what the members of %s on node %s say of their copies has changed: a report is on its way", inst.Group, p.nodeName(ref.Node))
-			}
-		}
-	}
-	return p.plan.try(subject, c)
-}

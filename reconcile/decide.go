@@ -17,12 +17,13 @@ type Input struct {
 type pass struct {
 	in       Input
 	plan     planner
-	kills    []fsm.InstanceID // draining instances
-	marked   []fsm.InstanceID // those whose eviction is wished for
-	groups   []*groupView     // those that may need something, in the order in which they are served
-	nodes    *nodeTable       // what placement knows of nodes; made at first use
-	reasons  reasons          // why things wait, for whoever asks
-	moves    []fsm.Move       // what the rescheduler would do
+	kills    []fsm.InstanceID        // draining instances
+	marked   []fsm.InstanceID        // those whose eviction is wished for
+	groups   []*groupView            // those that may need something, in the order in which they are served
+	nodes    *nodeTable              // what placement knows of nodes; made at first use
+	wanted   map[fsm.InstanceID]bool // whose stop was wanted in this pass
+	reasons  reasons                 // why things wait, for whoever asks
+	moves    []fsm.Move              // what the rescheduler would do
 	preempts preempting
 	calm     fsm.Time
 }
@@ -42,6 +43,7 @@ var passes = [...]func(*pass){
 	(*pass).stopEvicted,     // what can leave now (3, 7)
 	(*pass).stopInPlace,     // which members stop and keep their copies (5)
 	(*pass).stopRolled,      // what a new version replaced (12)
+	(*pass).releaseUnwanted, // which stops are not wanted any more (2)
 	(*pass).endDrains,       // which drains are over (P11, B9, B10)
 	(*pass).stepDeployments, // which rollouts are over (12)
 }
@@ -54,7 +56,7 @@ func Decide(in Input) Plan {
 
 func decide(in Input) *pass {
 	in.Now = max(in.Now, in.State.Now)
-	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons()}
+	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[fsm.InstanceID]bool{}}
 	for _, step := range passes {
 		step(p)
 	}

@@ -164,6 +164,7 @@ func (p *pass) evicting(inst *fsm.Instance) bool {
 
 // stopEvicted stops what has to leave its node and can: once a replacement covers it, or where none is needed. Every refusal of a budget is tried again.
 func (p *pass) stopEvicted() {
+	p.stopAsked()
 	for _, g := range p.groups {
 		for _, slot := range p.evictable(g) {
 			switch p.wishOf(g, slot.holder) {
@@ -262,19 +263,26 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 		if refusal, _ := p.state().CheckBudget(inst, c.Cause); refusal != nil {
 			p.blockBy(inst, refusal)
 		}
+		if refusal := p.state().MayEvict(inst, c.Cause, c.By, p.state().BeforeHook(inst)); refusal != nil {
+			p.blockBy(inst, refusal)
+		} else if inst.Eviction.Failure != "" {
+			p.blockBy(inst, p.abortedError(inst))
+		}
 		return
 	}
-	refusal := p.tryStop(d.subject(), inst, c)
+	stage, refusal := p.stopAs(d.subject(), c)
 	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) {
 		bypass := *c
 		bypass.Bypass = true
-		refusal = p.plan.try(d.subject(), &bypass)
+		stage, refusal = p.stopAs(d.subject(), &bypass)
 	}
 	if refusal != nil {
 		p.retryStop(inst, c.Cause, refusal)
 		return
 	}
-	delete(p.reasons.blockers, inst.ID)
+	if stage == stageBegun {
+		delete(p.reasons.blockers, inst.ID)
+	}
 }
 
 // retryStop records why a stop was refused and asks to be woken when it could be allowed.

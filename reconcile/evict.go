@@ -117,7 +117,7 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
 		return nil
 	}
-	return n
+	return p.afterLeaving(g, slot, n)
 }
 
 // vacancyCause is why a slot's next instance is made: what ended the last one, unless nobody wanted the slot then.
@@ -168,7 +168,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	switch {
 	case len(g.spec.Volumes) > 0 && !g.spec.Replicated():
 		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
-	case g.spec.Replacement.Mode != fsm.ModeAlways:
+	case g.spec.Replacement.Mode != fsm.ModeAlways && g.spec.Replacement.Mode != fsm.ModeWhen:
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
 	case g.pinned():
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name), "bring the node back, or: outspan node confirm-dead "+name)
@@ -176,6 +176,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, fsm.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")
 	case !p.tolerated(g, lost):
 		p.wait(lost, fsm.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
+	case !p.replaceable(g, lost):
 	case !p.mayBuild(g, lost):
 	default:
 		return true
@@ -207,6 +208,9 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 	}
 	if g.spec.Replacement.Mode == fsm.ModeNever {
 		p.block(old, fsm.CodeRoleNever, fmt.Sprintf("it failed and %s is never replaced", g.id), "restart it, or run a new version")
+		return nil
+	}
+	if !p.replaceable(g, old) {
 		return nil
 	}
 	n := p.takeover(g, slot, wishFailed, urgentGone)
@@ -249,6 +253,10 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 			return nil // it takes over first; its version is rolled then
 		}
 	default:
+		return nil
+	}
+	if p.state().NeedsPreparing(next, cause, "") {
+		p.stop(next, cause, "it came to nothing") // its slot gets another one when it has gone
 		return nil
 	}
 	n := p.takeover(g, slot, w, urgentGone)

@@ -104,7 +104,7 @@ func roughSize(c fsm.Command) int {
 	case *fsm.InstancePlace:
 		return 128 + len(c.ID) + len(c.Group) + len(c.Node) + len(c.Replaces) + 80*len(c.Ports)
 	case *fsm.InstanceStop:
-		return 96 + len(c.ID) + len(c.By)
+		return 96 + len(c.ID) + len(c.By) + 64*len(c.Facts)
 	case *fsm.InstanceMark:
 		return 96 + len(c.ID) + len(c.By)
 	case *fsm.DrainEnd:
@@ -133,6 +133,10 @@ func describeOne(c fsm.Command) string {
 		return fmt.Sprintf("place %s slot %d on node %s", c.Group, c.Slot, c.Node)
 	case *fsm.InstanceStop:
 		return fmt.Sprintf("stop instance %s (%s)", c.ID, c.Cause)
+	case *fsm.InstancePrepare:
+		return fmt.Sprintf("prepare the stop of instance %s (%s)", c.ID, c.Cause)
+	case *fsm.InstanceRelease:
+		return fmt.Sprintf("end the preparation of instance %s", c.ID)
 	case *fsm.InstanceKill:
 		return fmt.Sprintf("kill instance %s", c.ID)
 	case *fsm.InstanceMark:

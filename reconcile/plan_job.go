@@ -16,7 +16,7 @@ func PlanJob(in Input, spec fsm.JobSpec) (fsm.JobPlan, *fsm.Error) {
 		return fsm.JobPlan{}, refusal
 	}
 	in.State = *draft.State()
-	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons()}
+	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[fsm.InstanceID]bool{}}
 	job, _ := p.state().Jobs.Get(spec.Name)
 	out := fsm.JobPlan{Job: spec.Name, Version: job.Version}
 	if old, ok := before.Jobs.Get(spec.Name); ok {

@@ -42,7 +42,7 @@ func (p *pass) rollable(g *groupView) []*slotView {
 		}
 	}
 	slices.SortStableFunc(slots, func(a, b *slotView) int {
-		return cmp.Or(first(p.leaving(a.holder), p.leaving(b.holder)), first(!a.holder.Ready(), !b.holder.Ready()))
+		return cmp.Or(first(a.holder.Eviction.Preparing, b.holder.Eviction.Preparing), first(p.leaving(a.holder), p.leaving(b.holder)), first(!a.holder.Ready(), !b.holder.Ready()))
 	})
 	return slots
 }
@@ -123,7 +123,7 @@ func (p *pass) rollStops(g *groupView) {
 		case limit == 0 || down >= limit && inst.Ready():
 			p.wait(inst, fsm.CodeReplacementPending, "it waits for its turn in the rollout", "")
 		case canaries <= 0:
-		case p.roomAfter(g, slot) && p.stop(inst, fsm.CauseRollout, fmt.Sprintf("version %d comes", g.row.Version)):
+		case p.roomAfter(g, slot) && p.stopStage(inst, fsm.CauseRollout, fmt.Sprintf("version %d comes", g.row.Version)) != stageRefused:
 			canaries--
 			if inst.Ready() {
 				down++

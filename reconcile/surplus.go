@@ -27,13 +27,17 @@ func (p *pass) stopSurplus() {
 	}
 }
 
-// stop begins a stop that waits for nothing but budgets; a refusal is recorded.
+// stop begins a stop, or has it prepared, and reports whether it has begun; a refusal is recorded.
 func (p *pass) stop(inst *fsm.Instance, cause fsm.Cause, by string) bool {
-	refusal := p.tryStop("instance/"+string(inst.ID), inst, &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
+	return p.stopStage(inst, cause, by) == stageBegun
+}
+
+func (p *pass) stopStage(inst *fsm.Instance, cause fsm.Cause, by string) stage {
+	stage, refusal := p.stopAs("instance/"+string(inst.ID), &fsm.InstanceStop{ID: inst.ID, Cause: cause, By: by})
 	if refusal != nil {
 		p.retryStop(inst, cause, refusal)
 	}
-	return refusal == nil
+	return stage
 }
 
 // scaleDown takes the slots above the count, the most dispensable instance first.
@@ -68,6 +72,7 @@ func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	failed := g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed
 	return cmp.Or(
 		first(isDown(a), isDown(b)),
+		first(a.Eviction.Preparing, b.Eviction.Preparing),
 		first(!a.Ready(), !b.Ready()),
 		first(p.leaving(a), p.leaving(b)),
 		first((a.Version == g.row.Version) == failed, (b.Version == g.row.Version) == failed),

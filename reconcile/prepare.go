@@ -1,0 +1,154 @@
+package reconcile
+
+import "github.com/outspan/outspan/fsm"
+
+// stage is how far a stop has come in this pass.
+type stage int
+
+// The stages.
+const (
+	stageRefused   stage = iota
+	stagePreparing       // the agent runs what must come before it; the instance serves, and its unit of the budget is held
+	stageBegun
+)
+
+// stopAs is the one way to a planned stop: it waits for facts that are on their way, has the stop prepared where that is needed, and begins it when that is
+// done. A refusal says what keeps it; it is not recorded.
+func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *fsm.Error) {
+	p.wanted[c.ID] = true
+	inst, s := p.instance(c.ID), p.state()
+	if p.restsOnFacts(inst, c.Cause) {
+		c.Facts = s.FactsRefs(inst)
+		if refusal := p.factsOnTheirWay(inst.Group, c.Facts); refusal != nil {
+			return stageRefused, refusal
+		}
+	}
+	switch {
+	case !s.NeedsPreparing(inst, c.Cause, c.By):
+		return begun(p.plan.try(subject, c))
+	case s.Prepared(inst):
+		return p.stopPrepared(subject, inst, c)
+	case inst.Eviction.Preparing:
+		return p.awaitPreparation(subject, inst)
+	case inst.Eviction.Failure != "" && !p.past(inst.Eviction.RetryAt):
+		return stageRefused, p.abortedError(inst)
+	}
+	prepare := &fsm.InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Bypass: c.Bypass, Facts: c.Facts}
+	if refusal := p.plan.try(subject, prepare); refusal != nil {
+		return stageRefused, refusal
+	}
+	return p.awaitPreparation(subject, p.instance(c.ID))
+}
+
+func begun(refusal *fsm.Error) (stage, *fsm.Error) {
+	if refusal != nil {
+		return stageRefused, refusal
+	}
+	return stageBegun, nil
+}
+
+// restsOnFacts reports whether a stop rests on what members say: it has gates, or the instance has data and its peers are to have it too. The stop then names how
+// new that is, so that the log refuses it if it has moved.
+func (p *pass) restsOnFacts(inst *fsm.Instance, cause fsm.Cause) bool {
+	if len(p.state().GatesOf(inst, cause)) > 0 {
+		return true
+	}
+	m, ok := p.member(inst)
+	return ok && m.Held && inst.Ready() && cause != fsm.CauseJobStopped
+}
+
+// factsOnTheirWay refuses a decision on facts while a heartbeat has told of newer ones than the state has.
+func (p *pass) factsOnTheirWay(group fsm.GroupID, refs []fsm.FactsRef) *fsm.Error {
+	for _, r := range refs {
+		if live, ok := p.in.Live[r.Node]; ok && live.FactsGen > r.Gen {
+			return fsm.Refuse(fsm.CodeFactsUnknown, "what the members of %s on node %s say has changed: a report is on its way", group, p.nodeName(r.Node)).WithHint("it comes by itself")
+		}
+	}
+	return nil
+}
+
+// stopPrepared begins the stop of an instance that is ready for it. A gate that doesn't hold after all ends the preparation; for a budget it waits as long as the
+// preparation may last.
+func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *fsm.Error) {
+	if c.Grace == nil {
+		c.Grace = inst.Marks.GraceOverride
+	}
+	refusal := p.plan.try(subject, c)
+	if refusal == nil {
+		return stageBegun, nil
+	}
+	if p.state().MayEvict(inst, c.Cause, c.By, fsm.EveryGate) != nil || p.past(inst.Eviction.RetryAt) {
+		p.release(subject, inst, refusal.Message)
+	}
+	return stageRefused, refusal
+}
+
+// awaitPreparation looks how the preparation of an instance goes. One that failed, or of which nothing is heard in time, is given up for now.
+func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *fsm.Error) {
+	failure := ""
+	if r := inst.Status.Hook; r != nil && r.Seq == inst.Eviction.Seq && !r.OK {
+		if failure = r.Message; failure == "" {
+			failure = "its before_stop hook failed"
+		}
+	} else if p.past(inst.Eviction.RetryAt) {
+		failure = "its agent has not told in time how the preparation went"
+	}
+	if failure == "" {
+		what := "its agent looks at its gates once more"
+		if _, has := p.state().Hook(inst, fsm.HookBeforeStop); has {
+			what = "its before_stop hook runs"
+		}
+		p.wait(inst, fsm.CodeStopping, "it is about to stop: "+what, "")
+		return stagePreparing, nil
+	}
+	p.release(subject, inst, failure)
+	return stageRefused, p.abortedError(p.instance(inst.ID))
+}
+
+// abortedError says why a stop was not begun, and when it is tried again.
+func (p *pass) abortedError(inst *fsm.Instance) *fsm.Error {
+	e := inst.Eviction
+	p.past(e.RetryAt)
+	return fsm.Refuse(fsm.CodeHookFailed, "%s; it was tried %d times and is tried again in %s", e.Failure, e.Aborts, max(e.RetryAt.Sub(p.in.Now), 0)).
+		WithHint("see to what the hook complains of, or drain with --force")
+}
+
+func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
+	c := &fsm.InstanceRelease{ID: inst.ID, Seq: inst.Eviction.Seq, Failure: failure}
+	if refusal := p.plan.try(subject, c); refusal != nil {
+		p.plan.refuse(subject, refusal)
+	}
+}
+
+// stopAsked goes on with the evictions that an operator asked for and that are prepared, or are to be again.
+func (p *pass) stopAsked() {
+	for _, id := range p.marked {
+		inst := p.instance(id)
+		e := inst.Eviction
+		if inst.Desired == fsm.DesiredRunning && e.Requested && e.Cause == fsm.CauseUser && (e.Preparing || e.Aborts > 0) && !p.isMember(inst) {
+			p.stop(inst, fsm.CauseUser, e.By)
+		}
+	}
+}
+
+// releaseUnwanted ends the preparations of stops that nothing in this pass wanted any more, and takes back the marks that came with them: the drain was paused,
+// the replacement is not ready any more, the rollout was reverted.
+func (p *pass) releaseUnwanted() {
+	for _, id := range p.marked {
+		inst := p.instance(id)
+		if inst.Desired != fsm.DesiredRunning || !inst.Eviction.Requested || p.wanted[id] {
+			continue
+		}
+		subject := "instance/" + string(id)
+		switch inst.Eviction.Cause {
+		case fsm.CauseRollout, fsm.CauseScaleDown, fsm.CauseRoleReplacement: // nothing but a preparation marks for these
+			if refusal := p.plan.try(subject, &fsm.InstanceMark{ID: id}); refusal != nil {
+				p.plan.refuse(subject, refusal)
+			}
+		default:
+			if inst.Eviction.Preparing {
+				p.release(subject, inst, "")
+			}
+		}
+	}
+}
