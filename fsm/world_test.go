@@ -139,11 +139,11 @@ func (w world) command() Command {
 		{1, w.jobStop},
 		{1, func() Command { return &JobRestart{key(w, w.s.Jobs), pick(w, "", "a", "b")} }},
 		{3, w.step},
-		{1, func() Command { return &DeploymentPromote{key(w, w.s.Deployments)} }},
+		{3, func() Command { return &DeploymentPromote{key(w, w.s.Deployments)} }},
 		{1, w.settings},
-		{4, w.budgetSet},
+		{3, w.budgetSet},
 		{1, func() Command { return &BudgetRemove{pick[BudgetName](w, "b1", "b2", "b3", "nowhere")} }},
-		{3, w.classSet},
+		{2, w.classSet},
 		{1, func() Command { return &ClassRemove{pick[ClassName](w, ClassSystem, "gold", "silver", ClassProduction, ClassBatch)} }},
 		{1, func() Command { return &HoldSet{w.bool(), "half of the nodes are silent"} }},
 		{1, func() Command { return &ClusterInit{"c1", "test", DefaultSettings()} }},
@@ -421,14 +421,17 @@ func (w world) classSet() Command {
 		c.MaxDown = &MaxDown{Amount: Amount{N: w.int(-1, 100), Percent: w.bool()}, Floor: w.int(0, 1)}
 	}
 	if w.bool() {
-		c.Quota = &Quota{MemoryBytes: pick[int64](w, 0, 0, 300<<20, 2<<30), Instances: pick(w, 0, 0, 2, 6)}
+		c.Quota = &Quota{MemoryBytes: pick[int64](w, 0, 0, 0, 600<<20, 2<<30), Instances: pick(w, 0, 0, 0, 3, 6)}
 	}
 	c.PreemptEqual = pick[PreemptEqual](w, "", PreemptOff, PreemptFair, "always")
 	return c
 }
 
 func (w world) submit() Command {
-	c := &JobSubmit{Spec: JobSpec{Name: pick[JobName](w, "web", "db", "every"), Class: pick[ClassName](w, "", ClassCritical, ClassBatch, "gold")}}
+	c := &JobSubmit{Spec: JobSpec{Name: pick[JobName](w, "web", "db", "every"), Class: pick[ClassName](w, "", ClassCritical, ClassBatch)}}
+	if _, _, ok := w.s.Class("gold"); ok && w.rarely(3) {
+		c.Spec.Class = "gold"
+	}
 	names := []string{"a", "b"}
 	for _, name := range names[:w.int(1, 2)] {
 		c.Spec.Groups = append(c.Spec.Groups, w.group(c.Spec.Name, name))
