@@ -187,7 +187,8 @@ func (p *pass) mayBuild(g *groupView, lost *fsm.Instance) bool {
 		return true
 	}
 	name := p.nodeName(lost.Node)
-	p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", name), "bring the node back")
+	p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its copy is on node %s, which is offline, and no other member is in sync to build from", name),
+		fmt.Sprintf("bring the node back, or give its data up: outspan node confirm-dead %s, outspan node forget %s", name, name))
 	p.nameVolume(lost)
 	return false
 }
