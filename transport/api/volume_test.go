@@ -1,0 +1,122 @@
+package api_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// withVolume is a world with a volume in use on n1 and backup directories.
+func withVolume(t *testing.T, servers ...string) *rig {
+	t.Helper()
+	r := newRig(t, servers...)
+	for _, name := range []string{"n1", "n2"} {
+		id := fsm.NodeID("01N" + name[1:])
+		r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: fsm.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("k")},
+			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Attributes: map[string]string{fsm.AttributeBackup: "/b"}, PortMin: 20000, PortMax: 21000}})
+		r.apply(&fsm.NodeReport{ID: id, Epoch: 1, Full: true})
+	}
+	job := spec("web", 1)
+	job.Groups[0].Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+	r.apply(&fsm.JobSubmit{Spec: job})
+	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
+	return r
+}
+
+const volumeURL = "/v1/volumes/web%2Fhttp%2F0%2Fdata"
+
+// The id of a volume has slashes: they travel as %2F, through a follower too. The same request begins one transfer.
+func TestMigrateVolume(t *testing.T) {
+	r := withVolume(t, "s1", "s2")
+	c := r.cli("s2")
+	v := get(t, c, volumeURL)
+	if v["node"] != "n1" || v["state"] != "in_use" || v["instance"] != "inst-a" {
+		t.Errorf("volume: %v", v)
+	}
+	path := volumeURL + "/migrate"
+	query := values("request_id=r1")
+	first, _, err := c.Do(t.Context(), "POST", path, query, map[string]any{"to": "n2", "keep": "1h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := c.Do(t.Context(), "POST", path, query, map[string]any{"to": "n2", "keep": "1h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := decode(t, first)["transfer"].(map[string]any), decode(t, again)["transfer"].(map[string]any)
+	if one["id"] != two["id"] || one["phase"] != "queued" || one["from"] != "n1" || one["to"] != "n2" {
+		t.Errorf("transfers %v and %v", one, two)
+	}
+	_, _, err = c.Do(t.Context(), "POST", path, query, map[string]any{"to": "n1"})
+	wantCode(t, err, fsm.CodeRequestConflict)
+	_, _, err = c.Do(t.Context(), "POST", path, nil, map[string]any{"to": "n2"})
+	wantCode(t, err, fsm.CodeVolumeInUse)
+	if got := get(t, c, volumeURL); got["state"] != "moving" || got["transfer"] != one["id"] || len(got["transfers"].([]any)) != 1 {
+		t.Errorf("volume: %v", got)
+	}
+	if got := get(t, c, "/v1/volumes/web%2Fht"); got["id"] != "web/http/0/data" {
+		t.Errorf("by a prefix: %v", got["id"])
+	}
+}
+
+// What agents are told in each phase; only the two that need the token get it, and no one who reads does.
+func TestTransferOrders(t *testing.T) {
+	r := withVolume(t)
+	id := fsm.TransferID(post(t, r.cli(), volumeURL+"/migrate", map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
+	row, _ := r.machine.State().Transfers.Get(id)
+	if len(row.Token) < 20 {
+		t.Fatalf("token %q", row.Token)
+	}
+	told := func(name string) map[transport.TransferTask]string {
+		t.Helper()
+		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: fsm.NodeID("01N" + name[1:]), Epoch: 1}))(t)
+		tasks := map[transport.TransferTask]string{}
+		for _, o := range got.Transfers {
+			tasks[o.Task] = o.Token
+		}
+		return tasks
+	}
+	step := func(phase fsm.TransferPhase) { r.apply(&fsm.TransferStep{ID: id, Phase: phase}) }
+	say := func(node fsm.NodeID, state fsm.TransferState) {
+		t.Helper()
+		c := r.client(transport.RoleAgent, "n"+string(node[3:]))
+		must(c.Report(t.Context(), transport.ReportRequest{Node: node, Epoch: 1, Transfers: []fsm.TransferReport{{ID: id, State: state, Bytes: 5, Total: 5}}}))(t)
+	}
+	check := func(when string, n1, n2 map[transport.TransferTask]string) {
+		t.Helper()
+		if d := cmp.Diff([]map[transport.TransferTask]string{n1, n2}, []map[transport.TransferTask]string{told("n1"), told("n2")}); d != "" {
+			t.Errorf("%s: %s", when, d)
+		}
+	}
+	type tasks = map[transport.TransferTask]string
+	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: fsm.CauseUser, Bypass: true})
+	check("stopping", tasks{}, tasks{})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: fsm.ObservedStopped}}})
+	step(fsm.TransferCopying)
+	check("copying", tasks{transport.TaskServe: row.Token}, tasks{transport.TaskFetch: row.Token})
+	say("01N2", fsm.SideVerified)
+	step(fsm.TransferVerifying)
+	step(fsm.TransferAttaching)
+	check("attaching", tasks{transport.TaskRetire: ""}, tasks{transport.TaskAttach: ""})
+	say("01N2", fsm.SideAttached)
+	step(fsm.TransferStarting)
+	check("starting", tasks{transport.TaskRetire: ""}, tasks{})
+	r.apply(&fsm.TransferCancel{ID: mustEnd(t, r, id)})
+	check("the old copy is not wanted", tasks{transport.TaskDrop: ""}, tasks{})
+	say("01N1", fsm.SideDropped)
+	check("over", tasks{}, tasks{})
+	if got := get(t, r.cli(), volumeURL); got["node"] != "n2" || len(got["old_copies"].([]any)) != 0 {
+		t.Errorf("volume: %v", got)
+	}
+}
+
+// mustEnd brings a transfer that is starting to its end.
+func mustEnd(t *testing.T, r *rig, id fsm.TransferID) fsm.TransferID {
+	t.Helper()
+	r.place("inst-b", 0, "01N2", fsm.ObservedReady)
+	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferSucceeded})
+	return id
+}
