@@ -330,11 +330,18 @@ func TestFacts(t *testing.T) {
 	}
 	say(t, file, `{"leader":true}`)
 	want("the facts to be back", facts{"leader": "true"})
+	// A new registration of the same agent forgets them until its inventory is in; its generations begin anew.
+	b.agent.SetLabels(map[string]string{"rack": "r1"})
+	eventually(t, "another epoch", func() bool { n := b.nodeRow(); return n.Agent.Epoch == 3 && !n.Return.Recovering })
+	want("the facts after it", facts{"leader": "true"})
+	if n := b.nodeRow(); n.FactsGen != 1 {
+		t.Errorf("generation %d of the new epoch, want 1", n.FactsGen)
+	}
 
 	b.stopAgent()
 	say(t, file, "nothing")
 	b.start()
-	if got := v.told(); got[len(got)-1] != [2]uint64{3, 1} {
+	if got := v.told(); got[len(got)-1] != [2]uint64{4, 1} {
 		t.Errorf("heartbeats of the new epoch were told %v", got)
 	}
 	want("nothing to be known after a restart", nil)

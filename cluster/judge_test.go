@@ -50,6 +50,7 @@ func (r *rig) agent(i int) (stop func()) {
 	})
 	beater := NewBeater(BeaterConfig{Node: nodeID(i), Pool: pool})
 	beater.Register(testNodeKey, 1, HeartbeatInterval(2*fsm.Second))
+	r.beaters[nodeID(i)] = beater
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { beater.Run(ctx) })

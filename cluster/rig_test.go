@@ -26,6 +26,7 @@ type rig struct {
 
 	mu      sync.Mutex
 	servers map[string]*rigServer // by host
+	beaters map[fsm.NodeID]*Beater
 }
 
 // rigServer is one server of a rig; it may be stopped and started again on the same directory.
@@ -88,7 +89,7 @@ func newRig(t *testing.T) *rig {
 	if os.Getenv("CLUSTER_LOG") != "" {
 		log = hclog.New(&hclog.LoggerOptions{Level: hclog.LevelFromString(os.Getenv("CLUSTER_LOG"))})
 	}
-	return &rig{t: t, net: memnet.New(), log: log, servers: map[string]*rigServer{}}
+	return &rig{t: t, net: memnet.New(), log: log, servers: map[string]*rigServer{}, beaters: map[fsm.NodeID]*Beater{}}
 }
 
 func host(i int) string { return fmt.Sprintf("10.0.0.%d", i) }

@@ -247,7 +247,10 @@ func (s *State) markTimes(next, before *Instance) {
 // report takes one status from the agent. Late and repeated ones change nothing; the whole row of a terminal instance stays as it is.
 func (s *State) report(inst *Instance, status InstanceStatus) {
 	known := inst.Status
-	if inst.Terminal() || inst.WaitsForRoom() || status.Generation < known.Generation || status.Generation == known.Generation && known.Observed != ObservedLost {
+	if inst.Terminal() || inst.WaitsForRoom() || status.Generation < known.Generation {
+		return
+	}
+	if status.Generation == known.Generation && known.Observed != ObservedLost && !restoresFacts(known, status) {
 		return
 	}
 	switch status.Observed {
