@@ -83,6 +83,7 @@ data_dir = %q
 agent {
   servers     = [%q]
   cgroup_root = %q
+  backup_dir  = %q
   allow_root  = true
   labels      = { rack = "r2" }
 }
@@ -93,7 +94,7 @@ listen {
   gossip_port = 0
 }
 log { level = "warn" }
-`, name, filepath.Join(c.dir, name), strings.TrimSpace(server), "outspan-"+filepath.Base(c.dir), filepath.Join(c.dir, "tls"))
+`, name, filepath.Join(c.dir, name), strings.TrimSpace(server), "outspan-"+filepath.Base(c.dir), filepath.Join(c.dir, "backups"), filepath.Join(c.dir, "tls"))
 	file := filepath.Join(c.dir, name+".hcl")
 	c.ts.Check(os.WriteFile(file, []byte(text), 0o600))
 	c.start(name, "agent", "run", "--config", file)
