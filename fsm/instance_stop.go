@@ -1,6 +1,9 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 func (c *InstanceStop) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
@@ -222,15 +225,13 @@ func (s *State) mark(inst *Instance, requested bool, cause Cause, by string) {
 	switch {
 	case !requested:
 		s.flip(inst, Eviction{}, "EvictionCanceled")
-	case by == string(ByRescheduler):
-		s.flip(inst, Eviction{Requested: true, Cause: cause, By: by, Since: s.Now}, "EvictionAutomatic")
 	default:
 		s.flip(inst, Eviction{Requested: true, Cause: cause, By: by, Since: s.Now}, "EvictionUserRequested")
 	}
 }
 
-// flip replaces the eviction wish, with one event at each flip and none in between (L15).
-func (s *State) flip(inst *Instance, to Eviction, reason string) {
+// flip replaces the eviction wish, with one event at each flip and none in between (L15). A message is for people.
+func (s *State) flip(inst *Instance, to Eviction, reason string, message ...string) {
 	if inst.Eviction.Requested == to.Requested {
 		return
 	}
@@ -245,6 +246,9 @@ func (s *State) flip(inst *Instance, to Eviction, reason string) {
 	if to.Automatic || inst.Eviction.Automatic {
 		s.touch("nodes", Topic("node/"+inst.Node)) // it shows whether it is auto-evicting
 	}
-	s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested),
-		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": to.By}})
+	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason, "by": to.By}
+	if len(message) > 0 {
+		data["message"] = strings.Join(message, "; ")
+	}
+	s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: cause, Before: fmt.Sprint(!to.Requested), After: fmt.Sprint(to.Requested), Data: data})
 }

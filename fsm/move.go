@@ -1,5 +1,7 @@
 package fsm
 
+import "fmt"
+
 // InstanceMove marks a ready instance for a move to a better node. It stands in one group of commands with the InstancePlace that replaces it there, so that
 // the room is taken before anything stops. Whatever could have made the move pointless or harmful since it was planned refuses it. Codes: not_found,
 // stopping, stale (a node, the group or the instance changed), conflict (to be evicted already), role_never, volume_local, node_not_eligible,
@@ -89,6 +91,9 @@ func (s *State) MayMove(inst *Instance, cause Cause) *Error {
 		return Refuse(CodeRoleNever, "instances of %s can't run twice or have data: they are not moved for a better place", group.ID).
 			WithHint("move it with: outspan instance evict %s", inst.ID)
 	}
+	if refusal := s.MayEvict(inst, cause, string(ByRescheduler), s.BeforeHook(inst)); refusal != nil {
+		return refusal
+	}
 	if refusal, _ := s.CheckBudget(inst, cause); refusal != nil {
 		return refusal
 	}
@@ -142,7 +147,9 @@ func (s *State) beginMove(inst *Instance, c *InstanceMove) {
 	next.MovedAt = s.Now
 	s.Groups.put(next.ID, &next)
 	s.spendRail(RailMoves, s.Settings.Rescheduling().Cycle)
-	s.mark(inst, true, c.Cause, string(ByRescheduler))
+	target, _ := s.Nodes.Get(c.Target)
+	s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: string(ByRescheduler), Since: s.Now}, "EvictionAutomatic",
+		fmt.Sprintf("the rescheduler moves it to node %s, gain %d", target.Name, c.Gain))
 }
 
 // mayFinishMove checks what is particular to the stop at the end of a move: it was marked for it, its successor is ready, and the budget's reserve and the

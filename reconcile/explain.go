@@ -128,6 +128,11 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 	case inst.Status.Observed == fsm.ObservedBooting:
 		return "it becomes ready, or has failed by then: " + e.p.in.State.Settings.StartTimeout.String() + " after it was placed"
 	}
+	for _, m := range e.p.moves {
+		if m.Instance == inst.ID && m.Blocker != nil {
+			return fmt.Sprintf("nothing now; it would be better on node %s (%s, gain %d), and waits: %s: %s", e.p.nodeName(m.To), m.Cause, m.Gain, m.Blocker.Code, m.Blocker.Message)
+		}
+	}
 	return "nothing: it is as it should be"
 }
 

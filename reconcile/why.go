@@ -107,6 +107,9 @@ func (e *Explanation) whyNode(n *fsm.Node) fsm.WhyResult {
 	if refusal := e.p.in.State.Eligible(n); refusal != nil {
 		out.Next = "nothing is placed on it: " + refusal.Message
 	}
+	for _, a := range n.Avoiding(e.p.in.Now) {
+		out.State += fmt.Sprintf("; %s avoids it for %s more: %s", a.Group, a.Until.Sub(e.p.in.Now), a.Reason)
+	}
 	if live, ok := e.p.in.Live[n.ID]; ok && live.SeenBy != "" {
 		out.State += fmt.Sprintf("; the leader can't hear it, server %s can", live.SeenBy)
 	}
