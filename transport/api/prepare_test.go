@@ -1,0 +1,106 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/api"
+)
+
+// What an agent is told of a stop that is prepared: its number, its cause, and those gates that rest on the instance alone. It is woken for it. The
+// instance shows the facts, and how its preparation went.
+func TestPreparationOfAStop(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	r.node("01N2", "n2")
+	db := spec("web", 1)
+	g := &db.Groups[0]
+	g.Budget, g.Role = &fsm.BudgetSpec{MinReady: &fsm.Amount{}}, fsm.RoleLeaderFollower
+	g.Eviction = fsm.EvictionSpec{When: []string{"!self.leader", "group.ready >= 1"}, Order: fsm.OrderStopFirst}
+	g.RoleCheck = &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	g.Hooks = []fsm.HookSpec{{Name: fsm.HookBeforeStop, Exec: []string{"/bin/resign"}}}
+	r.apply(&fsm.JobSubmit{Spec: db})
+	r.place("inst-a", 0, "01N2", fsm.ObservedReady)
+	report := func(generation, facts uint64, leader string, hook *fsm.HookResult) {
+		t.Helper()
+		status := fsm.InstanceStatus{ID: "inst-a", Generation: generation, Observed: fsm.ObservedReady, Facts: map[string]string{"leader": leader}, Hook: hook}
+		must(r.client(transport.RoleAgent, "n2").Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{status}, FactsGen: facts}))(t)
+	}
+	report(2, 2, "true", nil)
+	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
+	r.apply(&fsm.DrainTurn{ID: "d1", Node: "01N2"})
+	c := r.client(transport.RoleAgent, "n2")
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+	if one := first.Instances[0]; one.Prepare != 0 || one.Gates != nil || one.Cause != "" || one.Fencing != 0 {
+		t.Errorf("before it: %+v", one)
+	}
+	done := r.assignmentsAfter(t, c, first.Index)
+	r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: fsm.CauseNodeDraining, By: "d1", Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+	got := <-done
+	if one := got.Instances[0]; one.Prepare != 1 || !slices.Equal(one.Gates, []string{"!self.leader"}) || one.Cause != fsm.CauseNodeDraining || one.Desired != fsm.DesiredRunning {
+		t.Errorf("preparing: %+v", one)
+	}
+	show := func() api.Instance {
+		t.Helper()
+		text, _, err := r.cli().Do(t.Context(), http.MethodGet, "/v1/instances/inst-a", nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var i api.Instance
+		if err := json.Unmarshal(text, &i); err != nil {
+			t.Fatal(err)
+		}
+		return i
+	}
+	if i := show(); !i.Eviction.Preparing || i.Facts["leader"] != "true" {
+		t.Errorf("shown: %+v", i)
+	}
+	report(3, 2, "true", &fsm.HookResult{Seq: 1, Message: "hook before_stop: exit code 1"})
+	done = r.assignmentsAfter(t, c, got.Index)
+	r.apply(&fsm.InstanceRelease{ID: "inst-a", Seq: 1, Failure: "hook before_stop: exit code 1"})
+	if got = <-done; got.Instances[0].Prepare != 0 || got.Instances[0].Gates != nil {
+		t.Errorf("given up: %+v", got.Instances[0])
+	}
+	if i := show(); i.Eviction.Preparing || i.Eviction.Failure != "hook before_stop: exit code 1" {
+		t.Errorf("shown: %+v", i.Eviction)
+	}
+	r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: fsm.CauseNodeDraining, By: "d1", Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+	report(4, 3, "false", &fsm.HookResult{Seq: 2, OK: true})
+	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: fsm.CauseNodeDraining, By: "d1", Facts: []fsm.FactsRef{{Node: "01N2", Gen: 3}}})
+	got = must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+	if one := got.Instances[0]; one.Desired != fsm.DesiredDraining || one.Prepare != 0 || !slices.Equal(one.Gates, []string{"!self.leader"}) || one.Cause != fsm.CauseNodeDraining {
+		t.Errorf("stopping: %+v", one)
+	}
+}
+
+// The fencing epoch of a slot grows with each instance that holds it, and over all of them when a snapshot was restored. What shares nothing has none.
+func TestFencingEpoch(t *testing.T) {
+	r := newRig(t)
+	r.node("01N2", "n2")
+	one := spec("web", 2)
+	one.Groups[0].Exclusive, one.Groups[0].Budget = true, &fsm.BudgetSpec{MinReady: &fsm.Amount{}}
+	r.apply(&fsm.JobSubmit{Spec: one})
+	epochs := func() map[fsm.InstanceID]uint64 {
+		t.Helper()
+		got := must(r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+		all := map[fsm.InstanceID]uint64{}
+		for _, i := range got.Instances {
+			all[i.ID] = i.Fencing
+		}
+		return all
+	}
+	r.place("inst-a", 0, "01N2", fsm.ObservedReady)
+	first := epochs()["inst-a"]
+	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: fsm.CauseUser, Bypass: true})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "inst-a", Generation: 2, Observed: fsm.ObservedStopped}}})
+	r.place("inst-b", 0, "01N2", fsm.ObservedReady)
+	second := epochs()["inst-b"]
+	r.apply(&fsm.RestoreMark{})
+	if third := epochs()["inst-b"]; first == 0 || second <= first || third <= second {
+		t.Errorf("fencing epochs %d, %d, and %d after a restore", first, second, third)
+	}
+}
