@@ -139,8 +139,27 @@ func (s *State) resolveOwn(id GroupID) {
 	next.Budget = b
 	s.Groups.put(id, &next)
 	if g.Role != RoleSystem {
-		s.emit(Event{Type: EventBudget, Subject: "group/" + string(id), Before: fmt.Sprint(g.Budget.MinReady), After: fmt.Sprint(b.MinReady)})
+		s.emitBudget("group/"+string(id), g.Budget, b)
 	}
+}
+
+// emitBudget says that a budget was resolved to other numbers. How many may be down follows from the count, which has its own event.
+func (s *State) emitBudget(subject string, before, after Budget) {
+	e := Event{Type: EventBudget, Subject: subject, Before: fmt.Sprint(before.MinReady), After: fmt.Sprint(after.MinReady)}
+	if before.RateMax != after.RateMax || before.Window != after.Window {
+		e.Data = map[string]string{"rate": after.rate()}
+	} else if before.MinReady == after.MinReady {
+		return
+	}
+	s.emit(e)
+}
+
+// rate writes how many stops may begin in which time.
+func (b Budget) rate() string {
+	if b.RateMax == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d in %s", b.RateMax, b.Window)
 }
 
 // Want is the number of instances a group should have: its count, or for a system group what it has.

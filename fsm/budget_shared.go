@@ -38,7 +38,7 @@ func (c *BudgetSet) apply(s *State) error {
 	s.touchBudget(c.Name)
 	if !s.resolveShared(c.Name) { // which tells of it itself
 		minReady := fmt.Sprint(next.Resolved.MinReady)
-		s.emit(Event{Type: EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady})
+		s.emit(Event{Type: EventBudget, Subject: "budget/" + string(c.Name), Before: minReady, After: minReady, Data: map[string]string{"reason": "it is written in another way, its numbers are the same"}})
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (s *State) resolveShared(name BudgetName) bool {
 	next.Resolved = resolved
 	s.Budgets.put(name, &next)
 	s.touchBudget(name)
-	s.emit(Event{Type: EventBudget, Subject: "budget/" + string(name), Before: fmt.Sprint(b.Resolved.MinReady), After: fmt.Sprint(resolved.MinReady)})
+	s.emitBudget("budget/"+string(name), b.Resolved, resolved)
 	return true
 }
 

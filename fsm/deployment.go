@@ -37,7 +37,7 @@ type DeploymentStep struct {
 	Reason string           `cbor:"3,keyasint,omitempty"`
 }
 
-// DeploymentPromote accepts the canaries of a deployment.
+// DeploymentPromote accepts the canaries of a deployment. Codes: not_found, conflict if it has ended or no canaries of it wait.
 type DeploymentPromote struct {
 	ID DeploymentID `cbor:"1,keyasint"`
 }

@@ -23,6 +23,20 @@ func (s *State) deploy(job *Job, spec *JobSpec, update bool) {
 	s.forgetDeployments(job.Name)
 }
 
+// triedBefore reports whether the last deployment of a job came to nothing. Then a version that has the same instances must prove itself as well, or it would
+// be distrusted, and never be one to go back to.
+func (s *State) triedBefore(job *Job) bool {
+	d, ok := s.Deployments.Get(job.Deployment)
+	return ok && d.Status.Ended() && d.Status != DeploymentSucceeded
+}
+
+// keepStable lets a version that changes no instance be one to go back to, as the one before it was.
+func (s *State) keepStable(job *Job) {
+	next := *job
+	next.Stable = job.Version
+	s.Jobs.put(job.Name, &next)
+}
+
 // supersede ends the deployment that a newer wish overtakes.
 func (s *State) supersede(job *Job) {
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() {
@@ -81,7 +95,8 @@ func (c *DeploymentPromote) apply(s *State) error {
 	case d.Status.Ended():
 		return Refuse(CodeConflict, "deployment %s is already %s", c.ID, d.Status)
 	case d.Promoted:
-		return nil
+		return Refuse(CodeConflict, "deployment %s has no canaries that wait to be promoted", c.ID).
+			WithHint("it goes on by itself; follow it with: outspan deployment status %s", c.ID)
 	}
 	next := *d
 	next.Promoted, next.Progress, next.Index = true, s.Now, s.Index

@@ -21,8 +21,8 @@ func TestForecastComesTrue(t *testing.T) {
 		forecastOnce(t, seed, seen)
 	}
 	t.Logf("%v", seen)
-	for _, want := range []string{"move", "stop_first", "stop", "leave", "wait", "never", "finishes", "never finishes"} {
-		if seen[want] < forecastDrains/40 {
+	for _, want := range []string{"move", "stop_first", "stop", "leave", "waits, then goes", "never", "finishes", "never finishes"} {
+		if seen[want] < forecastDrains/20 {
 			t.Errorf("only %d times %q in %d drains prove little", seen[want], want, forecastDrains)
 		}
 	}
@@ -63,6 +63,8 @@ func forecastOnce(t *testing.T, seed uint64, seen map[string]int) {
 		seen[string(f.Action)]++
 		if f.Never {
 			seen["never"]++
+		} else if f.Action == fsm.ActionWait {
+			seen["waits, then goes"]++
 		}
 		if f.Blocker != nil && f.Action == fsm.ActionLeave && f.Blocker.Volume != "" && fates[f.Instance].gone {
 			continue // a kept copy

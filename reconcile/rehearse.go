@@ -43,7 +43,11 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		wake := r.decide()
 		r.watch(about)
 		r.work()
-		if r.in.State.Index != before {
+		switch {
+		case r.drain().Phase() != fsm.PhaseDraining:
+			r.quiet = true
+			return r
+		case r.in.State.Index != before:
 			idle, wait = 0, idleAtFirst
 			continue
 		}

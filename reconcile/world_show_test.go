@@ -160,6 +160,10 @@ func (w *world) cmdShow(args []string) string {
 		for _, d := range w.state.Deployments.All() {
 			fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("%s %s: %s", d.ID, d.Status, w.words(d.Reason)), ": "))
 		}
+	case "jobs":
+		for _, j := range w.state.Jobs.All() {
+			fmt.Fprintf(&out, "%s version %d, stable %d\n", j.Name, j.Version, j.Stable)
+		}
 	case "groups":
 		for _, g := range w.state.Groups.All() {
 			fmt.Fprintf(&out, "%s count %d, ready %d, running %d, alive %d, version %d, min ready %d\n", g.ID, g.Count, g.Ready, g.Running, g.Alive, g.Version, g.Budget.MinReady)
