@@ -38,8 +38,6 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 	switch key {
 	case "count":
 		g.Count = number(value)
-	case "role":
-		g.Role = fsm.Role(value)
 	case "memory":
 		g.Resources.MemoryBytes = size(value)
 	case "cpu":
@@ -112,7 +110,9 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 			g.Budgets = append(g.Budgets, fsm.BudgetName(name))
 		}
 	default:
-		w.t.Fatalf("%s: no such key: %s", w.at, key)
+		if !w.roleKey(g, key, value) {
+			w.t.Fatalf("%s: no such key: %s", w.at, key)
+		}
 	}
 }
 
@@ -180,6 +180,8 @@ func (w *world) cmdShow(args []string) string {
 			}
 			out.WriteString("\n")
 		}
+	case "held":
+		out.WriteString(w.showHeld())
 	case "spread": // instances per node of what is wanted
 		count := map[fsm.NodeID]int{}
 		for _, inst := range w.state.Instances.All() {
@@ -209,6 +211,9 @@ func (w *world) instanceLine(inst *fsm.Instance) string {
 	}
 	if inst.WaitsForRoom() {
 		line += w.words(fmt.Sprintf(" awaits %v", inst.Links.Awaits))
+	}
+	if inst.Eviction.Preparing {
+		line += " preparing"
 	}
 	if inst.Status.Reason != "" {
 		line += " (" + inst.Status.Reason + ")"

@@ -178,6 +178,9 @@ func (w *world) run(line string) string {
 		command, ok = budgetVocabulary()[words[0]]
 	}
 	if !ok {
+		command, ok = roleVocabulary()[words[0]]
+	}
+	if !ok {
 		w.t.Fatalf("%s: no such command", w.at)
 	}
 	return command(w, words[1:])
@@ -414,6 +417,8 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 	switch {
 	case inst.WaitsForRoom():
 		return false // its agent does not know it yet
+	case inst.Preparation() != 0:
+		return w.prepare(inst)
 	case inst.Desired != fsm.DesiredRunning:
 		w.status(inst, fsm.ObservedStopped, "")
 	case inst.Status.Observed == fsm.ObservedPending:
@@ -433,7 +438,7 @@ func (w *world) status(inst *fsm.Instance, observed fsm.Observed, reason string)
 	if !known {
 		a.order = append(a.order, inst.ID)
 	}
-	status = fsm.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason, Facts: status.Facts}
+	status = fsm.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason, Facts: status.Facts, Hook: status.Hook}
 	a.running[inst.ID] = status
 	if observed == fsm.ObservedStopped {
 		delete(a.running, inst.ID)

@@ -1,0 +1,150 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// outcome is what becomes of the next preparations of an instance.
+type outcome struct {
+	silent bool // its agent never tells
+	fails  string
+	facts  []string // what is so after the hook ran
+}
+
+// roleVocabulary is what a scenario can say of facts and hooks.
+func roleVocabulary() map[string]func(*world, []string) string {
+	return map[string]func(*world, []string) string{
+		// facts db-main-0a leader=true in_sync=true: its role check says so from now on; facts db-main-0a: nothing is known any more
+		"facts": (*world).cmdFacts,
+		// hook db-main-0a fails it is busy ; hook db-main-0a silent ; hook db-main-0a leader=false: runs well, and that is so afterwards
+		"hook": func(w *world, a []string) string {
+			id, o := w.id(a[0]), outcome{}
+			switch {
+			case len(a) > 1 && a[1] == "fails":
+				o.fails = strings.Join(a[2:], " ")
+			case len(a) > 1 && a[1] == "silent":
+				o.silent = true
+			default:
+				o.facts = a[1:]
+			}
+			w.hooks[id] = o
+			return ""
+		},
+		// newer n1: a heartbeat has told of facts that no report has brought yet
+		"newer": func(w *world, a []string) string {
+			n, _ := w.state.Nodes.Get(fsm.NodeID(a[0]))
+			l := w.live[n.ID]
+			l.FactsGen = n.FactsGen + 1
+			w.live[n.ID] = l
+			return ""
+		},
+		// bypass db-main-0a: an operator's stop in spite of budgets and hooks
+		"bypass": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann", Bypass: true}))
+		},
+	}
+}
+
+// roleKey is a key of a group that is about its role.
+func (w *world) roleKey(g *fsm.GroupSpec, key, value string) bool {
+	gates := func() []string { return strings.Split(strings.ReplaceAll(value, "~", " "), ",") }
+	switch key {
+	case "role":
+		switch g.Role = fsm.Role(value); g.Role {
+		case fsm.RoleShardedData, fsm.RoleQuorum, fsm.RoleLeaderFollower:
+			g.RoleCheck = &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+		}
+	case "facts":
+		g.RoleCheck = &fsm.RoleCheckSpec{Exec: []string{value}}
+	case "when": // ~ stands for a space
+		g.Eviction.When = gates()
+	case "replace_when":
+		g.Replacement.When = gates()
+	case "hook": // hook=resign hook=resign:continue
+		name, failure, _ := strings.Cut(value, ":")
+		g.Hooks = append(g.Hooks, fsm.HookSpec{Name: fsm.HookBeforeStop, Exec: []string{"/bin/" + name}, OnFailure: fsm.HookFailure(failure)})
+	default:
+		return false
+	}
+	return true
+}
+
+func (w *world) cmdFacts(args []string) string {
+	inst, ok := w.state.Instances.Get(w.id(args[0]))
+	if !ok {
+		return "gone: " + args[0] + "\n"
+	}
+	return w.speak(inst, facts(args[1:]), nil)
+}
+
+func facts(words []string) map[string]string {
+	var all map[string]string
+	for _, word := range words {
+		name, value, _ := strings.Cut(word, "=")
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[name] = value
+	}
+	return all
+}
+
+// speak reports an instance with other facts, or with the outcome of its preparation. Other facts raise the generation of its node's.
+func (w *world) speak(inst *fsm.Instance, facts map[string]string, result *fsm.HookResult) string {
+	n, _ := w.state.Nodes.Get(inst.Node)
+	a := w.agents[inst.Node]
+	status := inst.Status
+	status.Generation++
+	status.Facts = facts
+	if result != nil {
+		status.Hook = result
+	}
+	a.running[inst.ID] = status
+	report := &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen + 1, Instances: []fsm.InstanceStatus{status}}
+	l := w.live[n.ID]
+	l.FactsGen = report.FactsGen
+	w.live[n.ID] = l
+	return w.must(w.apply("agent:"+fsm.Actor(n.ID), report))
+}
+
+// prepare is what an agent does for a preparation: the hook, then a look at the instance's own gates.
+func (w *world) prepare(inst *fsm.Instance) bool {
+	seq := inst.Preparation()
+	o := w.hooks[inst.ID]
+	if seq == 0 || o.silent || inst.Status.Hook != nil && inst.Status.Hook.Seq == seq {
+		return false
+	}
+	said := map[string]string{}
+	for name, value := range inst.Status.Facts {
+		said[name] = value
+	}
+	for name, value := range facts(o.facts) {
+		said[name] = value
+	}
+	result := &fsm.HookResult{Seq: seq, OK: true}
+	spec, _ := w.state.Policy(inst.Group)
+	if o.fails != "" {
+		result.OK, result.Message = false, o.fails
+	}
+	for _, text := range spec.Eviction.When {
+		gate, _ := fsm.ParseGate(text)
+		if refusal := gate.HoldsFor(said); refusal != nil && result.OK && slices.Contains([]fsm.Cause{fsm.CauseNodeDraining, fsm.CauseRebalance, fsm.CauseAffinity}, inst.Eviction.Cause) {
+			result.OK, result.Message = false, refusal.Message
+		}
+	}
+	w.speak(inst, said, result)
+	return true
+}
+
+// showHeld prints what is held of each group's budget: show held.
+func (w *world) showHeld() string {
+	var out strings.Builder
+	for _, g := range w.state.Groups.All() {
+		fmt.Fprintf(&out, "%s ready %d, held %d\n", g.ID, g.Ready, g.Held)
+	}
+	return out.String()
+}
