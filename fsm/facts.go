@@ -202,7 +202,6 @@ type census struct {
 	wanted, ready   int // desired running; of these ready and answering
 	leaders         int
 	followers       int // besides the instance that is asked for
-	otherLeaders    int
 	silent          int // they run on an online node, and their facts aren't known
 	names, indexes  map[string]int
 	named, numbered int
@@ -226,7 +225,6 @@ func (s *State) takeCensus(inst *Instance) census {
 		c.ready++
 		leads, other := facts[FactLeader] == "true", m.ID != inst.ID
 		c.leaders += count(leads)
-		c.otherLeaders += count(leads && other)
 		c.followers += count(!leads && other)
 		if name, ok := facts[FactLeaderName]; ok {
 			c.names[name]++
@@ -248,7 +246,7 @@ func (s *State) checkQuorum(inst *Instance, gate Gate) *Error {
 	holds, why := false, ""
 	switch gate.Fact {
 	case "leader_responding":
-		holds, why = c.otherLeaders > 0, "no other member that is ready says that it leads"
+		holds, why = c.leaders > 0, "no member that is ready says that it leads"
 	case "followers_responding":
 		holds, why = c.followers >= gate.AtLeast, fmt.Sprintf("%d other followers respond, %d are needed", c.followers, gate.AtLeast)
 	case "healthy":

@@ -266,7 +266,7 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 		if refusal := p.state().MayEvict(inst, c.Cause, c.By, p.state().BeforeHook(inst)); refusal != nil {
 			p.blockBy(inst, refusal)
 		} else if inst.Eviction.Failure != "" {
-			p.blockBy(inst, p.abortedError(inst))
+			p.blockBy(inst, fsm.Refuse(fsm.CodeHookFailed, "%s", inst.Eviction.Failure))
 		}
 		return
 	}

@@ -197,6 +197,9 @@ func (f *forecaster) allowsNothing(id fsm.GroupID) string {
 
 // lasting reports whether a blocker stays until a person, or a change of the cluster, removes it.
 func lasting(code fsm.Code) bool {
+	if ofMembers(code) {
+		return false
+	}
 	switch code {
 	case fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate, fsm.CodeReplicaEvicting, fsm.CodeReplacementPending, fsm.CodeStopping, fsm.CodePaused, fsm.CodeHold:
 		return false

@@ -109,7 +109,7 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *fsm
 func (p *pass) abortedError(inst *fsm.Instance) *fsm.Error {
 	e := inst.Eviction
 	p.past(e.RetryAt)
-	return fsm.Refuse(fsm.CodeHookFailed, "%s; it was tried %d times and is tried again in %s", e.Failure, e.Aborts, max(e.RetryAt.Sub(p.in.Now), 0)).
+	return fsm.Refuse(fsm.CodeHookFailed, "%s (attempt %d; the next one in %s)", e.Failure, e.Aborts, max(e.RetryAt.Sub(p.in.Now), 0)).
 		WithHint("see to what the hook complains of, or drain with --force")
 }
 

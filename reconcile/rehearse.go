@@ -146,6 +146,7 @@ func (r *rehearsal) workOn(inst *fsm.Instance) []fsm.InstanceStatus {
 		next.Observed, next.Reason = fsm.ObservedStopped, ""
 	case inst.Preparation() != 0 && (inst.Status.Hook == nil || inst.Status.Hook.Seq != inst.Preparation()):
 		next.Hook = &fsm.HookResult{Seq: inst.Preparation(), OK: true}
+		next.Facts = r.hooked(inst)
 	case inst.Status.Observed == fsm.ObservedPending:
 		next.Observed = fsm.ObservedBooting
 		ready := r.readied(inst, next)
@@ -202,7 +203,7 @@ func (f *forecaster) stuck(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast {
 	if out.Blocker == nil || out.Blocker.Code != b.Code {
 		out.Blocker = &b
 	}
-	out.Action, out.Never = fsm.ActionWait, true
+	out.Action, out.Never = fsm.ActionWait, !ofMembers(b.Code)
 	return out
 }
 

@@ -2,6 +2,9 @@ package reconcile
 
 import (
 	"fmt"
+	"maps"
+	"strconv"
+	"strings"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -34,7 +37,11 @@ func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 	default:
 		return n
 	}
-	if g.spec.Replacement.Mode == fsm.ModeNever && n.home == "" && p.node(last.Node) != nil {
+	if home := p.node(last.Node); g.spec.Replacement.Mode == fsm.ModeNever && n.home == "" && home != nil {
+		if refusal := p.state().Eligible(home); refusal != nil {
+			p.keepVacant(g, slot, fsm.Refuse(fsm.CodeRoleNever, "%s is never replaced elsewhere, and %s", g.id, refusal.Message).WithHint("bring the node back into use, or run a new version"))
+			return nil
+		}
 		n.home = last.Node
 	}
 	if last.Marks.StopCause != fsm.CauseNodeOffline || g.spec.Replacement.Mode != fsm.ModeWhen {
@@ -45,9 +52,66 @@ func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 		refusal = p.state().CheckGates(last, g.spec.Replacement.When, fsm.EveryGate)
 	}
 	if refusal != nil {
-		p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: refusal.Code, message: refusal.Message})
-		p.plan.refuse(fmt.Sprintf("%s/%d", g.subject(), slot.n), refusal)
+		p.keepVacant(g, slot, refusal)
 		return nil
 	}
 	return n
+}
+
+// keepVacant records why a slot that nobody holds gets no instance.
+func (p *pass) keepVacant(g *groupView, slot *slotView, refusal *fsm.Error) {
+	p.reasons.noRoom(slotKey{g.id, slot.n}, &unplaced{code: refusal.Code, message: refusal.Message})
+	p.plan.refuse(fmt.Sprintf("%s/%d", g.subject(), slot.n), refusal)
+}
+
+// ofMembers reports whether a code stands for what members say of themselves: that may change by itself, or by what people do to them.
+func ofMembers(code fsm.Code) bool {
+	switch code {
+	case fsm.CodeIsLeader, fsm.CodeNotDrained, fsm.CodeNoInSyncFollower, fsm.CodeQuorumNotHealthy, fsm.CodeFactsUnknown, fsm.CodeHookFailed:
+		return true
+	}
+	return strings.HasPrefix(string(code), string(fsm.Gated("")))
+}
+
+// hooked is what an instance says after a before_stop hook that did what it is for: its own gates hold. If it led, the first of the others leads now.
+func (r *rehearsal) hooked(inst *fsm.Instance) map[string]string {
+	policy, ok := r.in.State.Policy(inst.Group)
+	if _, has := r.in.State.Hook(inst, fsm.HookBeforeStop); !has || !ok || policy.Eviction.Mode != fsm.ModeWhen {
+		return inst.Status.Facts
+	}
+	facts := maps.Clone(inst.Status.Facts)
+	if facts == nil {
+		facts = map[string]string{}
+	}
+	led := facts[fsm.FactLeader] == "true"
+	for _, text := range policy.Eviction.When {
+		switch gate, _ := fsm.ParseGate(text); gate.Subject {
+		case fsm.GateSelf:
+			facts[gate.Fact] = strconv.FormatBool(!gate.Not)
+		case fsm.GateLedShards:
+			facts[fsm.FactShardsSafe] = "true"
+		}
+	}
+	if led && facts[fsm.FactLeader] == "false" {
+		r.elect(inst)
+	}
+	return facts
+}
+
+// elect lets the first other member that is ready lead.
+func (r *rehearsal) elect(instead *fsm.Instance) {
+	for other := range r.in.State.InstancesOf(instead.Group) {
+		if other.ID == instead.ID || !other.Ready() {
+			continue
+		}
+		n, _ := r.in.State.Nodes.Get(other.Node)
+		status := other.Status
+		status.Generation++
+		if status.Facts = maps.Clone(status.Facts); status.Facts == nil {
+			status.Facts = map[string]string{}
+		}
+		status.Facts[fsm.FactLeader] = "true"
+		r.commit(&fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}})
+		return
+	}
 }

@@ -81,6 +81,7 @@ type world struct {
 	freshMoves bool // the rescheduler has moved something since it was last looked at where things are
 	slow       bool // members that become ready don't say that they are in sync
 	term       uint64
+	hooks      map[fsm.InstanceID]hookOutcome
 
 	events     fsm.EventKey // those before were shown
 	remembered fsm.State
@@ -102,7 +103,7 @@ type fatal interface {
 func newWorld(t fatal) *world {
 	w := &world{
 		t: t, state: fsm.NewState(), live: map[fsm.NodeID]fsm.Liveness{}, agents: map[fsm.NodeID]*agentSim{}, specs: map[fsm.JobName]fsm.JobSpec{},
-		names: map[fsm.InstanceID]string{}, ids: map[string]fsm.InstanceID{}, now: 1000, term: 1,
+		names: map[fsm.InstanceID]string{}, ids: map[string]fsm.InstanceID{}, now: 1000, term: 1, hooks: map[fsm.InstanceID]hookOutcome{},
 	}
 	settings := fsm.DefaultSettings()
 	settings.Rescheduler = "off" // scenarios are about one thing; those about the rescheduler turn it on
@@ -216,6 +217,10 @@ func (w *world) say(c fsm.Command) string {
 		if c.Bypass {
 			text += " bypassing the budget"
 		}
+	case *fsm.InstancePrepare:
+		text = fmt.Sprintf("prepare %s (%s)", c.ID, c.Cause)
+	case *fsm.InstanceRelease:
+		text = strings.TrimSuffix(fmt.Sprintf("release %s: %s", c.ID, c.Failure), ": ")
 	case *fsm.InstanceKill:
 		text = fmt.Sprintf("kill %s", c.ID)
 	case *fsm.InstanceMove:

@@ -152,6 +152,9 @@ func (w *world) cmdEvents(args []string) string {
 		if e.Data["reason"] != "" {
 			fmt.Fprintf(&out, " %s", e.Data["reason"])
 		}
+		if e.Data["text"] != "" {
+			fmt.Fprintf(&out, ", %s", e.Data["text"])
+		}
 		out.WriteString("\n")
 	}
 	return w.words(out.String())

@@ -8,8 +8,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// outcome is what becomes of the next preparations of an instance.
-type outcome struct {
+// hookOutcome is what becomes of the next preparations of an instance.
+type hookOutcome struct {
 	silent bool // its agent never tells
 	fails  string
 	facts  []string // what is so after the hook ran
@@ -22,7 +22,7 @@ func roleVocabulary() map[string]func(*world, []string) string {
 		"facts": (*world).cmdFacts,
 		// hook db-main-0a fails it is busy ; hook db-main-0a silent ; hook db-main-0a leader=false: runs well, and that is so afterwards
 		"hook": func(w *world, a []string) string {
-			id, o := w.id(a[0]), outcome{}
+			id, o := w.id(a[0]), hookOutcome{}
 			switch {
 			case len(a) > 1 && a[1] == "fails":
 				o.fails = strings.Join(a[2:], " ")
@@ -40,6 +40,13 @@ func roleVocabulary() map[string]func(*world, []string) string {
 			l := w.live[n.ID]
 			l.FactsGen = n.FactsGen + 1
 			w.live[n.ID] = l
+			return ""
+		},
+		// older n1: the leader has not heard of the facts that the last report brought
+		"older": func(w *world, a []string) string {
+			l := w.live[fsm.NodeID(a[0])]
+			l.FactsGen = 0
+			w.live[fsm.NodeID(a[0])] = l
 			return ""
 		},
 		// bypass db-main-0a: an operator's stop in spite of budgets and hooks
