@@ -110,7 +110,8 @@ type PlannedGroup struct {
 	Message       string     `json:"message,omitempty" cbor:"7,keyasint,omitempty"`  // the same in words
 	Excluded      []Excluded `json:"excluded,omitempty" cbor:"8,keyasint,omitempty"` // by which rules, on how many nodes
 
-	Budgets []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"` // what its budgets come to
+	Budgets  []BudgetLine `json:"budgets,omitempty" cbor:"9,keyasint,omitempty"`   // what its budgets come to
+	Preempts []InstanceID `json:"preempts,omitempty" cbor:"10,keyasint,omitempty"` // less important ones that would stop to make room
 }
 
 // JobPlan is what submitting a job would do.

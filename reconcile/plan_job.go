@@ -89,7 +89,7 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 	}
 	rolls := slices.ContainsFunc(ended, func(inst *fsm.Instance) bool { return inst.Version != g.row.Version })
 	if rolls && g.spec.Update.MaxUnavailable == 0 && !g.stopFirst(g.spec.Update.Order) {
-		if _, why := p.peekHome(g, -1); why != nil {
+		if why := p.planRoll(g, ended); why != nil {
 			out.Unschedulable = out.Created
 			why.into(out)
 			out.Message = "there is no room for one beside the old ones: " + out.Message
@@ -104,11 +104,34 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 	}
 	g.fields = nil
 	for _, slot := range open {
-		if _, why := p.peekHome(g, slot); why != nil {
+		if why := p.planSlot(g, slot, len(ended) == 0); why != nil {
 			out.Unschedulable++
 			why.into(out)
 		}
 	}
+	for inst := range p.state().InstancesOf(g.id) {
+		out.Preempts = append(out.Preempts, inst.Links.Awaits...)
+	}
+}
+
+// planRoll looks for room for one new instance beside the old ones, made by stopping less important ones if need be.
+func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
+	_, why := p.peekHome(g, -1)
+	if why == nil {
+		return nil
+	}
+	old := ended[0]
+	return p.preempt(&need{group: g, slot: old.Slot, version: g.row.Version, replaces: old, cause: fsm.CauseRollout}, why)
+}
+
+// planSlot finds room for one more instance. Where nothing old gives room back it is really placed on the draft, so that what has to make room for it is found.
+func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
+	n := &need{group: g, slot: slot, version: g.row.Version, cause: fsm.CauseScaleUp, home: p.homeOf(g, slot)}
+	if fresh {
+		return p.preempt(n, p.fulfil(n))
+	}
+	_, why := p.peek(n)
+	return p.preempt(n, why)
 }
 
 // peekHome looks for a place for one more instance; a slot with data has only one.

@@ -128,6 +128,9 @@ func (w *world) cmdPlan(args []string) string {
 		if g.Code != "" {
 			out += fmt.Sprintf(" (%s: %s)", g.Code, g.Message)
 		}
+		if len(g.Preempts) > 0 {
+			out += w.words(fmt.Sprintf(", stops %v", g.Preempts))
+		}
 		out += "\n"
 	}
 	return out

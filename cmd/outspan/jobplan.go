@@ -221,6 +221,9 @@ func (p *page) plan(planned *jobPlanned) {
 		for _, e := range g.Excluded {
 			p.line("  %s: %d node(s) excluded by %s", g.Group, e.Nodes, e.Code)
 		}
+		if len(g.Preempts) > 0 {
+			p.line("  %s: %d less important instance(s) stop to make room", g.Group, len(g.Preempts))
+		}
 	}
 	for _, g := range planned.Groups {
 		for _, b := range g.Budgets {

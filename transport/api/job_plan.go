@@ -26,7 +26,8 @@ type PlannedGroup struct {
 	Message       string         `json:"message"`
 	Excluded      []fsm.Excluded `json:"excluded" doc:"nodes excluded by each rule"`
 
-	Budgets []fsm.BudgetLine `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
+	Budgets  []fsm.BudgetLine `json:"budgets" doc:"what its budgets come to: percentages and defaults as numbers"`
+	Preempts []fsm.InstanceID `json:"preempts" doc:"instances of less important classes that would stop to make room"`
 }
 
 type planInput struct {
@@ -54,7 +55,7 @@ func planJob(_ context.Context, r *reading, in *planInput) (JobPlan, error) {
 	for _, g := range got.Groups {
 		v.Groups = append(v.Groups, PlannedGroup{
 			Group: g.Group, Created: g.Created, Destroyed: g.Destroyed, Kept: g.Kept, Unschedulable: g.Unschedulable,
-			Code: g.Code, Message: g.Message, Excluded: notNil(g.Excluded), Budgets: notNil(g.Budgets),
+			Code: g.Code, Message: g.Message, Excluded: notNil(g.Excluded), Budgets: notNil(g.Budgets), Preempts: notNil(g.Preempts),
 		})
 	}
 	return v, nil
