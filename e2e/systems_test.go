@@ -106,6 +106,36 @@ func (c *cluster) factsOf(t testing.TB, job string) map[string]instanceView {
 	return found
 }
 
+// watchFacts remembers what each instance of a job said last, until the returned function is called.
+func (c *cluster) watchFacts(job string) (stop func() map[string]map[string]string) {
+	last := map[string]map[string]string{}
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			var l struct{ Items []instanceView }
+			if c.get("/v1/instances?job="+job+"&consistency=stale", &l) != nil {
+				continue // between two leaders
+			}
+			for _, i := range l.Items {
+				if len(i.Facts) > 0 {
+					last[i.ID] = i.Facts
+				}
+			}
+		}
+	})
+	return func() map[string]map[string]string {
+		close(done)
+		running.Wait()
+		return last
+	}
+}
+
 // drainLeading drains a node, kills the server that leads as soon as the drain has begun, and returns when the drain is over.
 func (c *cluster) drainLeading(t *testing.T, node string) {
 	t.Helper()
@@ -154,6 +184,8 @@ func TestEtcd(t *testing.T) {
 	defer stopWriting()
 
 	led := 0
+	var drained []string
+	facts := c.watchFacts("etcd")
 	for i, name := range []string{"n1", "n2", "n3", "n4"} {
 		before := c.factsOf(t, "etcd")
 		if i == 1 {
@@ -168,15 +200,21 @@ func TestEtcd(t *testing.T) {
 			if old.Facts["leader"] == "true" {
 				led++
 			}
-			if now := c.instance(t, id); now.Facts["leader"] != "false" || now.Desired != "stopped" {
-				t.Errorf("instance %s of %s was stopped as %v", id, name, now)
+			drained = append(drained, id)
+			if now := c.instance(t, id); now.Desired != "stopped" {
+				t.Errorf("instance %s is left on %s: %+v", id, name, now)
 			}
 		}
 		c.must(t, "node", "uncordon", name)
 		c.waitReady(t, "etcd", 3)
 	}
 	stopWriting()
-	samples := stopSampling()
+	samples, said := stopSampling(), facts()
+	for _, id := range drained {
+		if said[id]["leader"] != "false" {
+			t.Errorf("instance %s was stopped as %v", id, said[id])
+		}
+	}
 	t.Logf("%v; %v; the leader was drained %d times", w, samples, led)
 	if led == 0 {
 		t.Error("no drain met the leader")
@@ -240,13 +278,15 @@ func TestRedis(t *testing.T) {
 			}
 			return fmt.Errorf("%v", c.factsOf(t, "redis"))
 		})
+		facts := c.watchFacts("redis")
 		if round == 1 {
 			c.drainLeading(t, leader.Node)
 		} else {
 			c.cli(t, "node", "drain", leader.Node).want(t, 0)
 		}
-		if now := c.instance(t, leader.ID); now.Facts["leader"] != "false" || now.Desired != "stopped" {
-			t.Errorf("the leader was stopped as %+v", now)
+		said := facts()
+		if now := c.instance(t, leader.ID); said[leader.ID]["leader"] != "false" || now.Desired != "stopped" {
+			t.Errorf("the leader was stopped as %+v, and said last %v", now, said[leader.ID])
 		}
 		c.must(t, "node", "uncordon", leader.Node)
 		c.waitReady(t, "redis", 3)
