@@ -77,7 +77,7 @@ func (l *BudgetLine) describe(spec *BudgetSpec, class Class, elsewhere bool) str
 		b.WriteString(")")
 	}
 	if spec != nil && spec.Rate != nil {
-		fmt.Fprintf(&b, "; at most %d stops per %s", spec.Rate.Max, spec.Rate.Window)
+		fmt.Fprintf(&b, "; at most %d within %s", spec.Rate.Max, spec.Rate.Window)
 	}
 	if spec != nil && spec.Blocking {
 		b.WriteString("; blocking")
