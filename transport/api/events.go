@@ -18,10 +18,11 @@ import (
 
 // Bounds of an event stream. A stream that ends by itself is resumed by its reader, without a gap.
 const (
-	streamLife   = time.Hour
-	streamPing   = 15 * time.Second
-	writeBound   = 20 * time.Second
-	eventsABurst = 500 // events written before the stream is flushed
+	streamLife    = time.Hour
+	streamPing    = 15 * time.Second
+	writeBound    = 20 * time.Second
+	eventsABurst  = 500             // events written before the stream is flushed
+	eventsCatchUp = 3 * time.Second // for an id that another server told, and this one has not reached yet
 )
 
 // Event is how an event is shown.
@@ -52,7 +53,7 @@ func showEvent(e *fsm.Event) Event {
 }
 
 func (s *Server) eventOperations() []operation {
-	rt := getRoute("events", "/v1/events", "events", "Stream events: text/event-stream, or application/x-ndjson if Accept says so. Resume with Last-Event-ID or after; 410 with the oldest if that is no longer kept")
+	rt := getRoute("events", "/v1/events", "events", "Stream events: text/event-stream, or application/x-ndjson if Accept says so. Resume with Last-Event-ID or after; 410 with the oldest if that is no longer kept, and with the newest if it has not been reached")
 	rt.allow, rt.stream = forCLI|forServer, true
 	return []operation{plain(rt, document{answer: "text/event-stream", params: params(
 		queryParam("after", "an event's id: begin behind it; 0: with the oldest; default: with what happens from now on"),
@@ -130,6 +131,10 @@ func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
 			return nil, err
 		}
 		e.after = key
+		if err := s.reach(r.Context(), key); err != nil {
+			return nil, err
+		}
+		state, _ = s.cfg.Store.Watch()
 		return e, checkKept(state, key)
 	case q.Get("tail") != "":
 		n, err := strconv.Atoi(q.Get("tail"))
@@ -202,6 +207,28 @@ func checkKept(state fsm.State, after fsm.EventKey) error {
 		WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
 	p.Oldest = oldest.String()
 	return p
+}
+
+// reach waits until this server has come as far as a position, and refuses one that no server can have told: of another cluster, or from before an older
+// snapshot was restored. Whoever resumes there would wait for nothing, and miss what happens until the log is as long again.
+func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
+	ctx, cancel := context.WithTimeout(ctx, eventsCatchUp)
+	defer cancel()
+	for {
+		state, changed := s.cfg.Store.Watch()
+		if after <= newest(state) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			last, _, _ := state.Events.Max()
+			p := transport.NewProblem(fsm.Refuse(transport.CodeEventCollected, "there is no event %s; the newest is %s", after, last).
+				WithHint("read the present state, then go on behind its Outspan-Index, or begin with after=0"))
+			p.Newest = last.String()
+			return p
+		}
+	}
 }
 
 func (e *eventStream) wants(event *fsm.Event) bool {

@@ -327,6 +327,32 @@ func TestEventsGone(t *testing.T) {
 	}
 }
 
+// An id beyond everything that has happened is answered with 410 and the newest, rather than with silence; one that is only a moment ahead is waited for.
+func TestEventsAhead(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	ids := r.eventIDs()
+	_, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("after=99999999.0")})
+	wantCode(t, err, transport.CodeEventCollected)
+	var p *transport.Problem
+	if !errors.As(err, &p) || p.Status != http.StatusGone || p.Newest != ids[len(ids)-1] {
+		t.Errorf("got %+v, want 410 with the newest %s", p, ids[len(ids)-1])
+	}
+	next := fmt.Sprintf("%d.0", r.machine.State().Index+1)
+	opened := make(chan error, 1)
+	go func() {
+		resp, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/events", Query: values("after=" + next)})
+		if err == nil {
+			resp.Body.Close()
+		}
+		opened <- err
+	}()
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentCordoned})
+	if err := <-opened; err != nil {
+		t.Errorf("an id that the server reaches: %v", err)
+	}
+}
+
 // A saved snapshot restores to the same state.
 func TestSnapshot(t *testing.T) {
 	r := newRig(t)
