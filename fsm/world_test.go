@@ -111,6 +111,9 @@ func (w world) entry(term uint64) Entry {
 		}
 		e.Groups = append(e.Groups, group)
 	}
+	if c := w.pushTransfer(); c != nil && w.rarely(3) { // beside the others
+		e.Groups = append(e.Groups, []Command{c})
+	}
 	return e
 }
 
@@ -150,7 +153,7 @@ func (w world) command() Command {
 		{1, func() Command { return &FormatRaise{pick[uint16](w, 0, 1)} }},
 		{1, func() Command { return &RestoreMark{w.bool()} }},
 		{4, w.transferStart}, {9, w.transferStep},
-		{1, func() Command { return &TransferCancel{key(w, w.s.Transfers)} }},
+		{3, func() Command { return &TransferCancel{key(w, w.s.Transfers)} }},
 		{1, func() Command { return &BackupForget{key(w, w.s.Backups)} }},
 	}
 	total := 0
@@ -169,7 +172,7 @@ func (w world) command() Command {
 func (w world) nodeRegister() Command {
 	id := NodeID(fmt.Sprintf("n%d", w.int(1, 5)))
 	c := &NodeRegister{ID: id, Name: string(id) + ".local", Agent: AgentInfo{BootID: pick(w, "boot1", "boot2"), Address: "127.0.0.1", Key: []byte("k")}}
-	c.Shape = NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 4, 8, 16) << 28}, Reserved: Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8007}
+	c.Shape = NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 4, 8, 16) << 28}, Reserved: Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{AttributeBackup: pick(w, "/b", "/b", "")}}
 	switch w.int(1, 40) {
 	case 1, 2, 3:
 		c.Name = pick(w, "n1.local", "bad name", "")
@@ -177,8 +180,6 @@ func (w world) nodeRegister() Command {
 		c.Shape.Capacity.MemoryBytes = pick[int64](w, 0, -5)
 	case 6, 7:
 		c.ID = pick[NodeID](w, "", "a/b", "n1/")
-	case 21, 22, 23, 24, 25, 26, 27, 28, 29, 30:
-		c.Shape.Attributes = map[string]string{AttributeBackup: "/b"}
 	case 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
 		c.Shape.Labels = map[string]string{"rack": pick(w, "r1", "r2")}
 	}

@@ -70,3 +70,69 @@ func (w world) transferReports(node NodeID) []TransferReport {
 	}
 	return reports
 }
+
+// pushTransfer draws what brings work on volumes further: the next step, what an agent says, or the stop that it waits for. Random commands alone rarely
+// get one anywhere. nil: there are no volumes.
+func (w world) pushTransfer() Command {
+	for _, t := range w.s.Transfers.All() {
+		if t.Left.Drop && w.bool() {
+			return w.says(t.Left.Old, TransferReport{ID: t.ID, State: SideDropped})
+		}
+		if !t.Phase.Ended() && !w.rarely(3) {
+			return w.push(t)
+		}
+	}
+	if w.s.Volumes.Len() == 0 {
+		return nil
+	}
+	if w.s.Backups.Len() > 0 && w.rarely(6) {
+		return &BackupForget{key(w, w.s.Backups)}
+	}
+	c := w.transferStart().(*TransferStart)
+	for id, v := range w.s.Volumes.All() {
+		switch {
+		case v.Copy != "":
+			c.Work, c.Volume = pick(w, TransferAttach, c.Work), id
+		case c.Work != TransferRestore && w.bool():
+			c.Volume = id
+		}
+	}
+	return c
+}
+
+func (w world) says(node NodeID, r TransferReport) Command {
+	n, ok := w.s.Nodes.Get(node)
+	if !ok {
+		return &NodeReport{ID: node}
+	}
+	return &NodeReport{ID: node, Epoch: n.Agent.Epoch, Full: n.Return.Recovering, Transfers: []TransferReport{r}}
+}
+
+func (w world) push(t *Transfer) Command {
+	inst, busy := w.s.slotBusy(t.Group, t.Slot)
+	switch {
+	case busy && t.Phase == TransferStopping && inst.Desired == DesiredRunning:
+		return &InstanceStop{ID: inst.ID, Cause: CauseUser, By: "alice", Bypass: true}
+	case busy && t.Phase == TransferStopping:
+		n, _ := w.s.Nodes.Get(inst.Node)
+		return &NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []InstanceStatus{{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: ObservedStopped}}}
+	}
+	next := TransferPhase("")
+	for _, e := range transferEdges(t.Kind) {
+		if e[0] == t.Phase && (next == "" || (e[1] == TransferStopping) == t.Options.Attach) {
+			next = e[1]
+		}
+	}
+	if refusal := w.s.mayStep(t, next); refusal == nil || refusal.Code != CodeStale {
+		return &TransferStep{ID: t.ID, Phase: next}
+	}
+	state := SideVerified
+	if t.Phase == TransferAttaching {
+		state = SideAttached
+	}
+	node := t.To
+	if t.Kind == TransferBackup {
+		node = t.From
+	}
+	return w.says(node, TransferReport{ID: t.ID, State: state, Bytes: 9, Total: 9, Sum: "5a"})
+}

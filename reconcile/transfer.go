@@ -187,6 +187,9 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 			return p.failTransfer(t, fsm.CodeAgentUnreachable, "node %s is offline and nothing has moved for %s", n.Name, transferStall)
 		}
 	}
+	if inst := p.runningIn(t); inst != nil && t.Phase == fsm.TransferStopping && inst.Eviction.Failure != "" {
+		return p.failTransfer(t, fsm.CodeHookFailed, "instance %s could not be prepared for its stop: %s", inst.ID, inst.Eviction.Failure)
+	}
 	return p.failTransfer(t, fsm.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
 }
 
