@@ -3,10 +3,12 @@ package fsm
 import (
 	"fmt"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // membersWorld is a state with a replicated group of three, one member on each of n1, n2 and n3, all in sync.
-func membersWorld(t *testing.T) (*State, func(...Command) []Result) {
+func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	t.Helper()
 	s := NewState()
 	now := Time(1000)
@@ -218,6 +220,57 @@ func TestMembersApart(t *testing.T) {
 	if got := s.CopiesUsed(s.mustInstance("x4")); got["data"] != kept.Made || before.Made == kept.Made {
 		t.Errorf("the agent is told of the copies %v, want %d", got, kept.Made)
 	}
+}
+
+// TestLastCopyHolds: whatever people, agents and the system do with a group of three, no stop that was accepted took its last copy, but on a person's word or
+// where the policy of a drain lets it.
+func TestLastCopyHolds(t *testing.T) {
+	stopped := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		s, do := membersWorld(rt)
+		h := &history{t: rt}
+		for step := range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			c := drawMembers(rt, s, step)
+			before := *s
+			results := do(c)
+			h.lastCopyHolds(before, Entry{Groups: [][]Command{{c}}}, results)
+			if _, stop := c.(*InstanceStop); stop && results[0].Refusal == nil {
+				stopped++
+			}
+		}
+	})
+	if stopped == 0 {
+		t.Error("nothing was ever stopped")
+	}
+}
+
+// drawMembers is one command about the group of membersWorld.
+func drawMembers(rt *rapid.T, s *State, step int) Command {
+	node := NodeID(rapid.SampledFrom([]string{"n1", "n2", "n3", "n4"}).Draw(rt, "node"))
+	var ids []InstanceID
+	for inst := range s.InstancesOf("db/main") {
+		ids = append(ids, inst.ID)
+	}
+	inst := s.mustInstance(rapid.SampledFrom(ids).Draw(rt, "instance"))
+	switch rapid.IntRange(0, 7).Draw(rt, "what") {
+	case 0, 1:
+		observed := rapid.SampledFrom([]Observed{ObservedReady, ObservedReady, ObservedReady, ObservedUnready, ObservedStopped}).Draw(rt, "observed")
+		return says(inst.Node, inst.ID, inst.Status.Generation+1, observed, rapid.SampledFrom([]string{"true", "true", "false", ""}).Draw(rt, "in_sync"))
+	case 2:
+		return &NodeIntent{ID: node, Intent: rapid.SampledFrom([]Intent{IntentActive, IntentActive, IntentCordoned, IntentDisabled}).Draw(rt, "intent")}
+	case 3:
+		policy := rapid.SampledFrom(DrainPolicies()).Draw(rt, "policy")
+		return &DrainStart{ID: DrainID(fmt.Sprintf("d%d", step)), Nodes: []string{string(node)}, Options: DrainOptions{Deadline: Hour, Policy: policy, Force: rapid.IntRange(0, 9).Draw(rt, "force") == 0}}
+	case 4:
+		_, marks := s.PolicyMarks(inst)
+		by, _ := s.PolicyMarks(inst)
+		return &InstanceMark{ID: inst.ID, Requested: marks, Cause: CauseNodeDraining, By: by, Automatic: marks}
+	case 5:
+		return &InstancePlace{ID: InstanceID(fmt.Sprintf("x%d", step)), Group: "db/main", Slot: inst.Slot, Version: 1, Node: node, Replaces: inst.ID, Cause: CauseNodeDraining}
+	}
+	n, _ := s.Nodes.Get(inst.Node)
+	cause := rapid.SampledFrom([]Cause{CauseNodeDraining, CauseNodeDraining, CauseRollout, CauseScaleDown, CauseUser, CauseNodeDisabled, CauseStartTimeout, CauseDrainTimeout}).Draw(rt, "cause")
+	return &InstanceStop{ID: inst.ID, Cause: cause, By: string(n.Drain), Bypass: cause != CauseUser && rapid.Bool().Draw(rt, "bypass")}
 }
 
 // lastCopyHolds looks at accepted stops that came alone: none took the last copy in sync, but on a person's word or where the policy of a drain lets it.

@@ -23,6 +23,9 @@ func (w world) speak(i *Instance, status InstanceStatus) InstanceStatus {
 				status.Facts = map[string]string{}
 			}
 			status.Facts[name] = pick(w, "true", "false", "false")
+			if name == FactInSync && i.Slot == 0 { // now and then exactly one copy is good
+				status.Facts[name] = "true"
+			}
 		}
 	}
 	if i.Eviction.Preparing && w.bool() {

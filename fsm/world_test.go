@@ -127,7 +127,9 @@ func (w world) command() Command {
 		{1, func() Command { return &NodeForget{w.offline()} }},
 		{24, w.place}, {7, w.stop},
 		{3, func() Command { return &InstanceKill{w.instance().ID, w.bool()} }},
-		{2, func() Command { return &InstanceMark{ID: w.instance().ID, Requested: w.bool(), Cause: w.cause(), By: "alice", Automatic: w.rarely(8)} }},
+		{2, func() Command {
+			return &InstanceMark{ID: w.instance().ID, Requested: w.bool(), Cause: w.cause(), By: "alice", Automatic: w.rarely(8)}
+		}},
 		{2, func() Command { return &InstanceRestart{w.instance().ID} }},
 		{3, w.move},
 		{7, w.prepare}, {3, w.release},
@@ -147,7 +149,9 @@ func (w world) command() Command {
 		{3, w.budgetSet},
 		{1, func() Command { return &BudgetRemove{pick[BudgetName](w, "b1", "b2", "b3", "nowhere")} }},
 		{2, w.classSet},
-		{1, func() Command { return &ClassRemove{pick[ClassName](w, ClassSystem, "gold", "silver", ClassProduction, ClassBatch)} }},
+		{1, func() Command {
+			return &ClassRemove{pick[ClassName](w, ClassSystem, "gold", "silver", ClassProduction, ClassBatch)}
+		}},
 		{1, func() Command { return &HoldSet{w.bool(), "half of the nodes are silent"} }},
 		{1, func() Command { return &ClusterInit{"c1", "test", DefaultSettings()} }},
 		{1, func() Command { return &FormatRaise{pick[uint16](w, 0, 1)} }},

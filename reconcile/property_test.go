@@ -44,7 +44,9 @@ func TestProperties(t *testing.T) {
 // drawLine is one thing that may happen, in the words of the scenarios.
 func drawLine(rt *rapid.T, w *world) string {
 	node := func() string { return rapid.SampledFrom([]string{"n1", "n2", "n3", "n4", "n5"}).Draw(rt, "node") }
-	job := func() string { return rapid.SampledFrom([]string{"web", "db", "mon", "lock", "roll", "kv"}).Draw(rt, "job") }
+	job := func() string {
+		return rapid.SampledFrom([]string{"web", "db", "mon", "lock", "roll", "kv"}).Draw(rt, "job")
+	}
 	instance := func() string {
 		var names []string
 		for _, inst := range w.state.Instances.All() {
