@@ -30,7 +30,7 @@ func startDatabase(t *testing.T) *database {
 	apart := func(operator string) string { // the primary on n4, the replicas on the others
 		return fmt.Sprintf("    constraint {\n      attribute = \"node.name\"\n      operator  = %q\n      value     = \"n4\"\n    }\n", operator)
 	}
-	file := db.example(t, "postgres", "15432", strconv.Itoa(db.port), "15433", strconv.Itoa(db.freePort(t)),
+	file := db.example(t, "postgres", "15432", strconv.Itoa(db.port), "15433", strconv.Itoa(db.port+1),
 		"  group \"primary\" {\n", "  group \"primary\" {\n"+apart("="), "  group \"replica\" {\n", "  group \"replica\" {\n"+apart("!="))
 	db.must(t, "job", "run", file, "--detach")
 	db.waitInSync(t, 2)
