@@ -66,9 +66,12 @@ func TestRebalance(t *testing.T) {
 	c.waitReady(t, "sleepers", 20*perCycle-4*jobs)
 	n4.start(t)
 	c.waitEligible(t, n4)
-	if n := c.node(t, n4); n.Instances != 0 {
-		t.Fatalf("n4 did not return empty: %+v", n)
-	}
+	waitFor(t, "n4 to be empty", patience, func() error {
+		if n := c.node(t, n4); n.Instances != 0 {
+			return fmt.Errorf("%+v", n)
+		}
+		return nil
+	})
 
 	c.pausedShows(t, jobs)
 	stop := c.probe(port, c.agents[:3]...)
