@@ -228,6 +228,7 @@ func (w *world) heal() {
 		}
 	}
 	w.syncAll()
+	w.elect()
 }
 
 // atRest holds what must be true when nothing is left to do.
