@@ -95,10 +95,15 @@ func TestShapes(t *testing.T) {
 	r.place("inst-c", 2, "01N2", fsm.ObservedPending)
 	c := r.cli()
 	drain := post(t, c, "/v1/nodes/n2/drain", map[string]any{"message": "kernel"})["drain"].(string)
+	r.moves = []fsm.Move{
+		{Instance: "inst-a", Group: "web/http", From: "01N1", To: "01N2", Cause: fsm.CauseRebalance, Gain: 31},
+		{Instance: "inst-b", Group: "web/http", From: "01N1", To: "01N2", Cause: fsm.CauseAffinity, Gain: 20, Blocker: &fsm.Blocker{Code: fsm.CodeActorRate, Instance: "inst-b", Message: "it is moved when it is 10m old"}},
+	}
 	tests := []struct {
 		name, method, path string
 		body               any
 	}{
+		{"rebalance", "GET", "/v1/rebalance", nil},
 		{"nodes", "GET", "/v1/nodes", nil},
 		{"node", "GET", "/v1/nodes/n1", nil},
 		{"jobs", "GET", "/v1/jobs", nil},

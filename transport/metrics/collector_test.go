@@ -144,6 +144,8 @@ func TestSeriesFromTheStart(t *testing.T) {
 		"outspan_unschedulable[code=no_capacity_memory]":        0,
 		"outspan_evictions_total[cause=node_draining node=n1]":  0,
 		"outspan_reschedules_total[cause=node_offline node=n1]": 0,
+		"outspan_reschedules_total[cause=rebalance node=n1]":    0,
+		"outspan_evictions_total[cause=affinity node=n1]":       0,
 		"outspan_preemptions_total[]":                           0,
 		"outspan_drain_duration_seconds[]":                      0,
 		"outspan_offline_detection_seconds[]":                   0,
