@@ -59,6 +59,11 @@ func (e *Explanation) Waiting(id fsm.InstanceID) []fsm.Blocker {
 	if b, ok := e.p.reasons.blockers[id]; ok {
 		return []fsm.Blocker{b}
 	}
+	if e.p.in.State.Settings.Paused && inst.Desired == fsm.DesiredRunning {
+		if planned := e.p.instance(id); inst.Eviction.Requested || planned != nil && planned.Desired != inst.Desired {
+			return []fsm.Blocker{{Code: fsm.CodePaused, Instance: id, Message: "actuation is paused", Unblock: "outspan settings resume"}}
+		}
+	}
 	return nil
 }
 
@@ -127,6 +132,14 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 		return "its agent starts it"
 	case inst.Status.Observed == fsm.ObservedBooting:
 		return "it becomes ready, or has failed by then: " + e.p.in.State.Settings.StartTimeout.String() + " after it was placed"
+	case inst.Status.Observed == fsm.ObservedUnready:
+		return "its check passes again, and it is ready"
+	case inst.Status.Observed == fsm.ObservedLost:
+		return "its node comes back, or is confirmed dead: outspan node confirm-dead " + e.p.nodeName(inst.Node)
+	case inst.Status.Observed == fsm.ObservedFailed:
+		return "another instance takes its place"
+	case inst.Eviction.Requested:
+		return "it is stopped, for " + string(inst.Eviction.Cause)
 	}
 	for _, m := range e.p.moves {
 		if m.Instance == inst.ID && m.Blocker != nil {

@@ -25,6 +25,10 @@ func (e *Explanation) Why(object string) (fsm.WhyResult, *fsm.Error) {
 	node, noNode := s.FindNode(object)
 	inst, noInstance := s.FindInstance(object)
 	switch {
+	case noNode == nil && (node.Name == object || string(node.ID) == object): // a whole name is not taken for the beginning of an id
+		return e.whyNode(node), nil
+	case noInstance == nil && string(inst.ID) == object:
+		return e.whyInstance(inst), nil
 	case noInstance == nil && noNode == nil, noInstance != nil && noInstance.Code == fsm.CodeAmbiguous, noNode != nil && noNode.Code == fsm.CodeAmbiguous:
 		return fsm.WhyResult{}, fsm.Refuse(fsm.CodeAmbiguous, "more than one object begins with %q", object).WithHint("give more characters of the id")
 	case noInstance == nil:
@@ -62,7 +66,7 @@ func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
 		if slot, ok := e.unplacedSlot(g); ok {
 			out.Considered = e.considered(g.ID, slot)
 		}
-	} else if g.Role != fsm.RoleSystem && g.Ready != g.Count {
+	} else if g.Ready != e.p.in.State.Want(g) {
 		out.Next = "its instances become ready, or stop"
 	}
 	job, _ := g.ID.Split()

@@ -1,0 +1,120 @@
+package reconcile_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+// In words: whatever happens, every object can be asked why it is as it is; whatever keeps something is named by a code of the model's list, in words; and an
+// instance that is to go, or has not come yet, and a group that lacks instances, never are "as they should be" (S14).
+func TestWhyAlwaysAnswers(t *testing.T) {
+	asked := map[fsm.Code]int{}
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(rt)
+		w.run("settings offline_after=6s start_timeout=20s")
+		w.run("node n1 n2 rack=a")
+		w.run("node n3 n4 rack=b")
+		w.run("node n5 memory=400MiB rack=c")
+		var lines []string
+		for range rapid.IntRange(5, 40).Draw(rt, "steps") {
+			line := drawLine(rt, w)
+			lines = append(lines, line)
+			w.at = strings.Join(lines, "\n")
+			w.run(line)
+			if rapid.Bool().Draw(rt, "decides") {
+				lines = append(lines, "decide")
+				w.at = strings.Join(lines, "\n")
+				w.decide()
+			}
+			w.askWhy(rt, asked)
+		}
+	})
+	if len(asked) < 8 {
+		t.Errorf("only %d codes were met: %v", len(asked), asked)
+	}
+}
+
+const asItShouldBe = "nothing: it is as it should be"
+
+// askWhy asks about everything there is.
+func (w *world) askWhy(t rapid.TB, asked map[fsm.Code]int) {
+	explained := reconcile.Explain(w.input())
+	settled := len(reconcile.Decide(w.input()).Entries) == 0
+	for id, inst := range w.state.Instances.All() {
+		why := w.answer(t, explained, string(id), asked)
+		comes := inst.Desired == fsm.DesiredRunning && !inst.Ready()
+		goes := inst.Desired == fsm.DesiredDraining || inst.Desired == fsm.DesiredRunning && inst.Eviction.Requested
+		if (comes || goes) && (why.Next == "" || why.Next == asItShouldBe) {
+			t.Fatalf("%s: instance %s is %s, and the answer is %q", w.at, w.names[id], strings.TrimSpace(w.instanceLine(inst)), why.Next)
+		}
+		if settled && inst.Desired == fsm.DesiredRunning && inst.Eviction.Requested && len(why.Blockers) == 0 {
+			t.Fatalf("%s: instance %s is marked and nothing keeps it", w.at, w.names[id])
+		}
+	}
+	for id, g := range w.state.Groups.All() {
+		why := w.answer(t, explained, string(id), asked)
+		if want := w.state.Want(g); g.Ready < want && (why.Next == "" || why.Next == asItShouldBe) {
+			t.Fatalf("%s: %s has %d of %d ready, and the answer is %q", w.at, id, g.Ready, want, why.Next)
+		}
+		if settled && g.Role != fsm.RoleSystem && g.Running < g.Count && explained.Pending(id) == nil && len(why.Blockers) == 0 {
+			t.Fatalf("%s: %s has %d of %d running, and there is no reason", w.at, id, g.Running, g.Count)
+		}
+	}
+	for name := range w.state.Jobs.All() {
+		w.answer(t, explained, string(name), asked)
+	}
+	for id := range w.state.Nodes.All() {
+		w.answer(t, explained, string(id), asked)
+	}
+	for id, d := range w.state.Drains.All() {
+		why := w.answer(t, explained, string(id), asked)
+		if settled && d.Phase() == fsm.PhaseDraining && len(why.Blockers) == 0 {
+			t.Fatalf("%s: drain %s goes on and nothing keeps it", w.at, id)
+		}
+	}
+}
+
+// answer asks about one object, and holds that what keeps it is told by a known code and in words.
+func (w *world) answer(t rapid.TB, e *reconcile.Explanation, object string, asked map[fsm.Code]int) fsm.WhyResult {
+	why, refusal := e.Why(object)
+	if refusal != nil {
+		t.Fatalf("%s: why %s: %v", w.at, object, refusal)
+	}
+	for _, b := range why.Blockers {
+		if !knownReason(b.Code) || b.Message == "" {
+			t.Fatalf("%s: why %s: %q is no code of the list, or says nothing: %+v", w.at, object, b.Code, b)
+		}
+		asked[b.Code]++
+	}
+	for _, c := range why.Considered {
+		if c.ExcludedBy != "" && !slices.Contains(placementCodes(), c.ExcludedBy) {
+			t.Fatalf("%s: why %s: node %s is excluded by %q", w.at, object, c.Node, c.ExcludedBy)
+		}
+	}
+	return why
+}
+
+// knownReason reports whether a code is of the model's list of what keeps something.
+func knownReason(code fsm.Code) bool {
+	if rest, unschedulable := strings.CutPrefix(string(code), string(fsm.Unschedulable(""))); unschedulable {
+		return slices.Contains(placementCodes(), fsm.Code(rest)) || fsm.IsQuota(fsm.Code(rest))
+	}
+	return strings.HasPrefix(string(code), string(fsm.Gated(""))) || fsm.IsQuota(code) || slices.Contains(placementCodes(), code) || slices.Contains([]fsm.Code{
+		fsm.CodeVolumeLocal, fsm.CodeLastHealthy, fsm.CodeReplicaEvicting, fsm.CodeNoCandidate, fsm.CodeRoleNever, fsm.CodeIsLeader, fsm.CodeNotDrained,
+		fsm.CodeNoInSyncFollower, fsm.CodeQuorumNotHealthy, fsm.CodeFactsUnknown, fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate,
+		fsm.CodeReplacementPending, fsm.CodeHookFailed, fsm.CodeNodeOffline, fsm.CodeAckRequired, fsm.CodePaused, fsm.CodeHold, fsm.CodeStopping,
+	}, code)
+}
+
+func placementCodes() []fsm.Code {
+	return []fsm.Code{
+		fsm.CodeNoMemory, fsm.CodeNoPorts, fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity,
+		fsm.CodeRetryLimit, fsm.CodeVolumeOffline, fsm.CodeReplicaEvicting,
+	}
+}
