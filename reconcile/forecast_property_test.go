@@ -10,7 +10,7 @@ import (
 	"github.com/outspan/outspan/reconcile"
 )
 
-const forecastDrains = 400
+const forecastDrains = 200
 
 // In words: what a forecast says of a drain is what happens when the drain is started and nothing else changes: what it says moves gets a replacement before it
 // stops, and on the node that was named; what it says stays, stays; what it says can never go is still there when everything is quiet, for the reason that was

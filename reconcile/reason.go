@@ -36,6 +36,9 @@ func (p *pass) block(inst *fsm.Instance, code fsm.Code, message, unblock string)
 
 // wait records what an instance waits for when nothing is wrong: it is no refusal.
 func (p *pass) wait(inst *fsm.Instance, code fsm.Code, message, unblock string) {
+	if code == fsm.CodeLastCopy {
+		code = fsm.CodeLastHealthy // what the log refuses by one name keeps the instance by the other
+	}
 	p.reasons.blockers[inst.ID] = fsm.Blocker{Code: code, Instance: inst.ID, Message: message, Unblock: unblock}
 }
 
