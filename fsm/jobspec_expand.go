@@ -163,8 +163,8 @@ func (g *GroupSpec) preset() {
 	if g.Toleration.NotReady == nil {
 		g.Toleration.NotReady = &r.notReady
 	}
-	// A local volume that goes nowhere needs no fencing: its data can't be elsewhere (model section 6).
-	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same" && !(g.hasVolume(VolumeLocal) && !g.renewsData())
+	// A local volume alone needs no fencing: its data can't be elsewhere (model section 6).
+	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same" && !g.hasVolume(VolumeLocal)
 	if g.singleHolder() { // the old one must be gone first (X8); who asks for surge is refused by checkRole
 		r.order = OrderStopFirst
 	}
@@ -179,16 +179,6 @@ func gate(mode *Mode, when *[]string, preset Mode, gates []string) {
 	if *mode == ModeWhen && len(*when) == 0 {
 		*when = gates
 	}
-}
-
-// renewsData reports whether a member that is replaced gets its data from its peers: its local volumes may then begin empty on another node (A7, A8, A10).
-// Every other group with a local volume waits for the node that holds it.
-func (g *GroupSpec) renewsData() bool {
-	switch g.Role {
-	case RoleShardedData, RoleQuorum, RoleLeaderFollower:
-		return g.Replacement.Data == "empty"
-	}
-	return false
 }
 
 func (g *GroupSpec) hasVolume(kind VolumeKind) bool {
