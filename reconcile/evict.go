@@ -101,6 +101,7 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	}
 	if g.spec.Replicated() {
 		if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
+			p.notYet(g, slot)
 			return nil
 		}
 		return p.memberVacancy(g, slot, n)
@@ -115,9 +116,17 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 		}
 	}
 	if slot.last != nil && isFailure(slot.last.Marks.StopCause) && !p.mayRetry(g, n.version, slot.last) {
+		p.notYet(g, slot)
 		return nil
 	}
 	return p.afterLeaving(g, slot, n)
+}
+
+// notYet gives an empty slot the reason for which its last instance, which failed, isn't replaced yet. It is no lack of room.
+func (p *pass) notYet(g *groupView, slot *slotView) {
+	if b, ok := p.reasons.blockers[slot.last.ID]; ok {
+		p.reasons.slots[slotKey{g.id, slot.n}] = &unplaced{code: b.Code, message: b.Message}
+	}
 }
 
 // vacancyCause is why a slot's next instance is made: what ended the last one, unless nobody wanted the slot then.
