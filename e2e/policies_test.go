@@ -31,7 +31,7 @@ func startDatabase(t *testing.T) *database {
 		return fmt.Sprintf("    constraint {\n      attribute = \"node.name\"\n      operator  = %q\n      value     = \"n4\"\n    }\n", operator)
 	}
 	file := db.example(t, "postgres", "15432", strconv.Itoa(db.port), "15433", strconv.Itoa(db.port+1),
-		"  group \"primary\" {\n", "  group \"primary\" {\n"+apart("="), "  group \"replica\" {\n", "  group \"replica\" {\n"+apart("!="))
+		"  group \"primary\" {\n", "  group \"primary\" {\n"+apart("="), "  group \"replica\" {\n", "  group \"replica\" {\n    budget {\n      max_down = 2 # so that nothing but the policy holds\n    }\n"+apart("!="))
 	db.must(t, "job", "run", file, "--detach")
 	db.waitInSync(t, 2)
 	db.writer = &writer{write: func(n int) error {

@@ -200,7 +200,9 @@ func TestEtcd(t *testing.T) {
 			if old.Facts["leader"] == "true" {
 				led++
 			}
-			drained = append(drained, id)
+			if i != 1 { // between two leaders nobody may have seen what it said last
+				drained = append(drained, id)
+			}
 			if now := c.instance(t, id); now.Desired != "stopped" {
 				t.Errorf("instance %s is left on %s: %+v", id, name, now)
 			}
@@ -285,7 +287,8 @@ func TestRedis(t *testing.T) {
 			c.cli(t, "node", "drain", leader.Node).want(t, 0)
 		}
 		said := facts()
-		if now := c.instance(t, leader.ID); said[leader.ID]["leader"] != "false" || now.Desired != "stopped" {
+		seen := round == 0 // between two leaders nobody may have seen what it said last
+		if now := c.instance(t, leader.ID); seen && said[leader.ID]["leader"] != "false" || now.Desired != "stopped" {
 			t.Errorf("the leader was stopped as %+v, and said last %v", now, said[leader.ID])
 		}
 		c.must(t, "node", "uncordon", leader.Node)
