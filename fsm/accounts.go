@@ -146,7 +146,7 @@ func jobOf(g GroupID) JobName {
 }
 
 // sortedKeys returns the keys of a map in order, so that nothing depends on the map's own.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // emit appends an event of the entry being applied. Kind, actor, time and request are filled in here.
 func (s *State) emit(e Event) {

@@ -188,9 +188,9 @@ func (s *State) budgetHint(name BudgetName) string {
 			known = append(known, string(have))
 		}
 	}
-	make := fmt.Sprintf("make it with: outspan budget set %s --min-ready N", name)
+	create := fmt.Sprintf("make it with: outspan budget set %s --min-ready N", name)
 	if len(known) == 0 {
-		return make
+		return create
 	}
-	return fmt.Sprintf("%s; or name one of: %s", make, strings.Join(known, ", "))
+	return fmt.Sprintf("%s; or name one of: %s", create, strings.Join(known, ", "))
 }

@@ -73,11 +73,13 @@ func (s *State) FactsOf(inst *Instance) map[string]string {
 		if peer.ID == inst.ID || peer.Slot == inst.Slot { // who takes over the slot speaks for itself
 			continue
 		}
-		for name, value := range s.OwnFacts(peer) { // the order doesn't matter: what two say differently is dropped
-			name, about := strings.CutPrefix(name, prefix)
+		facts := s.OwnFacts(peer)
+		for _, full := range sortedKeys(facts) {
+			name, about := strings.CutPrefix(full, prefix)
 			if !about {
 				continue
 			}
+			value := facts[full]
 			if other, twice := said[name]; twice && other != value {
 				disputed[name] = true
 			}

@@ -243,45 +243,6 @@ func (s *State) groupsOf(job JobName) func(func(GroupID, *Group) bool) {
 // GroupsOf iterates over a job's groups, removed ones included.
 func (s *State) GroupsOf(job JobName) func(func(GroupID, *Group) bool) { return s.groupsOf(job) }
 
-func (s *State) publishServices(job *Job, spec *JobSpec) {
-	want := map[ServiceName]*Service{}
-	for i := range spec.Groups {
-		for _, svc := range spec.Groups[i].Services {
-			want[ServiceName(svc.Name)] = &Service{Name: ServiceName(svc.Name), Group: NewGroupID(job.Name, spec.Groups[i].Name), Port: svc.Port, Expose: svc.Expose, Generation: s.Index}
-		}
-	}
-	s.dropServices(job.Name, func(name ServiceName) bool { return want[name] == nil })
-	for _, name := range sortedKeys(stringKeys(want)) {
-		row := want[ServiceName(name)]
-		if old, ok := s.Services.Get(row.Name); ok && old.Group == row.Group && old.Port == row.Port && old.Expose == row.Expose {
-			continue
-		}
-		s.Services.put(row.Name, row)
-		s.touch("services")
-	}
-}
-
-func stringKeys[K ~string, V any](m map[K]V) map[string]V {
-	out := make(map[string]V, len(m))
-	for k, v := range m { // a map is copied: order does not matter
-		out[string(k)] = v
-	}
-	return out
-}
-
-func (s *State) dropServices(job JobName, gone func(ServiceName) bool) {
-	var names []ServiceName
-	for name, svc := range s.Services.All() {
-		if jobOf(svc.Group) == job && gone(name) {
-			names = append(names, name)
-		}
-	}
-	for _, name := range names {
-		s.Services.del(name)
-		s.touch("services")
-	}
-}
-
 func (c *JobRevert) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {

@@ -60,8 +60,8 @@ func (s *State) MayTakeFrom(taker, owner GroupID) *Error {
 // stays below it with one more. The shares, largest first, then only ever go down, so it comes to an end.
 func (s *State) fair(taker GroupID, to, from *Job) *Error {
 	shares, largest := s.Shares(to.Class), int64(0)
-	for _, share := range shares {
-		largest = max(largest, share)
+	for _, name := range sortedKeys(shares) {
+		largest = max(largest, shares[name])
 	}
 	after := shares[to.Name] + s.shareOf(taker)
 	if shares[from.Name] < largest || after >= largest {

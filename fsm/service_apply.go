@@ -1,0 +1,34 @@
+package fsm
+
+// publishServices makes the services that a spec names the only ones of its job.
+func (s *State) publishServices(job *Job, spec *JobSpec) {
+	want := map[ServiceName]*Service{}
+	for i := range spec.Groups {
+		for _, svc := range spec.Groups[i].Services {
+			want[ServiceName(svc.Name)] = &Service{Name: ServiceName(svc.Name), Group: NewGroupID(job.Name, spec.Groups[i].Name), Port: svc.Port, Expose: svc.Expose, Generation: s.Index}
+		}
+	}
+	s.dropServices(job.Name, func(name ServiceName) bool { return want[name] == nil })
+	for _, name := range sortedKeys(want) {
+		row := want[name]
+		if old, ok := s.Services.Get(row.Name); ok && old.Group == row.Group && old.Port == row.Port && old.Expose == row.Expose {
+			continue
+		}
+		s.Services.put(row.Name, row)
+		s.touch("services")
+	}
+}
+
+// dropServices removes those services of a job that are gone.
+func (s *State) dropServices(job JobName, gone func(ServiceName) bool) {
+	var names []ServiceName
+	for name, svc := range s.Services.All() {
+		if jobOf(svc.Group) == job && gone(name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		s.Services.del(name)
+		s.touch("services")
+	}
+}
