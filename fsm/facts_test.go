@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -174,5 +175,17 @@ func TestFactsEndWithTheirAgent(t *testing.T) {
 	inst, _ = s.Instances.Get("i0")
 	if n.FactsGen != 0 || inst.Status.Facts != nil {
 		t.Errorf("after a registration: generation %d, facts %v", n.FactsGen, inst.Status.Facts)
+	}
+}
+
+// TestHookMessageIsCutBetweenCharacters: what a hook printed is bounded in bytes and stays text.
+func TestHookMessageIsCutBetweenCharacters(t *testing.T) {
+	long := "x" + strings.Repeat("ä", maxHookMessage) // the bound falls within a character
+	for _, c := range []struct{ said, kept string }{{long, long[:maxHookMessage-1]}, {"caf\xc3", "caf"}, {"café", "café"}} {
+		known, status := InstanceStatus{}, InstanceStatus{Observed: ObservedReady, Hook: &HookResult{Seq: 1, Message: c.said}}
+		known.keepReported(&status)
+		if status.Hook.Message != c.kept {
+			t.Errorf("of %d bytes %d were kept: %q", len(c.said), len(status.Hook.Message), status.Hook.Message)
+		}
 	}
 }

@@ -9,7 +9,7 @@ const (
 	prepareSlack   = 10 * Second // beyond the hook's timeout, for the agent to tell how it went
 	firstRetry     = 5 * Second  // after an aborted preparation, doubled at each one in a row
 	longestRetry   = 5 * Minute
-	maxHookMessage = 400
+	maxHookMessage = 400 // bytes
 )
 
 // InstancePrepare begins what must come before a planned stop: the agent runs the before_stop hook and looks at the member's own gates, while the instance still
@@ -251,9 +251,9 @@ func (known *InstanceStatus) keepReported(status *InstanceStatus) {
 	}
 	if status.Hook == nil {
 		status.Hook = known.Hook
-	} else if len(status.Hook.Message) > maxHookMessage {
+	} else {
 		short := *status.Hook
-		short.Message = short.Message[:maxHookMessage]
+		short.Message = clipText(short.Message, maxHookMessage)
 		status.Hook = &short
 	}
 }

@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // transferEdges are the moves that each kind knows, beside failing.
 func transferEdges(k TransferKind) [][2]TransferPhase {
@@ -303,11 +306,12 @@ func (d TransferSide) after(before TransferSide) TransferSide {
 	return d
 }
 
+// clipText keeps at most so many bytes of a text, and of those whole characters only: replies and pages are UTF-8.
 func clipText(text string, most int) string {
 	if len(text) > most {
-		return text[:most]
+		text = text[:most]
 	}
-	return text
+	return strings.ToValidUTF8(text, "")
 }
 
 // endTransfersOf ends what can't go on without a node that is forgotten, and forgets what was left there.
