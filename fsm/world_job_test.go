@@ -1,0 +1,60 @@
+package fsm
+
+func (w world) submit() Command {
+	c := &JobSubmit{Spec: JobSpec{Name: pick[JobName](w, "web", "db", "every"), Class: pick[ClassName](w, "", ClassCritical, ClassBatch)}}
+	if _, _, ok := w.s.Class("gold"); ok && w.rarely(3) {
+		c.Spec.Class = "gold"
+	}
+	names := []string{"a", "b"}
+	for _, name := range names[:w.int(1, 2)] {
+		c.Spec.Groups = append(c.Spec.Groups, w.group(c.Spec.Name, name))
+	}
+	if old, ok := w.s.Jobs.Get(c.Spec.Name); ok && w.rarely(4) {
+		index := old.Index + uint64(w.int(0, 1))
+		c.IfIndex = &index
+	}
+	switch w.int(1, 20) {
+	case 1:
+		c.Spec.Class = "royal"
+	case 2:
+		c.Spec.Name = pick[JobName](w, "", "a/b")
+	}
+	return c
+}
+
+func (w world) group(job JobName, name string) GroupSpec {
+	g := GroupSpec{Name: name, Count: w.int(0, 4), Exec: ExecSpec{Command: pick(w, "/bin/serve", "/bin/serve2")}, Resources: Resources{MemoryBytes: pick[int64](w, 16, 64, 200, 700) << 20}}
+	if w.bool() {
+		g.Ports = []PortSpec{{Name: "http"}, {Name: "admin", Static: pick(w, 0, 0, 9000)}}
+		g.Services = []ServiceSpec{{Name: string(job) + "-" + name, Port: "http", Expose: pick(w, 0, 0, 80)}}
+	}
+	switch {
+	case job == "every" && name == "a":
+		g.Role = RoleSystem
+	case w.rarely(4):
+		g.Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
+	case job == "db" && !w.rarely(4):
+		g.Volumes, g.RoleCheck = []VolumeSpec{{Name: "data", Kind: VolumeReplicated, Path: "/data"}}, &RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	case w.rarely(6):
+		g.Exclusive = true
+	case w.rarely(20):
+		g.Resources.MemoryBytes = pick[int64](w, 0, -1, 1<<62, 1<<63-1)
+	}
+	if w.rarely(3) {
+		g.Budget = &BudgetSpec{MinReady: &Amount{N: w.int(0, 100), Percent: true}, Blocking: w.bool()}
+	} else if w.rarely(3) {
+		g.Budget = &BudgetSpec{MaxDown: &Amount{N: w.int(-1, 3)}, Rate: &RateSpec{Max: w.int(0, 2), Window: Minute}, Blocking: true}
+	}
+	for _, b := range [...]BudgetName{"b1", "b2"} {
+		if w.rarely(3) {
+			g.Budgets = append(g.Budgets, b)
+		}
+	}
+	if w.rarely(4) {
+		g.Update.Canary = w.int(0, 1)
+	}
+	if g.Role == "" && w.bool() {
+		w.role(&g)
+	}
+	return g
+}

@@ -1,0 +1,94 @@
+package fsm
+
+import "fmt"
+
+func (w world) nodeRegister() Command {
+	id := NodeID(fmt.Sprintf("n%d", w.int(1, 5)))
+	c := &NodeRegister{ID: id, Name: string(id) + ".local", Agent: AgentInfo{BootID: pick(w, "boot1", "boot2"), Address: "127.0.0.1", Key: []byte("k")}}
+	c.Shape = NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: pick[int64](w, 1, 4, 8, 16) << 28}, Reserved: Resources{MemoryBytes: 1 << 20}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{AttributeBackup: pick(w, "/b", "/b", "")}}
+	switch w.int(1, 40) {
+	case 1, 2, 3:
+		c.Name = pick(w, "n1.local", "bad name", "")
+	case 4, 5:
+		c.Shape.Capacity.MemoryBytes = pick[int64](w, 0, -5)
+	case 6, 7:
+		c.ID = pick[NodeID](w, "", "a/b", "n1/")
+	case 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
+		c.Shape.Labels = map[string]string{"rack": pick(w, "r1", "r2")}
+	}
+	return c
+}
+
+func (w world) nodeHealth() Command {
+	n := w.node()
+	c := &NodeHealth{ID: n.ID, Health: pick(w, HealthOnline, HealthDegraded, HealthOffline), BootID: n.Agent.BootID, Version: n.Version}
+	if w.rarely(10) {
+		c.Version--
+	}
+	if w.rarely(30) {
+		c.Health = "well"
+	}
+	return c
+}
+
+func (w world) nodeReport() Command {
+	n := w.node()
+	c := &NodeReport{FactsGen: n.FactsGen + uint64(w.int(0, 1)), ID: n.ID, Epoch: n.Agent.Epoch, Full: w.rarely(4) || n.Return.Recovering}
+	if w.rarely(15) {
+		c.Epoch--
+	}
+	for i := range w.s.InstancesOn(n.ID) {
+		if w.rarely(5) {
+			continue
+		}
+		c.Instances = append(c.Instances, w.speak(i, InstanceStatus{
+			ID: i.ID, Generation: i.Status.Generation + uint64(w.int(0, 2)), Reason: pick(w, "", "crash_loop"),
+			Observed: pick(w, ObservedBooting, ObservedReady, ObservedReady, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedStopped, ObservedFailed, ObservedLost, ObservedPending, "odd"),
+		}))
+	}
+	c.Transfers = w.transferReports(n.ID)
+	if w.rarely(6) { // an instance of another node, or of none
+		c.Instances = append(c.Instances, InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: ObservedReady})
+	}
+	return c
+}
+
+func (w world) nodeIntent() Command {
+	return &NodeIntent{ID: w.node().ID, Intent: pick(w, IntentActive, IntentActive, IntentActive, IntentCordoned, IntentDraining, IntentDisabled, "idle")}
+}
+
+func (w world) nodeLabel() Command {
+	return &NodeLabel{w.node().ID, map[string]string{pick(w, "rack", "zone", "bad key"): pick(w, "", "x")}}
+}
+
+func (w world) nodeAck() Command {
+	c := &NodeAck{ID: w.node().ID}
+	if w.bool() {
+		c.Instances = []InstanceID{w.instance().ID}
+	}
+	return c
+}
+
+// eligible draws a node that takes new instances, if there is one.
+func (w world) eligible() NodeID {
+	var ids []NodeID
+	for id, n := range w.s.Nodes.All() {
+		if w.s.Eligible(n) == nil {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 || w.rarely(8) {
+		return w.node().ID
+	}
+	return pick(w, ids...)
+}
+
+// offline draws a node that is offline, if there is one.
+func (w world) offline() NodeID {
+	for id, n := range w.s.Nodes.All() {
+		if n.Health == HealthOffline && w.bool() {
+			return id
+		}
+	}
+	return w.node().ID
+}
