@@ -17,7 +17,7 @@ LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 # cores while they measure.
 CLUSTERS := ./e2e/... ./cmd/...
 # Tests that make test leaves out (they call long).
-LONG     := ^Test(Etcd|Redis|Policies)$$
+LONG     := ^Test(Etcd|Redis|Policies|Preempt|Rebalance|Roll|Volume.*)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
@@ -37,7 +37,7 @@ test: build ## run every test, whole clusters of processes included; as root als
 	$(REPORT) -label clusters -- -count=1 -short -timeout 8m -p 1 $(CLUSTERS)
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
-systems: build ## run the tests that take long: real databases on clusters (needs root, etcd, redis and postgresql)
+systems: build ## run the tests that take long: etcd, redis and postgres under drains, moves of 1 GiB, reboots (as root, < 10 min)
 	$(REPORT) -label systems -- -count=1 -timeout 25m -run '$(LONG)' ./e2e
 
 race: ## run the tests under the race detector (needs a C compiler)

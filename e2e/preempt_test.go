@@ -42,6 +42,7 @@ func (c *cluster) writeClass(t *testing.T, class string, j job) string {
 // TestPreempt proves acceptance 4 of the eviction model: of two full nodes the one with two less important instances gives its room, not the one with one that is
 // more important; what takes it starts only when the kernel shows the others gone; budgets hold; R10, R12, R44 to R47.
 func TestPreempt(t *testing.T) {
+	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2, memory: "1000MiB"})
 	c.runClass(t, "production", job{name: "mid", count: 1, memory: wholeNode, more: "    budget { min_ready = 0 }"}, false)
 	low := job{name: "low", count: 2, memory: halfNode, args: []string{"--ignore-term"}, more: slowStop + "    budget { min_ready = 0 }"}

@@ -42,6 +42,7 @@ const sleepers = `job "sleepers" {
 // proves acceptance 5 of the eviction model: a node that returns empty is refilled at most 5 moves a cycle, without a failed request; it stops when nothing is gained
 // any more; paused actuation shows what would be done, and does nothing. R49, R54, R56, R57.
 func TestRebalance(t *testing.T) {
+	long(t)
 	const jobs, perCycle = 7, 5
 	c := startCluster(t, options{servers: 1, agents: 4, memory: "16GiB"})
 	c.must(t, "settings", "set", "rescheduler=off", "rescheduler_min_age=1s", "rescheduler_cooldown=1s")

@@ -93,6 +93,7 @@ func (r *reboots) order() []string {
 //
 // proves acceptance 7 of the eviction model: every node is done once, no request fails, and another caller goes on; L23.
 func TestRoll(t *testing.T) {
+	long(t)
 	require(t, "unshare", "mount")
 	c := startCluster(t, options{servers: 3, agents: 4})
 	port := c.freePort(t)

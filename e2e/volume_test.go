@@ -156,6 +156,7 @@ func (c *cluster) waitAttached(t *testing.T, want *member) {
 // proves acceptance 6: a volume of 1 GiB is moved while first the source's agent and then the target's are killed in the middle. In the end there is
 // exactly one attached copy, intact; the old one is kept aside.
 func TestVolumeMigrate(t *testing.T) {
+	long(t)
 	c, source := startVolumes(t, 2)
 	target := c.agents[0]
 	if target == source {
@@ -218,6 +219,7 @@ func TestVolumeMigrate(t *testing.T) {
 
 // proves acceptance 6, P20: a backup brings the data back after the loss of the node; a damaged archive fails clearly and changes nothing.
 func TestVolumeBackupAndRestore(t *testing.T) {
+	long(t)
 	c, home := startVolumes(t, 2)
 	other := c.agents[0]
 	if other == home {
