@@ -32,7 +32,7 @@ type checker struct {
 	waits  map[NodeID]int64
 	sums   map[GroupID]groupSum
 	ports  int
-	gone   map[string]bool // CheckStep: the nodes and jobs that ended in between, by the subject of the event
+	gone   map[string]bool // CheckStep: the nodes and jobs that ended in between, and the instances that stopped before their id was used again, by subject
 	found  []error
 }
 

@@ -10,11 +10,7 @@ import (
 // snapshot begins a new history. It visits every row that changed and, where a table changed, compares pointers for the others.
 func CheckStep(before, after State) error {
 	c := &checker{s: &after, gone: map[string]bool{}}
-	for _, e := range after.Events.From(NewEventKey(before.Index+1, 0)) {
-		if e.After == "forgotten" || e.After == "purged" { // what has this name now is another node or job
-			c.gone[e.Subject] = true
-		}
-	}
+	c.endings(before.Index)
 	c.clocks(&before)
 	eachChange(before.Nodes, after.Nodes, c.nodeStep)
 	eachChange(before.Instances, after.Instances, c.instanceStep)
@@ -36,6 +32,21 @@ func CheckStep(before, after State) error {
 	})
 	c.newRows(&before)
 	return errors.Join(c.found...)
+}
+
+// endings notes what ended after an index: what has the name of such a node, job or instance now is another one.
+func (c *checker) endings(since uint64) {
+	again := map[string]bool{}
+	for _, e := range c.s.Events.From(NewEventKey(since+1, 0)) {
+		switch {
+		case e.After == "forgotten", e.After == "purged":
+			c.gone[e.Subject] = true
+		case e.Type == EventAllocated:
+			again[e.Subject] = true
+		case e.Type == EventStatus && e.After == string(ObservedStopped) && !again[e.Subject]:
+			c.gone[e.Subject] = true
+		}
+	}
 }
 
 // eachChange visits the rows that both tables have and that are not the very same.
@@ -74,13 +85,15 @@ func (c *checker) nodeStep(id NodeID, a, b *Node) {
 	judged := a.Intent != b.Intent || a.Health != b.Health || registered
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
-	c.want(b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room, "node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
+	between := b.Agent.Epoch > a.Agent.Epoch+1 // it also had a size that neither state shows
+	c.want(between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room, "node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }
 
 func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
 	if b.Marks.CreatedIndex > a.Marks.CreatedIndex {
-		// The row was collected with its node, and the proposer used the id again in the same entry. Deciding derives ids from the index, so it can't (P27).
-		c.want(a.Terminal() || c.gone["node/"+string(a.Node)], "instance %s began anew before it had ended", id)
+		// The row ended, was collected (with its job, or beside newer ones of its slot), and the proposer used the id again, all in one entry. Deciding derives
+		// ids from the index, so it can't (P27).
+		c.want(a.Terminal() || c.gone["instance/"+string(id)], "instance %s began anew before it had ended", id)
 		return
 	}
 	c.want(!a.Terminal() || b.Terminal(), "instance %s had ended and is %s, %s now", id, b.Desired, b.Status.Observed)
@@ -132,7 +145,7 @@ func (c *checker) newRows(before *State) {
 		c.want(before.Events.Has(key) || key.Index() > before.Index, "event %s came back", key)
 	}
 	for id, n := range c.s.Nodes.All() {
-		if !before.Nodes.Has(id) {
+		if !before.Nodes.Has(id) { // one that registered twice also had a size that is not seen
 			c.want(n.Agent.Epoch > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0), "node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}
 	}

@@ -217,6 +217,10 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"generation", "generation", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Status.Generation = 0 }) }},
 		{"moved", "changed what it is", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Node = "n2" }) }},
 		{"claims", "its claims", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
+		{"began anew", "before it had ended", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index }) }},
+		{"new and overfull", "is new and holds", func(s *State) {
+			s.Nodes.put("n9", &Node{ID: "n9", Agent: AgentInfo{Epoch: 1}, Placed: Usage{MemoryBytes: 1}})
+		}},
 		{"back from the dead", "came back", func(s *State) {
 			s.Instances.put("old", &Instance{ID: "old", Marks: Marks{CreatedIndex: 2}})
 		}},
@@ -253,4 +257,50 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCheckStepSeesWhatAnEntryHides: in one entry an instance can stop, be collected and have its id used again, and a node can register with another size.
+func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
+	steps := func(t *testing.T, s State, groups ...[]Command) State {
+		t.Helper()
+		after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now, Groups: groups})
+		for i, r := range results {
+			if r.Refusal != nil {
+				t.Fatalf("group %d: %v", i, r.Refusal)
+			}
+		}
+		if err := CheckStep(s, after); err != nil {
+			t.Error(err)
+		}
+		return after
+	}
+	small := register("n1")
+	small.Shape.Capacity.MemoryBytes = 1
+	t.Run("purged", func(t *testing.T) {
+		s := busyState(t)
+		steps(t, s, []Command{&InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true}, &InstanceStop{ID: "i3", Cause: CauseUser, Bypass: true}, &JobStop{Job: "web", Purge: true}},
+			[]Command{observedAt("n1", "i1", ObservedStopped, 2), observedAt("n1", "i3", ObservedStopped, 2)},
+			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n2", 20000)})
+	})
+	t.Run("collected", func(t *testing.T) {
+		s := busyState(t)
+		stop := func(id InstanceID) []Command { return []Command{&InstanceStop{ID: id, Cause: CauseUser, Bypass: true}} }
+		s = steps(t, s, []Command{placed("j1", "web/api", 1, "n2", 20001)}, []Command{observed("n2", "j1", ObservedReady)}, stop("j1"))
+		s = steps(t, s, []Command{placed("j2", "web/api", 1, "n2", 20002)}, stop("j2"), []Command{observed("n2", "j2", ObservedStopped)})
+		s = steps(t, s, []Command{placed("j3", "web/api", 1, "n2", 20003)}, stop("j3"), []Command{observed("n2", "j3", ObservedStopped)})
+		s = steps(t, s, []Command{observedAt("n2", "j1", ObservedStopped, 2)}, []Command{placed("j1", "web/api", 1, "n2", 20004)})
+		if i, _ := s.Instances.Get("j1"); i == nil || i.Terminal() {
+			t.Errorf("j1 was not used again: %+v", i)
+		}
+	})
+	t.Run("smaller", func(t *testing.T) {
+		fresh := NewState()
+		steps(t, fresh, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}}, []Command{register("n1"), &NodeReport{ID: "n1", Epoch: 1, Full: true}},
+			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
+	})
+	t.Run("smaller in between", func(t *testing.T) {
+		first := NewState()
+		s := steps(t, first, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}}, []Command{small})
+		steps(t, s, []Command{register("n1"), &NodeReport{ID: "n1", Epoch: 2, Full: true}, &JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
+	})
 }
