@@ -70,7 +70,7 @@ func writeNote(path, text string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already if all went well
+	defer func() { _ = os.Remove(f.Name()) }() // gone already if all went well
 	_, werr := f.WriteString(text + "\n")
 	if err := errors.Join(werr, f.Sync(), f.Close()); err != nil {
 		return err

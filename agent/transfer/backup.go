@@ -75,7 +75,7 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // it was only read
 	entries, err := scan(root, t.Names)
 	if err != nil {
 		return err

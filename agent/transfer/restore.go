@@ -37,7 +37,7 @@ func (t *task) restore(ctx context.Context) error {
 	if err != nil {
 		return asCode(err, "open the copy")
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // a directory handle: what was written is synced by itself
 	u := &unpacking{t: t, root: root, a: &a}
 	if err := u.unpack(ctx, filepath.Join(dir, archiveData)); err != nil {
 		return asCode(err, "read the backup")

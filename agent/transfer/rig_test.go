@@ -175,11 +175,11 @@ func fill(t *testing.T, slot string, size int64) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(filepath.Join(slot, "data/base"), 0o750); err != nil {
+	if err := os.Chmod(filepath.Join(slot, "data", "base"), 0o750); err != nil {
 		t.Fatal(err)
 	}
 	at := time.Unix(1_600_000_000, 123456789)
-	if err := os.Chtimes(filepath.Join(slot, "data/base/1/large"), at, at); err != nil {
+	if err := os.Chtimes(filepath.Join(slot, "data", "base", "1", "large"), at, at); err != nil {
 		t.Fatal(err)
 	}
 }

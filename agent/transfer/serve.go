@@ -40,7 +40,7 @@ func (t *task) serve(ctx context.Context) error {
 	if err != nil {
 		return asCode(err, "open the volumes")
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // it was only read
 	s := &source{token: t.Token, root: root}
 	m, err := newManifest(root, t.Names)
 	if err != nil {
