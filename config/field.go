@@ -11,8 +11,6 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-const summaryNotSupported = "Not supported yet"
-
 // decoder fills values from bodies and collects everything that is wrong on the way.
 type decoder struct {
 	diags     hcl.Diagnostics
@@ -261,11 +259,4 @@ func block(name string, open func(*decoder, *hcl.Block)) field { return field{na
 // blocksOf is a block that may stand more than once; with a label, once for each.
 func blocksOf(name string, labels []string, open func(*decoder, *hcl.Block)) field {
 	return field{name: name, labels: labels, repeated: true, open: open}
-}
-
-// laterAttr is a key of the contract whose meaning is not built yet: refused, never ignored.
-func laterAttr(name string) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
-		d.fail(a.NameRange, summaryNotSupported, fmt.Sprintf("The key %q is not supported yet.", name))
-	}}
 }

@@ -63,16 +63,13 @@ func problem(at hcl.Range, summary, detail string) hcl.Diagnostics {
 	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &at}}
 }
 
-// asError makes one error of all diagnostics, a line each: "web.hcl:3,5: Unsupported argument: ...". Code invalid, or not_supported if that is all that is wrong.
+// asError makes one error of all diagnostics, a line each: "web.hcl:3,5: Unsupported argument: ...". Code: invalid.
 func asError(diags hcl.Diagnostics) error {
 	if !diags.HasErrors() {
 		return nil
 	}
-	code, lines := fsm.CodeNotSupported, []string{}
+	var lines []string
 	for _, d := range diags {
-		if d.Summary != summaryNotSupported {
-			code = fsm.CodeInvalid
-		}
 		where := ""
 		if d.Subject != nil {
 			where = d.Subject.Filename
@@ -87,5 +84,5 @@ func asError(diags hcl.Diagnostics) error {
 		}
 		lines = append(lines, line)
 	}
-	return &fsm.Error{Code: code, Message: strings.Join(lines, "\n")}
+	return &fsm.Error{Code: fsm.CodeInvalid, Message: strings.Join(lines, "\n")}
 }
