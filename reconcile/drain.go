@@ -241,11 +241,6 @@ func (p *pass) stopSurged(d *drainPart, g *groupView, inst *fsm.Instance) {
 	}
 }
 
-// covers reports whether a replacement has come as far as the surge waits for.
-func covers(next *fsm.Instance, wait fsm.SurgeWait) bool {
-	return next.Ready() || wait == fsm.WaitStarted && next.Wanted() && next.Status.Observed != fsm.ObservedPending
-}
-
 // acceptDowntime stops an instance whose replacement fits nowhere, if the operator said so; the reason was recorded before.
 func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 	if d.drain.Options.AcceptsDowntime(inst.Group) {

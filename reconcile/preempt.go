@@ -30,8 +30,7 @@ type preempting struct {
 type hole struct {
 	view    *nodeView
 	victims []*fsm.Instance
-	ranks   []int // victims of each class, the most important class first
-	refused []fsm.InstanceID
+	ranks   []int  // victims of each class, the most important class first
 	why     string // no hole: why not
 }
 

@@ -111,7 +111,7 @@ type groupTally struct {
 func (b *balancer) weigh() []*groupTally {
 	p := b.p
 	for _, v := range p.candidates().views {
-		l := &load{view: v, memory: v.node.Placed.MemoryBytes + v.promised, cpu: v.node.Placed.CPU, eligible: v.refusal == nil && v.node.Allocatable().MemoryBytes > 0}
+		l := &load{view: v, memory: v.node.Placed.MemoryBytes + v.node.Promised + v.promised, cpu: v.node.Placed.CPU, eligible: v.refusal == nil && v.node.Allocatable().MemoryBytes > 0}
 		b.byNode[v.node.ID] = l
 		if l.eligible {
 			b.loads = append(b.loads, l)

@@ -35,8 +35,10 @@ func budgetVocabulary() map[string]func(*world, []string) string {
 			return out.String()
 		},
 		// class-set gold above=production below=.. max_down=10% memory=300MiB instances=4
-		"class-set":    (*world).cmdClassSet,
-		"remove-class": func(w *world, a []string) string { return w.must(w.apply("cli:ann", &fsm.ClassRemove{Name: fsm.ClassName(a[0])})) },
+		"class-set": (*world).cmdClassSet,
+		"remove-class": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.ClassRemove{Name: fsm.ClassName(a[0])}))
+		},
 		// classes: in order, with what they use
 		"classes": (*world).cmdClasses,
 		// rate drain=1/1m: of an actor

@@ -2,7 +2,6 @@ package reconcile_test
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -315,38 +314,6 @@ func (w *world) cmdNode(args []string) string {
 	return ""
 }
 
-func (w *world) register(id fsm.NodeID, shape fsm.NodeShape) {
-	a := w.agents[id]
-	info := fsm.AgentInfo{BootID: fmt.Sprintf("boot%d", a.boot), Incarnation: fmt.Sprint(w.state.Index), Address: "127.0.0.1", Key: []byte("k")}
-	if refusal := w.apply("agent:"+fsm.Actor(id), &fsm.NodeRegister{ID: id, Name: string(id), Agent: info, Shape: shape}); refusal != nil {
-		w.t.Fatalf("%s: %v", w.at, refusal)
-	}
-	n, _ := w.state.Nodes.Get(id)
-	report := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true}
-	for _, inst := range a.order {
-		if status, ok := a.running[inst]; ok {
-			status.Generation++
-			a.running[inst] = status
-			report.Instances = append(report.Instances, status)
-		}
-	}
-	if refusal := w.apply("agent:"+fsm.Actor(id), report); refusal != nil {
-		w.t.Fatalf("%s: %v", w.at, refusal)
-	}
-}
-
-func (w *world) comeBack(id fsm.NodeID, rebooted bool) string {
-	a := w.agents[id]
-	if rebooted {
-		a.boot++
-		a.running, a.order = map[fsm.InstanceID]fsm.InstanceStatus{}, nil
-	}
-	n, _ := w.state.Nodes.Get(id)
-	w.live[id] = fsm.Liveness{Gossip: fsm.GossipAlive}
-	w.register(id, n.Shape)
-	return ""
-}
-
 func (w *world) drainCommand(args []string) *fsm.DrainStart {
 	c := &fsm.DrainStart{ID: fsm.DrainID(args[0]), Options: fsm.DrainOptions{Deadline: fsm.Hour}}
 	for _, arg := range args[1:] {
@@ -385,90 +352,4 @@ func (w *world) cmdDrain(args []string) string {
 		}
 	}
 	return out
-}
-
-// reach reports whether a node's agent gets through to the servers.
-func (w *world) reach(id fsm.NodeID) bool {
-	n, known := w.state.Nodes.Get(id)
-	return known && n.Health != fsm.HealthOffline && !w.live[id].Silent
-}
-
-func (w *world) work(nodes []string) bool {
-	changed := false
-	for _, id := range w.nodes {
-		if len(nodes) > 0 && !slices.Contains(nodes, string(id)) || !w.reach(id) {
-			continue
-		}
-		var todo []*fsm.Instance
-		for inst := range w.state.InstancesOn(id) {
-			if !inst.Terminal() {
-				todo = append(todo, inst)
-			}
-		}
-		slices.SortFunc(todo, func(a, b *fsm.Instance) int { return strings.Compare(w.names[a.ID], w.names[b.ID]) })
-		for _, inst := range todo {
-			changed = w.workOn(inst) || changed
-		}
-	}
-	return w.moveVolumes(nodes) || changed
-}
-
-func (w *world) workOn(inst *fsm.Instance) bool {
-	switch {
-	case inst.WaitsForRoom():
-		return false // its agent does not know it yet
-	case inst.Preparation() != 0:
-		return w.prepare(inst)
-	case inst.Desired != fsm.DesiredRunning:
-		w.status(inst, fsm.ObservedStopped, "")
-	case inst.Status.Observed == fsm.ObservedPending:
-		w.status(inst, fsm.ObservedBooting, "")
-		w.ready(inst)
-	case inst.Status.Observed == fsm.ObservedBooting:
-		w.ready(inst)
-	default:
-		return false
-	}
-	return true
-}
-
-func (w *world) status(inst *fsm.Instance, observed fsm.Observed, reason string) string {
-	a := w.agents[inst.Node]
-	status, known := a.running[inst.ID]
-	if !known {
-		a.order = append(a.order, inst.ID)
-	}
-	status = fsm.InstanceStatus{ID: inst.ID, Generation: status.Generation + 1, Observed: observed, Reason: reason, Facts: status.Facts, Hook: status.Hook}
-	a.running[inst.ID] = status
-	if observed == fsm.ObservedStopped {
-		delete(a.running, inst.ID)
-		a.order = slices.DeleteFunc(a.order, func(id fsm.InstanceID) bool { return id == inst.ID })
-	}
-	if status.Generation <= inst.Status.Generation {
-		status.Generation = inst.Status.Generation + 1
-	}
-	n, _ := w.state.Nodes.Get(inst.Node)
-	return w.must(w.apply("agent:"+fsm.Actor(inst.Node), &fsm.NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}}))
-}
-
-func (w *world) cmdReport(args []string) string {
-	inst, ok := w.state.Instances.Get(w.id(args[0]))
-	if !ok {
-		return "gone: " + args[0] + "\n"
-	}
-	return w.status(inst, fsm.Observed(args[1]), strings.Join(args[2:], " "))
-}
-
-func (w *world) cmdSettle([]string) string {
-	var out strings.Builder
-	for range 60 {
-		before := w.state.Index
-		text := w.decide()
-		out.WriteString(text)
-		if moved := w.work(nil); w.state.Index == before && !moved {
-			return strings.TrimSuffix(out.String(), text) + text
-		}
-	}
-	w.t.Fatalf("%s: it does not settle:\n%s", w.at, out.String())
-	return ""
 }
