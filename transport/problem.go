@@ -43,7 +43,7 @@ type Problem struct {
 	Message   string   `json:"message"`
 	Hint      string   `json:"hint,omitempty"`
 	Retryable bool     `json:"retryable"`
-	Index     uint64   `json:"index,omitempty"` // of the log entry that was refused, or of the state that was read
+	Index     uint64   `json:"index,omitempty"`  // of the log entry that was refused, or of the state that was read
 	Oldest    string   `json:"oldest,omitempty"` // event that is kept
 	Newest    string   `json:"newest,omitempty"` // event there is
 	// NextAllowed is when the rate of a budget allows the next stop (budget_rate).

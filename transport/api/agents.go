@@ -254,42 +254,26 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	return one
 }
 
-// bypassed begins the reason of a stop that somebody ordered in spite of everything.
-const bypassed = "budget bypassed: "
-
 // ownGates are the gates of an instance's group that rest on its own facts, for a stop that they were asked about. The agent looks at them once more: it
-// sees a change before the servers do.
+// sees a change before the servers do. A drain with force asks none; whose the stop is stands in the eviction that asked for it.
 func (r *reading) ownGates(i *fsm.Instance) []string {
-	cause, by := i.Eviction.Cause, i.Eviction.By
+	cause := i.Eviction.Cause
 	switch {
 	case i.Desired == fsm.DesiredDraining:
-		cause, by = i.Marks.StopCause, i.Marks.StopReason
+		cause = i.Marks.StopCause
 	case i.Preparation() == 0:
 		return nil
 	}
-	policy, ok := r.Policy(i.Group)
-	if !ok || policy.Eviction.Mode != fsm.ModeWhen || !gated(cause) || strings.HasPrefix(by, bypassed) {
-		return nil
-	}
-	if drain, ok := r.Drains.Get(fsm.DrainID(by)); ok && drain.Options.Force {
+	if drain, ok := r.Drains.Get(fsm.DrainID(i.Eviction.By)); ok && cause == fsm.CauseNodeDraining && drain.Options.Force {
 		return nil
 	}
 	var own []string
-	for _, text := range policy.Eviction.When {
+	for _, text := range r.GatesOf(i, cause) {
 		if gate, refusal := fsm.ParseGate(text); refusal == nil && gate.Self() {
 			own = append(own, text)
 		}
 	}
 	return own
-}
-
-// gated reports whether a group's gates concern a stop for this cause: those that come from outside its job (model section 4).
-func gated(cause fsm.Cause) bool {
-	switch cause {
-	case fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity:
-		return true
-	}
-	return false
 }
 
 func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (transport.Services, error) {

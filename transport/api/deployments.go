@@ -144,14 +144,15 @@ func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command 
 	if reason == "" {
 		reason = "failed by an operator"
 	}
-	end := []fsm.Command{&fsm.DeploymentStep{ID: d.ID, Status: fsm.DeploymentFailed, Reason: reason}}
+	step := &fsm.DeploymentStep{ID: d.ID, Status: fsm.DeploymentFailed, Reason: reason}
+	end := []fsm.Command{step}
 	job, ok := r.Jobs.Get(d.Job)
 	if !ok || job.Stable == 0 || job.Version != d.Version || job.Stable == d.Version || !r.autoReverts(d) {
 		return end
 	}
-	back := append(end, &fsm.JobRevert{
+	back := []fsm.Command{step, &fsm.JobRevert{
 		Job: d.Job, Version: job.Stable, IfVersion: d.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable),
-	})
+	}}
 	if r.NewDraft(r.now).Try(back...) != nil {
 		return end
 	}

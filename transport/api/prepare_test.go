@@ -77,6 +77,58 @@ func TestPreparationOfAStop(t *testing.T) {
 	}
 }
 
+// A stop for a cause from outside the job is looked at once more by the agent, also where its reason says more than whose it is; one of a drain with force,
+// and one for the job's own sake, are not.
+func TestGatesOfAStop(t *testing.T) {
+	for name, test := range map[string]struct {
+		force bool
+		cause fsm.Cause
+		by    string
+		gates []string
+	}{
+		"drain without surge": {cause: fsm.CauseNodeDraining, by: "d1", gates: []string{"!self.leader"}},
+		"drain with force":    {force: true, cause: fsm.CauseNodeDraining, by: "d1"},
+		"a person's stop":     {cause: fsm.CauseUser, by: "ann"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.node("01N1", "n1")
+			r.node("01N2", "n2")
+			r.apply(&fsm.ClassSet{Name: fsm.ClassProduction, Quota: &fsm.Quota{Instances: 1}}) // no room for a surge
+			db := spec("web", 1)
+			g := &db.Groups[0]
+			g.Budget, g.Role, g.RoleCheck = &fsm.BudgetSpec{MinReady: &fsm.Amount{}}, fsm.RoleLeaderFollower, &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+			g.Eviction = fsm.EvictionSpec{When: []string{"!self.leader"}, Order: fsm.OrderSurge}
+			r.apply(&fsm.JobSubmit{Spec: db})
+			r.place("inst-a", 0, "01N2", fsm.ObservedReady)
+			c := r.client(transport.RoleAgent, "n2")
+			report := func(generation uint64, hook *fsm.HookResult) {
+				t.Helper()
+				status := fsm.InstanceStatus{ID: "inst-a", Generation: generation, Observed: fsm.ObservedReady, Facts: map[string]string{"leader": "false"}, Hook: hook}
+				must(c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{status}, FactsGen: 2}))(t)
+			}
+			report(2, nil)
+			r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: fsm.Hour, Force: test.force}})
+			r.apply(&fsm.DrainTurn{ID: "d1", Node: "01N2"})
+			if test.cause == fsm.CauseNodeDraining {
+				r.apply(&fsm.InstanceMark{ID: "inst-a", Requested: true, Cause: test.cause, By: test.by})
+			}
+			if test.gates != nil {
+				r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: test.cause, By: test.by, Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+				report(3, &fsm.HookResult{Seq: 1, OK: true})
+			}
+			r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: test.cause, By: test.by, Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+			got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+			if one := got.Instances[0]; one.Desired != fsm.DesiredDraining || !slices.Equal(one.Gates, test.gates) {
+				t.Errorf("it is %s, with the gates %v, want %v", one.Desired, one.Gates, test.gates)
+			}
+			if i, _ := r.machine.State().Instances.Get("inst-a"); test.cause == fsm.CauseNodeDraining && i.Marks.StopReason == test.by {
+				t.Errorf("the reason %q says only whose the stop is: nothing is tested", i.Marks.StopReason)
+			}
+		})
+	}
+}
+
 // The fencing epoch of a slot grows with each instance that holds it, and over all of them when a snapshot was restored. What shares nothing has none.
 func TestFencingEpoch(t *testing.T) {
 	r := newRig(t)

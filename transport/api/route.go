@@ -178,8 +178,7 @@ func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, bodyTooLarge()
 	}
 	_ = slow.SetReadDeadline(time.Time{}) // it worked just now; if not, the connection ends a little early
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fsm.Refuse(fsm.CodeInvalid, "the body did not arrive whole")
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
