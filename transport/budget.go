@@ -30,16 +30,16 @@ func newGate(c net.Conn) *gate {
 	return g
 }
 
-// Close closes the connection and leaves its account. Safe to call many times.
+// Close closes the connection and leaves its account. Safe to call many times; when any call returns, both are done: a second caller
+// waits for the first.
 func (g *gate) Close() error {
 	g.mu.Lock()
-	leave, first := g.leave, !g.closed
-	g.closed = true
-	g.mu.Unlock()
+	defer g.mu.Unlock()
 	err := g.Conn.Close()
-	if first && leave != nil {
-		leave(g)
+	if !g.closed && g.leave != nil {
+		g.leave(g)
 	}
+	g.closed = true
 	return err
 }
 
