@@ -2,20 +2,34 @@
 package examples
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/config"
 )
 
-func TestExamplesLoad(t *testing.T) {
-	files, err := filepath.Glob("*.hcl")
-	if err != nil || len(files) == 0 {
+// files are all that end in .hcl, those in subdirectories included.
+func files(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	err := filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(file) == ".hcl" {
+			all = append(all, file)
+		}
+		return err
+	})
+	if err != nil || len(all) == 0 {
 		t.Fatalf("no examples found: %v", err)
 	}
-	for _, file := range files {
+	return all
+}
+
+func TestExamplesLoad(t *testing.T) {
+	for _, file := range files(t) {
 		t.Run(file, func(t *testing.T) {
 			src, err := os.ReadFile(file)
 			if err != nil {
@@ -34,5 +48,49 @@ func TestExamplesLoad(t *testing.T) {
 				t.Errorf("%s is not in canonical form (%v); run: outspan fmt %s", file, err, file)
 			}
 		})
+	}
+}
+
+// TestScriptsAreThere: the scripts that a job file names lie beside it and can be run, and none lies there that no job file names. A file in
+// a directory of its own names them where it says that they are to be copied: /opt/<directory>.
+func TestScriptsAreThere(t *testing.T) {
+	dirs := 0
+	for _, file := range files(t) {
+		dir := filepath.Dir(file)
+		if dir == "." {
+			continue
+		}
+		dirs++
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := map[string]bool{filepath.Base(file): true}
+		script := regexp.MustCompile(`"/opt/` + regexp.QuoteMeta(dir) + `/([^"]+)"`)
+		for _, match := range script.FindAllStringSubmatch(string(src), -1) {
+			named[match[1]] = true
+			info, err := os.Stat(filepath.Join(dir, match[1]))
+			switch {
+			case err != nil:
+				t.Errorf("%s names a script that is not beside it: %v", file, err)
+			case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 != 0o111:
+				t.Errorf("%s names %s, which not everybody can run: its mode is %s", file, match[1], info.Mode())
+			}
+		}
+		beside, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range beside {
+			if !named[one.Name()] {
+				t.Errorf("%s lies in %s, and %s does not name it", one.Name(), dir, file)
+			}
+		}
+		if len(named) == 1 {
+			t.Errorf("%s names no script in /opt/%s", file, dir)
+		}
+	}
+	if dirs == 0 {
+		t.Error("no directory with an example and its scripts was found")
 	}
 }
