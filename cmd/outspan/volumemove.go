@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -114,7 +115,7 @@ with outspan volume attach. Where the old home is gone, that is how its data com
 // transfer begins a transfer and follows it to its end, unless it is to go on by itself.
 func (a *app) transfer(ctx context.Context, path string, body map[string]any, f *moveFlags) error {
 	for key, value := range body { // what was not given is left to the server
-		if d, ok := value.(*fsm.Duration); ok && d == nil || value == "" || value == false {
+		if slices.Contains([]any{"", false, (*fsm.Duration)(nil)}, value) {
 			delete(body, key)
 		}
 	}
