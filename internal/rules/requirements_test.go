@@ -32,7 +32,7 @@ var (
 func proofs(text string) []proof {
 	var all []proof
 	for line := range strings.Lines(text) {
-		if m := proofLine.FindStringSubmatch(strings.TrimSpace(line)); m != nil && m[1] != "id" {
+		if m := proofLine.FindStringSubmatch(strings.TrimSpace(line)); len(m) == 4 && m[1] != "id" {
 			all = append(all, proof{m[1], m[2], m[3]})
 		}
 	}
@@ -132,7 +132,7 @@ func TestDrainPoliciesAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, policy := range fsm.DrainPolicies() {
-		if !strings.Contains(string(text), "`"+string(policy)+"`") {
+		if !strings.Contains(string(text), "`"+policy+"`") {
 			t.Errorf("the page does not name %s", policy)
 		}
 	}
