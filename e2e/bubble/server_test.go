@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
@@ -266,7 +267,11 @@ func input(q api.Question) reconcile.Input {
 
 // Why implements api.Explainer.
 func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
-	result, refusal := reconcile.Explain(input(q)).Why(subject)
+	kind, object, _ := strings.Cut(subject, "/")
+	if d, ok := q.State.Deployments.Get(fsm.DeploymentID(object)); ok && kind == "deployment" {
+		object = string(d.Job)
+	}
+	result, refusal := reconcile.Explain(input(q)).Why(object)
 	if refusal != nil {
 		return result, refusal
 	}
@@ -280,6 +285,13 @@ func (explainer) Waiting(q api.Question) api.Waiting {
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
 			w.Groups[id] = fsm.Blocker{Code: why.Code, Message: why.Message, Unblock: why.Hint}
+		}
+	}
+	for id, inst := range q.State.Instances.All() {
+		if inst.Eviction.Requested {
+			if waits := e.Waiting(id); len(waits) > 0 {
+				w.Instances[id] = waits
+			}
 		}
 	}
 	return w
@@ -309,7 +321,9 @@ func (explainer) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
 }
 
 // Moves implements api.Planner.
-func (explainer) Moves(api.Question) ([]fsm.Move, [][]fsm.Command) { return nil, nil }
+func (explainer) Moves(q api.Question) ([]fsm.Move, [][]fsm.Command) {
+	return reconcile.Moves(input(q))
+}
 
 // Plan implements api.Planner.
 func (explainer) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
