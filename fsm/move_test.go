@@ -30,15 +30,28 @@ func (w world) move() Command {
 	return c
 }
 
-// resting is the beginning of a history with a job that is at rest, so that there is something to move.
+// resting is the beginning of a history with jobs that are at rest on n1, so that there is something to move, a volume to work on, and an update that waits to be
+// promoted.
 func resting() [][]Command {
 	node := &NodeRegister{ID: "n1", Name: "n1.local", Agent: AgentInfo{BootID: "boot1", Address: "127.0.0.1", Key: []byte("k")},
-		Shape: NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 8000, PortMax: 8007}}
-	spec := JobSpec{Name: "rest", Groups: []GroupSpec{{Name: "main", Count: 1, Exec: ExecSpec{Command: "/bin/app"}, Resources: Resources{MemoryBytes: 1 << 20}}}}
+		Shape: NodeShape{Capacity: Resources{CPU: 4000, MemoryBytes: 4 << 30}, PortMin: 8000, PortMax: 8007, Attributes: map[string]string{AttributeBackup: "/b"}}}
+	group := GroupSpec{Name: "main", Count: 1, Exec: ExecSpec{Command: "/bin/app"}, Resources: Resources{MemoryBytes: 1 << 20}}
+	keeps := group
+	keeps.Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
+	tries := keeps
+	tries.Exec.Command, tries.Update.Canary = "/bin/app2", 1
+	submit := func(name JobName, g GroupSpec) []Command {
+		return []Command{&JobSubmit{Spec: JobSpec{Name: name, Groups: []GroupSpec{g}}}}
+	}
+	begin := func(id InstanceID, group GroupID) []Command {
+		return []Command{
+			&InstancePlace{ID: id, Group: group, Version: 1, Node: "n1", Cause: CauseScaleUp},
+			&NodeReport{ID: "n1", Epoch: 1, Instances: []InstanceStatus{{ID: id, Generation: 1, Observed: ObservedReady}}},
+		}
+	}
 	return [][]Command{
-		{node}, {&NodeReport{ID: "n1", Epoch: 1, Full: true}}, {&JobSubmit{Spec: spec}},
-		{&InstancePlace{ID: "rest1", Group: "rest/main", Version: 1, Node: "n1", Cause: CauseScaleUp}},
-		{&NodeReport{ID: "n1", Epoch: 1, Instances: []InstanceStatus{{ID: "rest1", Generation: 1, Observed: ObservedReady}}}},
+		{node}, {&NodeReport{ID: "n1", Epoch: 1, Full: true}},
+		submit("rest", group), begin("rest1", "rest/main"), submit("keep", keeps), begin("keep1", "keep/main"), submit("keep", tries),
 	}
 }
 

@@ -50,7 +50,7 @@ func (w world) group(job JobName, name string) GroupSpec {
 			g.Budgets = append(g.Budgets, b)
 		}
 	}
-	if w.rarely(4) {
+	if w.rarely(3) {
 		g.Update.Canary = w.int(0, 1)
 	}
 	if g.Role == "" && w.bool() {

@@ -76,3 +76,44 @@ func (w world) release() Command {
 	i := w.prepared()
 	return &InstanceRelease{i.ID, i.Eviction.Seq + uint64(w.int(0, 1)), pick(w, "", "the hook failed")}
 }
+
+// pushMember draws what brings an instance with a hook or gates further: it becomes ready, is prepared, and then released or stopped. Random commands alone rarely
+// get one so far. nil: there are no such instances.
+func (w world) pushMember() Command {
+	var ready, rests []*Instance
+	for _, i := range w.s.Instances.All() {
+		_, hooked := w.s.Hook(i, HookBeforeStop)
+		n, ok := w.s.Nodes.Get(i.Node)
+		switch {
+		case i.Eviction.Preparing && w.bool():
+			return &InstanceRelease{i.ID, i.Eviction.Seq, pick(w, "", "the hook failed")}
+		case i.Eviction.Preparing:
+			return w.prepare()
+		case w.s.NeedsPreparing(i, CauseUser, "") && i.Desired == DesiredRunning:
+			ready = append(ready, i)
+		case hooked && i.Desired == DesiredRunning && ok && n.Health != HealthOffline && !i.WaitsForRoom():
+			rests = append(rests, i)
+		}
+	}
+	switch {
+	case len(ready) > 0:
+		i := pick(w, ready...)
+		return &InstancePrepare{ID: i.ID, Cause: CauseUser, By: "alice", Facts: w.refs(i), Bypass: !w.rarely(4)}
+	case len(rests) > 0:
+		i := pick(w, rests...)
+		n, _ := w.s.Nodes.Get(i.Node)
+		status := InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: ObservedReady}
+		return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []InstanceStatus{status}}
+	}
+	return nil
+}
+
+// promote draws the promotion of a deployment that waits for it, if there is one.
+func (w world) promote() Command {
+	for id, d := range w.s.Deployments.All() {
+		if !d.Promoted && !d.Status.Ended() && !w.rarely(8) {
+			return &DeploymentPromote{id}
+		}
+	}
+	return &DeploymentPromote{key(w, w.s.Deployments)}
+}

@@ -81,6 +81,9 @@ func (w world) beginning() Entry {
 	e.Groups = append(e.Groups, resting()...)
 	for range 3 {
 		c := w.nodeRegister().(*NodeRegister)
+		if c.ID == "n1" && !w.rarely(8) { // mostly what rests on it stays
+			c.ID, c.Name = "n2", "n2.local"
+		}
 		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Epoch: 1, Full: true}}, []Command{w.submit()})
 	}
 	return e
@@ -109,7 +112,13 @@ func (w world) entry(term uint64) Entry {
 		if w.rarely(8) {
 			group = w.preemption()
 		}
+		if w.rarely(4) {
+			group = w.aimed()
+		}
 		e.Groups = append(e.Groups, group)
+	}
+	if c := w.pushMember(); c != nil && w.rarely(6) {
+		e.Groups = append(e.Groups, []Command{c})
 	}
 	if c := w.pushTransfer(); c != nil && w.rarely(3) { // beside the others
 		e.Groups = append(e.Groups, []Command{c})
@@ -117,11 +126,14 @@ func (w world) entry(term uint64) Entry {
 	return e
 }
 
-func (w world) command() Command {
-	draws := [...]struct {
-		weight int
-		draw   func() Command
-	}{
+// drawing is one sort of command, and how often it comes.
+type drawing struct {
+	weight int
+	draw   func() Command
+}
+
+func (w world) drawings() []drawing {
+	return []drawing{
 		{4, w.nodeRegister}, {3, w.nodeHealth}, {16, w.nodeReport}, {6, w.nodeIntent}, {1, w.nodeLabel}, {2, w.nodeAck},
 		{1, func() Command { return &NodeConfirmDead{w.offline()} }},
 		{1, func() Command { return &NodeForget{w.offline()} }},
@@ -144,7 +156,7 @@ func (w world) command() Command {
 		{1, w.jobStop},
 		{1, func() Command { return &JobRestart{key(w, w.s.Jobs), pick(w, "", "a", "b")} }},
 		{3, w.step},
-		{3, func() Command { return &DeploymentPromote{key(w, w.s.Deployments)} }},
+		{3, w.promote},
 		{1, w.settings},
 		{3, w.budgetSet},
 		{1, func() Command { return &BudgetRemove{pick[BudgetName](w, "b1", "b2", "b3", "nowhere")} }},
@@ -160,6 +172,10 @@ func (w world) command() Command {
 		{3, func() Command { return &TransferCancel{key(w, w.s.Transfers)} }},
 		{1, func() Command { return &BackupForget{key(w, w.s.Backups)} }},
 	}
+}
+
+func (w world) command() Command {
+	draws := w.drawings()
 	total := 0
 	for _, d := range draws {
 		total += d.weight
@@ -171,6 +187,20 @@ func (w world) command() Command {
 		}
 	}
 	panic("unreachable")
+}
+
+// aimed draws a sort of command, each as often as any other, and tries until the state takes one. The rarest get somewhere by this.
+func (w world) aimed() []Command {
+	draws := w.drawings()
+	draw := draws[w.int(0, len(draws)-1)].draw
+	group := []Command{draw()}
+	for range 12 {
+		if w.s.NewDraft(w.s.Now).Try(group...) == nil {
+			break
+		}
+		group = []Command{draw()}
+	}
+	return group
 }
 
 // wanting draws a group that wants instances, if there is one.
