@@ -56,7 +56,7 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 }
 
 // killEarlier kills the processes of the instance that have all of env in their environment, and what descends from them, and returns when they
-// are gone.
+// are gone. All are stopped before the first is killed: a script whose step was killed would go on with its next one.
 func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 	wanted := append(environ(env), t.launch.marker())
 	for deadline := time.Now().Add(leftoverTimeout); ; {
@@ -65,13 +65,19 @@ func (t *Task) killEarlier(ctx context.Context, env map[string]string) error {
 			return err
 		}
 		left := 0
+		var victims []Identity
 		for _, p := range list {
 			if p.pid == t.Process().PID || p.dead() || !hasAllEnv(p.pid, wanted) {
 				continue
 			}
 			left++
 			for _, d := range append(descendants(list, p.pid), p) {
-				_ = d.identity(t.launch.Boot).signal(syscall.SIGKILL)
+				victims = append(victims, d.identity(t.launch.Boot))
+			}
+		}
+		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+			for _, v := range victims {
+				_ = v.signal(sig) // gone already is as good
 			}
 		}
 		switch {
