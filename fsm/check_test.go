@@ -304,3 +304,31 @@ func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 		steps(t, s, []Command{register("n1"), &NodeReport{ID: "n1", Epoch: 2, Full: true}, &JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
 	})
 }
+
+// TestCheckOfWhatIsCopied: nothing that has the volumes of a slot runs while they are copied; a newer version that has none may.
+func TestCheckOfWhatIsCopied(t *testing.T) {
+	m := NewMachine()
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+	for _, id := range []NodeID{"n1", "n2"} {
+		mustApply(t, m, register(id), &NodeReport{ID: id, Epoch: 1, Full: true})
+	}
+	spec := webSpec()
+	mustApply(t, m, &JobSubmit{Spec: spec})
+	mustApply(t, m, &InstancePlace{ID: "i3", Group: "web/store", Version: 1, Node: "n1", Cause: CauseScaleUp})
+	mustApply(t, m, observed("n1", "i3", ObservedReady))
+	mustApply(t, m, &InstanceStop{ID: "i3", Cause: CauseUser, Bypass: true}, observedAt("n1", "i3", ObservedStopped, 2))
+	mustApply(t, m, &TransferStart{ID: "t1", Work: TransferMigrate, Volume: "web/store/0/data", To: "n2", Token: "k"})
+	mustApply(t, m, &TransferStep{ID: "t1", Phase: TransferStopping}, &TransferStep{ID: "t1", Phase: TransferCopying})
+	spec.Groups[1].Volumes = nil
+	mustApply(t, m, &JobSubmit{Spec: spec})
+	mustApply(t, m, &InstancePlace{ID: "i4", Group: "web/store", Version: 2, Node: "n2", Cause: CauseScaleUp})
+	s := m.State()
+	if err := Check(s); err != nil {
+		t.Error(err)
+	}
+	broken := s.fork()
+	edit(broken.Instances, "i4", func(i *Instance) { i.Links.VolumeHome = true })
+	if err := Check(*broken); err == nil || !strings.Contains(err.Error(), "may use its volumes") {
+		t.Errorf("an instance with the volumes that are copied: %v", err)
+	}
+}

@@ -56,8 +56,10 @@ func (c *checker) runningTransfer(t *Transfer, busy map[VolumeID]TransferID) {
 		}
 		c.want(v.Home == home || t.Kind == TransferRestore || t.Kind == TransferAttach, "transfer %s is %s and volume %s is on %s, not %s", t.ID, t.Phase, id, v.Home, home)
 	}
-	if inst, running := c.s.slotBusy(t.Group, t.Slot); running {
-		still := t.Holds() && t.Phase != TransferStopping
-		c.want(!still, "transfer %s is %s and instance %s may use its volumes", t.ID, t.Phase, inst.ID)
+	if !t.Holds() || t.Phase == TransferStopping {
+		return
+	}
+	for inst := range c.s.InstancesInSlot(t.Group, t.Slot) { // one of a version without volumes touches none
+		c.want(!inst.holdsClaims() || !inst.Links.VolumeHome, "transfer %s is %s and instance %s may use its volumes", t.ID, t.Phase, inst.ID)
 	}
 }
