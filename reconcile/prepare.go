@@ -15,8 +15,10 @@ const (
 // stopAs is the one way to a planned stop: it waits for facts that are on their way, has the stop prepared where that is needed, and begins it when that is
 // done. A refusal says what keeps it; it is not recorded.
 func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *fsm.Error) {
-	p.wanted[c.ID] = true
 	inst, s := p.instance(c.ID), p.state()
+	if s.NeedsPreparing(inst, c.Cause, c.By) { // one that doesn't, and is refused, is no reason to go on preparing for another cause
+		p.wanted[c.ID] = true
+	}
 	if p.restsOnFacts(inst, c.Cause) {
 		c.Facts = s.FactsRefs(inst)
 		if refusal := p.factsOnTheirWay(inst.Group, c.Facts); refusal != nil {
