@@ -171,8 +171,11 @@ func TestEtcd(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("%s: %s %v", resp.Status, text, err)
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", resp.Status, text)
 		}
 		return json.Unmarshal(text, out)
 	}

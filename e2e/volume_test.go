@@ -3,6 +3,7 @@ package e2e
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -59,7 +60,8 @@ func startVolumes(t *testing.T, agents int) (*cluster, *member) {
 	}
 	c.waitEligible(t, c.agents...)
 	c.run(t, job{name: "db", count: 1, more: "    volume \"data\" {\n      kind = \"local\"\n      path = \"" + c.path("place") + "\"\n    }"})
-	return c, c.member(c.living(t, "db")[0].Node)
+	home := c.member(c.living(t, "db")[0].Node)
+	return c, home
 }
 
 // inVolumes is a path below the directory of a member's volumes.
@@ -210,8 +212,8 @@ func TestVolumeMigrate(t *testing.T) {
 
 	c.must(t, "volume", "cancel", id) // the old copy is not wanted any more
 	waitFor(t, "the end of the old copy", patience, func() error {
-		if _, err := os.Stat(source.inVolumes(".kept", id)); !os.IsNotExist(err) {
-			return fmt.Errorf("it is still there (%v)", err)
+		if _, err := os.Stat(source.inVolumes(".kept", id)); !errors.Is(err, os.ErrNotExist) {
+			return errors.Join(errors.New("it is still there"), err)
 		}
 		return nil
 	})
