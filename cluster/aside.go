@@ -9,10 +9,9 @@ import (
 
 // rooms is how much space the voters have, as far as this server knows.
 type rooms struct {
-	voters  int
-	enough  int      // have enough
-	appends int      // can still append
-	low     []string // names of those that have not enough
+	voters int
+	enough int      // have enough
+	low    []string // names of those that have not enough
 }
 
 // majority reports whether n of the voters are one.
@@ -28,9 +27,6 @@ func (s *Server) rooms() rooms {
 			name, room = m.Meta.Name, m.Meta.Server.Room
 		}
 		r.voters++
-		if room != RoomNone {
-			r.appends++
-		}
 		if room == RoomEnough {
 			r.enough++
 		} else {
@@ -55,21 +51,26 @@ func (s *Server) checkRoom() error {
 
 const (
 	asideRetry = 5 * time.Second
-	// asideWait is how long a leader that can't append waits for news of the others' disks.
+	// asideNews is how long a leader with little room waits for news of the others' disks, which gossip brings;
+	// asideWait is the same for one that can't append.
+	asideNews = time.Second
 	asideWait = 3 * time.Second
 )
 
-// stepAside hands leadership to a server with room when this one's disk runs full. It stays where that would leave
-// no leader at all: a new one has to append an entry before it can serve even reads, while this one goes on
-// answering them without.
+// stepAside hands leadership to a server with room when this one's disk runs full. It stays where a majority has not
+// enough: nothing can be written then whoever leads, and a new leader has to append an entry before it can serve even
+// reads, while this one goes on answering them without.
 func (s *Server) stepAside(ctx context.Context, _ uint64) {
 	for ctx.Err() == nil {
 		changed := s.disk.space.changed()
 		room := s.disk.space.room()
-		if room == RoomNone {
+		switch room {
+		case RoomLow:
+			pause(ctx, asideNews)
+		case RoomNone:
 			pause(ctx, asideWait)
 		}
-		if r := s.rooms(); room != RoomEnough && r.enough > 0 && r.majority(r.appends) && ctx.Err() == nil {
+		if r := s.rooms(); room != RoomEnough && r.majority(r.enough) && ctx.Err() == nil {
 			s.log.Warn("little free space, handing leadership over", "room", room)
 			if err := s.TransferLeader(ctx, ""); err != nil {
 				s.log.Warn("can't hand leadership over", "error", err)
