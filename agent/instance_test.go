@@ -159,7 +159,7 @@ func TestEnvironment(t *testing.T) {
 		"OUTSPAN_INSTANCE_ID": string(id), "OUTSPAN_JOB": "web", "OUTSPAN_GROUP": "g", "OUTSPAN_SLOT": "0", "OUTSPAN_MEMBER_ID": "web-g-0", "OUTSPAN_ATTEMPT": "0",
 		"OUTSPAN_NODE": "n1", "OUTSPAN_NODE_ID": string(b.node()), "OUTSPAN_IP": "127.0.0.1", "OUTSPAN_PORT_HTTP": "21777",
 		"OUTSPAN_VOLUME_MY_DATA": volume,
-		"OUTSPAN_DIR":            b.cfg.DataDir + "/driver/work/" + string(id),
+		"OUTSPAN_DIR":            filepath.Join(b.cfg.DataDir, "driver", "work", string(id)),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
