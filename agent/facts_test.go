@@ -302,7 +302,7 @@ func TestFacts(t *testing.T) {
 	say(t, file, `{"leader":true,"index":1}`)
 	b.alter(b.node(), withRole(fsm.RoleCheckSpec{
 		Exec:     []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
-		Interval: 200 * fsm.Millisecond, Timeout: 10 * fsm.Second,
+		Interval: 500 * fsm.Millisecond, Timeout: 10 * fsm.Second, // three of them without an answer would withdraw the facts
 	}))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	want := func(what string, f facts) fsm.Instance {

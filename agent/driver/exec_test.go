@@ -109,7 +109,7 @@ func TestNote(t *testing.T) {
 	wantCode(t, task.Note(t.Context(), long+"x"), driver.CodeInvalidSpec)
 	begin := time.Now()
 	stop(t, task, syscall.SIGTERM, 5*time.Second)
-	if took := time.Since(begin); took > time.Second {
+	if took := time.Since(begin); took >= 2*time.Second { // for so long the shim waits for a log that is held open
 		t.Errorf("the end took %v: the log was held open", took)
 	}
 	wantCode(t, task.Note(t.Context(), "late\n"), driver.CodeNotRunning)
