@@ -58,7 +58,16 @@ func (n *node) start() {
 	m := New(Config{Volumes: n.dir, BackupDir: n.backups, Peers: n.peers, Hold: n.hold, Release: n.release, Report: n.report, Log: hclog.NewNullLogger()})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = m.Run(ctx) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.mover, n.stop = m, func() { cancel(); wg.Wait() }
+}
+
+// current is the Mover that runs now, or ran last.
+func (n *node) current() *Mover {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mover
 }
 
 func (n *node) hold(ids []fsm.VolumeID, holder fsm.InstanceID) fsm.InstanceID {
@@ -117,7 +126,7 @@ func (n *node) await(id fsm.TransferID, states ...fsm.TransferState) fsm.Transfe
 	}
 }
 
-func (n *node) order(orders ...transport.TransferOrder) { n.mover.Set(orders, false) }
+func (n *node) order(orders ...transport.TransferOrder) { n.current().Set(orders, false) }
 
 func (n *node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.dir}, parts...)...)
@@ -125,7 +134,7 @@ func (n *node) path(parts ...string) string {
 
 // listen serves the node's volumes over TLS; through may change what is asked and answered.
 func (n *node) listen(through func(http.Handler) http.Handler) (address string, peers http.RoundTripper) {
-	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.mover.Handler().ServeHTTP(w, r) }))
+	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.current().Handler().ServeHTTP(w, r) }))
 	if through != nil {
 		h = through(h)
 	}
