@@ -204,6 +204,34 @@ func TestDataDirOfAnotherCluster(t *testing.T) {
 	})
 }
 
+// A server that is a cluster of one in its directory needs nobody to lead; it still has to find out before it does.
+func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
+	for range 8 { // raft draws the time of its first election
+		inBubble(t, func(t *testing.T) {
+			one := newRig(t)
+			alone := one.start(4, func(c *Config) { c.BootstrapExpect, c.Gossip.Join = 1, nil })
+			eventually(t, 10*time.Second, "it knows its cluster", func() bool { return alone.ClusterID() != "" })
+			alone.stop()
+
+			two := newRig(t)
+			two.threeServersRunning(nil)
+			two.mu.Lock()
+			two.servers[host(4)] = &rigServer{dir: alone.dir, host: host(4), done: alone.done}
+			two.mu.Unlock()
+			two.late = 700 * time.Millisecond
+			intruder := two.start(4, nil)
+			select {
+			case <-intruder.done:
+			case <-time.After(time.Minute):
+				t.Fatal("it goes on")
+			}
+			if !errors.Is(intruder.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
+				t.Errorf("Run returned %v", intruder.err)
+			}
+		})
+	}
+}
+
 func TestDamagedDataDir(t *testing.T) {
 	dir := t.TempDir()
 	store, err := OpenBolt(filepath.Join(dir, fileLog))

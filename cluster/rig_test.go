@@ -24,6 +24,8 @@ type rig struct {
 	net *memnet.Net
 	log hclog.Logger
 
+	late time.Duration // between Open and Run, as on a busy machine
+
 	mu      sync.Mutex
 	servers map[string]*rigServer // by host
 	beaters map[fsm.NodeID]*Beater
@@ -139,6 +141,7 @@ func (r *rig) open(i int, edit func(*Config)) *rigServer {
 	s.cancel = cancel
 	go func() {
 		defer close(s.done)
+		time.Sleep(r.late)
 		s.err = s.Run(ctx)
 	}()
 	r.t.Cleanup(func() { s.stop() })

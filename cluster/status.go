@@ -139,10 +139,14 @@ func (s *Server) receive(ctx context.Context) {
 	}
 }
 
-// describe keeps what this server says of itself by gossip up to date, and looks out for another cluster in it.
+// describe keeps what this server says of itself by gossip up to date, and looks out for another cluster in it: at
+// every change of the pool, since a server that needs no other one to lead does so a second after its start.
 func (s *Server) describe(ctx context.Context) {
 	for ctx.Err() == nil {
-		changed := s.disk.space.changed()
+		changed, seen := s.disk.space.changed(), s.sight.pool.Changed()
+		if s.state.progress.caughtUp.Load() {
+			seen = nil // it knows where it belongs
+		}
 		fresh, room, id := s.fresh(), s.disk.space.room(), s.ClusterID()
 		if err := s.sight.pool.SetMeta(func(m *Meta) { m.Server.Fresh, m.Server.Room, m.Server.ClusterID = fresh, room, id }); err != nil {
 			s.log.Error("can't describe this server", "error", err)
@@ -153,6 +157,7 @@ func (s *Server) describe(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-changed:
+		case <-seen:
 		case <-time.After(time.Second):
 		}
 	}
