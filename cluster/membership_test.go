@@ -228,6 +228,16 @@ func TestDataDirOfAnotherClusterOfOne(t *testing.T) {
 			if !errors.Is(intruder.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(intruder.err.Error(), "belongs to the cluster") {
 				t.Errorf("Run returned %v", intruder.err)
 			}
+
+			// The others still believe it to be alive when one of their own comes back, and may tell of it first.
+			two.running()[2].crash()
+			two.net.Heal()
+			back := two.start(3, nil)
+			select {
+			case <-back.done:
+				t.Errorf("a server of the cluster ended: %v", back.err)
+			case <-time.After(30 * time.Second):
+			}
 		})
 	}
 }

@@ -139,9 +139,9 @@ func (s *Server) receive(ctx context.Context) {
 	}
 }
 
-// describe keeps what this server says of itself by gossip up to date, and looks out for another cluster in it: at
-// every change of the pool, since a server that needs no other one to lead does so a second after its start.
+// describe keeps what this server says of itself by gossip up to date, and looks out for another cluster in it.
 func (s *Server) describe(ctx context.Context) {
+	var since time.Time // only another cluster's servers have been in sight
 	for ctx.Err() == nil {
 		changed, seen := s.disk.space.changed(), s.sight.pool.Changed()
 		if s.state.progress.caughtUp.Load() {
@@ -151,8 +151,13 @@ func (s *Server) describe(ctx context.Context) {
 		if err := s.sight.pool.SetMeta(func(m *Meta) { m.Server.Fresh, m.Server.Room, m.Server.ClusterID = fresh, room, id }); err != nil {
 			s.log.Error("can't describe this server", "error", err)
 		}
-		if other := s.strangers(); other != "" {
+		switch other := s.strangers(); {
+		case other == "":
+			since = time.Time{}
+		case s.leadsAlone() || !since.IsZero() && time.Since(since) >= strangersSettle:
 			s.refuse(s.dir.foreign(other))
+		case since.IsZero():
+			since = time.Now()
 		}
 		select {
 		case <-ctx.Done():
@@ -161,6 +166,22 @@ func (s *Server) describe(ctx context.Context) {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// strangersSettle is how long only servers of another cluster must be in sight of one that needs others to lead: its own
+// may be heard of a moment later than one that was here by mistake.
+const strangersSettle = 3 * time.Second
+
+// leadsAlone reports whether this server needs no other one to lead. It will, about a second after its start, so it
+// can't wait to find out where it is.
+func (s *Server) leadsAlone() bool {
+	voters := 0
+	for _, one := range s.servers() {
+		if one.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	return voters == 1
 }
 
 // strangers returns the id of another cluster if all servers in sight are of it and this one has nobody of its own:
