@@ -16,12 +16,13 @@ type Net struct {
 	listeners map[string]*Listener
 	packets   map[string]*Packets
 	links     map[link]fault   // those that don't work
+	shapes    map[link]Shape   // those that are worse than the rest
 	hosts     map[string]fault // those that are gone
 	conns     map[*conn]struct{}
 	change    chan struct{} // closed and replaced when links are mended or a listener opens
 	delay     time.Duration
-	loss      float64 // share of packets that get lost
-	random    *rand.Rand
+	loss      float64    // share of packets that get lost
+	random    *rand.Rand // of everything here that is left to chance
 }
 
 // link is one direction between two hosts.
@@ -42,7 +43,7 @@ const (
 func New() *Net {
 	return &Net{
 		listeners: map[string]*Listener{}, packets: map[string]*Packets{}, links: map[link]fault{}, hosts: map[string]fault{}, conns: map[*conn]struct{}{},
-		change: make(chan struct{}),
+		shapes: map[link]Shape{}, change: make(chan struct{}), random: rand.New(rand.NewPCG(1, 1)),
 	}
 }
 
@@ -95,21 +96,24 @@ func (n *Net) Drop(from, to string) {
 	n.hold()
 }
 
-// Mend ends every fault between two hosts, in both directions.
+// Mend ends every fault and every Shape between two hosts, in both directions.
 func (n *Net) Mend(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.links, link{a, b})
-	delete(n.links, link{b, a})
+	for _, l := range [...]link{{a, b}, {b, a}} {
+		delete(n.links, l)
+		delete(n.shapes, l)
+	}
 	n.hold()
 	n.changed()
 }
 
-// Heal ends every fault of links; who was taken off the network stays so.
+// Heal ends every fault and every Shape of links; who was taken off the network stays so.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.links)
+	clear(n.shapes)
 	n.hold()
 	n.changed()
 }
@@ -205,7 +209,8 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 	for {
 		n.mu.Lock()
 		there, back := n.fault(from, Host(to)), n.fault(Host(to), from)
-		l, change, delay := n.listeners[to], n.change, n.delay
+		l, change := n.listeners[to], n.change
+		trip := n.travel(from, Host(to)) + n.travel(Host(to), from)
 		n.mu.Unlock()
 		switch {
 		case there == faultCut || back == faultCut:
@@ -220,8 +225,8 @@ func (n *Net) Dial(ctx context.Context, from, to string) (net.Conn, error) {
 		case l == nil:
 			return fail(errRefused)
 		}
-		if delay > 0 { // there and back
-			timer := time.NewTimer(2 * delay)
+		if trip > 0 { // there and back
+			timer := time.NewTimer(trip)
 			select {
 			case <-timer.C:
 			case <-ctx.Done():

@@ -65,17 +65,19 @@ func (t *Packets) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 func (t *Packets) WriteTo(b []byte, addr string) (time.Time, error) {
 	now := time.Now()
 	p := &memberlist.Packet{Buf: append([]byte(nil), b...), From: Addr(t.addr), Timestamp: now}
-	n := t.net
+	n, from, to := t.net, Host(t.addr), Host(addr)
 	n.mu.Lock()
-	lost := n.fault(Host(t.addr), Host(addr)) != 0 || n.loss > 0 && n.random.Float64() < n.loss
-	delay := n.delay
+	var arrivals []time.Duration
+	if n.fault(from, to) == 0 && (n.loss <= 0 || n.random.Float64() >= n.loss) {
+		arrivals = n.arrivals(from, to, len(b))
+	}
 	n.mu.Unlock()
-	switch {
-	case lost:
-	case delay == 0:
-		n.deliver(p, addr)
-	default:
-		time.AfterFunc(delay, func() { n.deliver(p, addr) })
+	for _, after := range arrivals {
+		if after == 0 {
+			n.deliver(p, addr)
+			continue
+		}
+		time.AfterFunc(after, func() { n.deliver(p, addr) })
 	}
 	return now, nil
 }
@@ -87,8 +89,10 @@ func (n *Net) deliver(p *memberlist.Packet, addr string) {
 	if to == nil {
 		return
 	}
+	own := *p // what arrives twice is read, and changed, by two
+	own.Buf = append([]byte(nil), p.Buf...)
 	select {
-	case to.packetCh <- p:
+	case to.packetCh <- &own:
 	default:
 	}
 }

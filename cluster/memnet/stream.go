@@ -20,6 +20,7 @@ type stream struct {
 	ended   bool          // the writer closed it
 	broken  bool          // neither end gets anything more
 	held    bool          // nothing arrives now
+	last    time.Time     // when the last chunk arrives
 	changed chan struct{} // closed and replaced at every change
 }
 
@@ -77,8 +78,9 @@ func (s *stream) take(b []byte) (n int, next again, err error) {
 	return 0, again{wait: s.changed}, nil
 }
 
-// put takes all of b, or says when to try again.
-func (s *stream) put(b []byte, at time.Time) (next again, err error) {
+// put takes all of b, or says when to try again. It arrives after the time that it travels, but neither before what was put earlier nor
+// faster than the link can send.
+func (s *stream) put(b []byte, travel, sending time.Duration) (next again, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -89,7 +91,12 @@ func (s *stream) put(b []byte, at time.Time) (next again, err error) {
 	case s.size >= maxUnread:
 		return again{wait: s.changed}, nil
 	}
-	s.chunks = append(s.chunks, chunk{append([]byte(nil), b...), at})
+	at := time.Now().Add(travel)
+	if at.Before(s.last) {
+		at = s.last
+	}
+	s.last = at.Add(sending)
+	s.chunks = append(s.chunks, chunk{append([]byte(nil), b...), s.last})
 	s.size += len(b)
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -148,7 +155,7 @@ func (c *conn) Read(b []byte) (int, error) {
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
 	c.net.mu.Lock()
-	delay := c.net.delay
+	travel, sending := c.net.travel(c.from, c.to), c.net.sending(c.from, c.to, len(b))
 	c.net.mu.Unlock()
 	for {
 		select {
@@ -160,7 +167,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		if isClosed(late) {
 			return 0, os.ErrDeadlineExceeded
 		}
-		next, err := c.out.put(b, time.Now().Add(delay))
+		next, err := c.out.put(b, travel, sending)
 		switch {
 		case err != nil:
 			return 0, err
