@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"hash"
+	"iter"
 )
 
 // tableID is a table's number in snapshots and digests; it is never used for anything else again.
@@ -25,6 +27,8 @@ type rowTable struct {
 	each func(s *State, visit func(row any) error) error
 	add  func(s *State, body []byte) *Error
 	size func(s *State) int
+	all  func(s *State) iter.Seq2[string, any] // by their keys as texts
+	diff func(a, b *State) []RowChange
 }
 
 // rowTables lists every table in the order in which its rows stand in snapshots and digests.
@@ -53,6 +57,16 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 	return rowTable{
 		id: id, name: name,
 		size: func(s *State) int { return table(s).Len() },
+		diff: func(a, b *State) []RowChange { return diffTable(name, *table(a), *table(b)) },
+		all: func(s *State) iter.Seq2[string, any] {
+			return func(yield func(string, any) bool) {
+				for key, row := range table(s).All() {
+					if !yield(fmt.Sprint(key), row) {
+						return
+					}
+				}
+			}
+		},
 		each: func(s *State, visit func(any) error) error {
 			for _, row := range table(s).All() {
 				if err := visit(row); err != nil {

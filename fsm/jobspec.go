@@ -15,7 +15,7 @@ type GroupSpec struct {
 	Role  Role   `json:"role,omitempty" cbor:"3,keyasint,omitempty"`
 
 	Exec      ExecSpec          `json:"exec" cbor:"4,keyasint"`
-	Env       map[string]string `json:"env,omitempty" cbor:"5,keyasint,omitempty"`
+	Env       map[string]string `json:"env,omitempty" cbor:"5,keyasint,omitempty" debug:"secret"`
 	Resources Resources         `json:"resources" cbor:"6,keyasint"`
 	Ports     []PortSpec        `json:"ports,omitempty" cbor:"7,keyasint,omitempty"`
 	Volumes   []VolumeSpec      `json:"volumes,omitempty" cbor:"8,keyasint,omitempty"`

@@ -55,8 +55,8 @@ type AgentInfo struct {
 	Address     string   `cbor:"4,keyasint"` // where the agent's services and API listen: an IP address
 	APIAddress  string   `cbor:"5,keyasint,omitempty"`
 	Version     string   `cbor:"6,keyasint,omitempty"`
-	Key         []byte   `cbor:"7,keyasint"`           // authenticates heartbeats
-	Warnings    []string `cbor:"8,keyasint,omitempty"` // such as "memory caps not enforced: no cgroup access"
+	Key         []byte   `cbor:"7,keyasint" debug:"secret"` // authenticates heartbeats
+	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
 }
 
 // NodeShape is what a node offers.

@@ -80,7 +80,7 @@ type Transfer struct {
 	Failure TransferFailure `cbor:"13,keyasint"`
 	Left    TransferLeft    `cbor:"14,keyasint"`
 	Marks   TransferMarks   `cbor:"15,keyasint"`
-	Token   string          `cbor:"16,keyasint"` // what the target shows to the source; useless without an agent's certificate
+	Token   string          `cbor:"16,keyasint" debug:"secret"` // what the target shows to the source; useless without an agent's certificate
 }
 
 // TransferOptions are the choices made when a transfer was asked for.
@@ -203,7 +203,7 @@ type TransferStart struct {
 	To      NodeID          `cbor:"4,keyasint,omitempty"`
 	Backup  BackupID        `cbor:"5,keyasint,omitempty"`
 	Options TransferOptions `cbor:"6,keyasint"`
-	Token   string          `cbor:"7,keyasint"`
+	Token   string          `cbor:"7,keyasint" debug:"secret"`
 }
 
 // TransferStep moves a transfer on, or ends it. The step to attaching makes the target's copy the one in use; it is refused unless that copy was verified

@@ -1,0 +1,238 @@
+package fsm
+
+import (
+	"bytes"
+	"cmp"
+	"encoding"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Hidden stands in a description where a secret is: a key, a token, the value of an environment variable.
+const Hidden = "(secret)"
+
+// Field is one named part of something described.
+type Field struct {
+	Name  string
+	Value any
+}
+
+// Fields is a struct or a map as named parts in a fixed order: that of the struct, or that of the map's keys.
+type Fields []Field
+
+// MarshalJSON implements json.Marshaler: an object with its keys in order.
+func (f Fields) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	b.WriteByte('{')
+	for i, field := range f {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := enc.Encode(field.Name); err != nil {
+			return nil, err
+		}
+		b.WriteByte(':')
+		if err := enc.Encode(field.Value); err != nil {
+			return nil, err
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// Describe turns a row or a command into what people and programs can read: nil, bool, int64, uint64, string, []any and Fields. Names are those of the
+// API's JSON, where there is one, and else the Go names in snake case. What is empty and left out on disk is left out. Secrets are Hidden.
+func Describe(v any) any { return describe(reflect.ValueOf(v)) }
+
+func describe(v reflect.Value) any {
+	if !v.IsValid() {
+		return nil
+	}
+	if text, ok := leafText(v); ok {
+		return text
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return describe(v.Elem())
+	case reflect.Bool:
+		return v.Bool()
+	case reflect.String:
+		return v.String()
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return v.Int()
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return v.Uint()
+	case reflect.Slice, reflect.Array:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = describe(v.Index(i))
+		}
+		return list
+	case reflect.Map:
+		fields := Fields{}
+		for _, key := range mapKeys(v) {
+			fields = append(fields, Field{fmt.Sprint(key.Interface()), describe(v.MapIndex(key))})
+		}
+		return fields
+	case reflect.Struct:
+		return describeStruct(v)
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+func describeStruct(v reflect.Value) Fields {
+	fields := Fields{}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		switch {
+		case !f.IsExported(), v.Field(i).IsZero() && strings.Contains(f.Tag.Get("cbor"), "omitempty"):
+		case isSecret(f):
+			fields = append(fields, Field{nameOf(f), hide(v.Field(i))})
+		default:
+			fields = append(fields, Field{nameOf(f), describe(v.Field(i))})
+		}
+	}
+	return fields
+}
+
+// leafText is the text of a value whose type has one of its own.
+func leafText(v reflect.Value) (string, bool) {
+	switch x := v.Interface().(type) {
+	case Time:
+		return "never", x == Never
+	case EventKey:
+		return x.String(), true
+	case []byte:
+		return hex.EncodeToString(x), true
+	case encoding.TextMarshaler:
+		if v.Kind() == reflect.Pointer && v.IsNil() {
+			return "", false
+		}
+		text, err := x.MarshalText()
+		return string(text), err == nil
+	}
+	return "", false
+}
+
+// isSecret reports whether a field is marked as one that is never shown.
+func isSecret(f reflect.StructField) bool { return f.Tag.Get("debug") == "secret" }
+
+// hide shows of a secret only whether there is one; of a map, under which names.
+func hide(v reflect.Value) any {
+	if v.Kind() == reflect.Map {
+		fields := Fields{}
+		for _, key := range mapKeys(v) {
+			fields = append(fields, Field{fmt.Sprint(key.Interface()), Hidden})
+		}
+		return fields
+	}
+	if v.IsZero() {
+		return ""
+	}
+	return Hidden
+}
+
+// mapKeys are the keys of a map in their order.
+func mapKeys(v reflect.Value) []reflect.Value {
+	keys := v.MapKeys()
+	slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(fmt.Sprint(a.Interface()), fmt.Sprint(b.Interface())) })
+	return keys
+}
+
+// nameOf is the name of a field: what the API calls it, or the Go name in snake case.
+func nameOf(f reflect.StructField) string {
+	if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+		return name
+	}
+	return snake(f.Name)
+}
+
+// snake writes a Go name in snake case: BootID is boot_id, APIAddress is api_address.
+func snake(name string) string {
+	letters := []rune(name)
+	var b strings.Builder
+	for i, r := range letters {
+		begins := i > 0 && unicode.IsUpper(r) && (!unicode.IsUpper(letters[i-1]) || i+1 < len(letters) && unicode.IsLower(letters[i+1]))
+		if begins {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// Objects names what a command is about, as the subjects of events do: "node/n1", "instance/3k9f". The main one comes first.
+func Objects(c Command) []string {
+	v := reflect.ValueOf(c)
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	var found []string
+	if start, ok := c.(*DrainStart); ok { // names or ids, as the caller gave them
+		found = append(found, "drain/"+string(start.ID))
+		for _, name := range start.Nodes {
+			found = append(found, "node/"+name)
+		}
+		return found
+	}
+	for i := range v.NumField() {
+		found = appendObjects(found, v.Field(i), true)
+	}
+	return found
+}
+
+func appendObjects(found []string, v reflect.Value, deeper bool) []string {
+	if noun, ok := nounOf(v); ok {
+		if subject := noun + "/" + v.String(); v.String() != "" && !slices.Contains(found, subject) {
+			found = append(found, subject)
+		}
+		return found
+	}
+	switch v.Kind() {
+	case reflect.Slice:
+		for i := range v.Len() {
+			found = appendObjects(found, v.Index(i), deeper)
+		}
+	case reflect.Struct:
+		if deeper && v.NumField() > 0 {
+			found = appendObjects(found, v.Field(0), false) // the id of a spec or a status is its first field
+		}
+	}
+	return found
+}
+
+// nounOf is what an id is the id of.
+func nounOf(v reflect.Value) (string, bool) {
+	switch v.Interface().(type) {
+	case NodeID:
+		return "node", true
+	case JobName:
+		return "job", true
+	case GroupID:
+		return "group", true
+	case InstanceID:
+		return "instance", true
+	case DrainID:
+		return "drain", true
+	case DeploymentID:
+		return "deployment", true
+	case VolumeID:
+		return "volume", true
+	case TransferID:
+		return "transfer", true
+	case BackupID:
+		return "backup", true
+	case BudgetName:
+		return "budget", true
+	case ClassName:
+		return "class", true
+	}
+	return "", false
+}

@@ -1,0 +1,305 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strconv"
+)
+
+// ScalarsTable is the name under which everything of a State that is in no table is shown, as one row without a key.
+const ScalarsTable = "scalars"
+
+// Change says what became of a row.
+type Change string
+
+// The changes.
+const (
+	RowAdded   Change = "added"
+	RowRemoved Change = "removed"
+	RowChanged Change = "changed"
+)
+
+// Valid reports whether c is in the closed set.
+func (c Change) Valid() bool { return oneOf(c, RowAdded, RowRemoved, RowChanged) }
+
+// String implements fmt.Stringer.
+func (c Change) String() string { return string(c) }
+
+// RowChange is one row that differs between two states.
+type RowChange struct {
+	Table  string        `json:"table"`
+	Key    string        `json:"key,omitempty"` // none for scalars
+	Change Change        `json:"change"`
+	Fields []FieldChange `json:"fields"`
+}
+
+// FieldChange is one part of a row that differs, as Describe shows it. Before is nil in a row that was added, After in one that was removed.
+type FieldChange struct {
+	Path   string `json:"path"` // such as "status.observed" or "labels.rack"
+	Before any    `json:"before,omitempty"`
+	After  any    `json:"after,omitempty"`
+}
+
+// Diff lists what differs from a to b, row by row: the scalars, then the tables in the order of snapshots, each in the order of its keys. Indexes are
+// derived and left out. No secret is in it: one that differs is shown as Hidden and "another". States of one history share most of their tables, which
+// costs nothing; else it takes about as long as a Digest of both.
+func Diff(a, b State) []RowChange {
+	var changes []RowChange
+	if fields := diffRows(a.meta(), b.meta()); len(fields) > 0 {
+		changes = append(changes, RowChange{ScalarsTable, "", RowChanged, fields})
+	}
+	for i := range rowTables {
+		changes = append(changes, rowTables[i].diff(&a, &b)...)
+	}
+	return changes
+}
+
+// diffTable compares one table of two states.
+func diffTable[K cmp.Ordered, V any](name string, a, b Table[K, *V]) []RowChange {
+	if a.Same(b) {
+		return nil
+	}
+	keys := make([]K, 0, a.Len())
+	for key := range a.All() {
+		keys = append(keys, key)
+	}
+	for key := range b.All() {
+		if !a.Has(key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	var changes []RowChange
+	for _, key := range keys {
+		before, had := a.Get(key)
+		after, has := b.Get(key)
+		change := RowChange{Table: name, Key: fmt.Sprint(key)}
+		switch {
+		case !had:
+			change.Change, change.Fields = RowAdded, wholeRow(after, false)
+		case !has:
+			change.Change, change.Fields = RowRemoved, wholeRow(before, true)
+		case before == after:
+			continue
+		default:
+			change.Change, change.Fields = RowChanged, diffRows(*before, *after)
+			if len(change.Fields) == 0 {
+				continue
+			}
+		}
+		changes = append(changes, change)
+	}
+	return changes
+}
+
+// wholeRow lists every part of a row that came or went.
+func wholeRow(row any, went bool) []FieldChange {
+	parts := Describe(row).(Fields)
+	list := make([]FieldChange, len(parts))
+	for i, part := range parts {
+		list[i].Path = part.Name
+		if went {
+			list[i].Before = part.Value
+		} else {
+			list[i].After = part.Value
+		}
+	}
+	return list
+}
+
+// diffRows lists the parts in which two rows of one table differ.
+func diffRows(a, b any) []FieldChange {
+	var d differ
+	d.walk("", reflect.ValueOf(a), reflect.ValueOf(b))
+	return d.found
+}
+
+// differ collects the parts in which two values of one type differ.
+type differ struct{ found []FieldChange }
+
+func (d *differ) note(path string, before, after any) {
+	d.found = append(d.found, FieldChange{path, before, after})
+}
+
+// walk goes down while both sides have the same shape. a and b are of one type.
+func (d *differ) walk(path string, a, b reflect.Value) {
+	if same(a, b) {
+		return
+	}
+	if _, leaf := leafText(a); leaf {
+		d.note(path, describe(a), describe(b))
+		return
+	}
+	switch a.Kind() {
+	case reflect.Pointer:
+		if a.IsNil() || b.IsNil() {
+			d.note(path, describe(a), describe(b))
+			return
+		}
+		d.walk(path, a.Elem(), b.Elem())
+	case reflect.Struct:
+		d.structs(path, a, b)
+	case reflect.Map:
+		d.maps(path, a, b, false)
+	case reflect.Slice, reflect.Array:
+		if a.Len() != b.Len() || !isComposite(a.Type().Elem()) {
+			d.note(path, describe(a), describe(b))
+			return
+		}
+		for i := range a.Len() {
+			d.walk(path+"["+strconv.Itoa(i)+"]", a.Index(i), b.Index(i))
+		}
+	default:
+		d.note(path, describe(a), describe(b))
+	}
+}
+
+func (d *differ) structs(path string, a, b reflect.Value) {
+	for i := range a.NumField() {
+		f := a.Type().Field(i)
+		if !f.IsExported() || same(a.Field(i), b.Field(i)) {
+			continue
+		}
+		at := join(path, nameOf(f))
+		switch {
+		case !isSecret(f):
+			d.walk(at, a.Field(i), b.Field(i))
+		case f.Type.Kind() == reflect.Map:
+			d.maps(at, a.Field(i), b.Field(i), true)
+		default:
+			d.note(at, hide(a.Field(i)), another(hide(b.Field(i))))
+		}
+	}
+}
+
+func (d *differ) maps(path string, a, b reflect.Value, secret bool) {
+	keys := mapKeys(a)
+	for _, key := range mapKeys(b) {
+		if !a.MapIndex(key).IsValid() {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(x, y reflect.Value) int { return cmp.Compare(fmt.Sprint(x.Interface()), fmt.Sprint(y.Interface())) })
+	for _, key := range keys {
+		before, after := a.MapIndex(key), b.MapIndex(key)
+		at := join(path, fmt.Sprint(key.Interface()))
+		switch {
+		case before.IsValid() && after.IsValid() && same(before, after):
+		case secret:
+			d.note(at, hideEntry(before), another(hideEntry(after)))
+		case before.IsValid() && after.IsValid():
+			d.walk(at, before, after)
+		default:
+			d.note(at, describe(before), describe(after))
+		}
+	}
+}
+
+// hideEntry is hide for an entry of a map, which may not be there.
+func hideEntry(v reflect.Value) any {
+	if !v.IsValid() {
+		return nil
+	}
+	return Hidden
+}
+
+// another says of a secret that differs from one that is Hidden too, that it does.
+func another(shown any) any {
+	if shown == Hidden {
+		return "(another secret)"
+	}
+	return shown
+}
+
+// same reports whether two values mean the same on disk: a list that is empty and none are one.
+func same(a, b reflect.Value) bool {
+	if a.Kind() == reflect.Slice || a.Kind() == reflect.Map {
+		if a.Len() == 0 && b.Len() == 0 {
+			return true
+		}
+	}
+	return reflect.DeepEqual(a.Interface(), b.Interface())
+}
+
+// isComposite reports whether a type has parts with names.
+func isComposite(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map
+}
+
+// join appends a name to a path. A name that could be mistaken for two is quoted.
+func join(path, name string) string {
+	for _, r := range name {
+		if r == '.' || r == '[' || r == '"' || r <= ' ' {
+			return path + "[" + strconv.Quote(name) + "]"
+		}
+	}
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// TableDigest is one table of a state in a few words.
+type TableDigest struct {
+	Name   string `json:"name"`
+	Rows   int    `json:"rows"`
+	Digest string `json:"digest"` // SHA-256, in hex, of the table's rows in canonical form
+}
+
+// TableDigests is Digest for each table by itself, the scalars first: where two states differ, it tells where to look.
+func TableDigests(s State) []TableDigest {
+	sums := map[tableID]*tableSum{metaTable: {rowSum: newRowSum()}}
+	for i := range rowTables {
+		sums[rowTables[i].id] = &tableSum{rowSum: newRowSum()}
+	}
+	err := s.eachRow(func(t tableID, body []byte) error {
+		sums[t].add(t, body)
+		sums[t].rows++
+		return nil
+	})
+	if err != nil { // no row type can fail to encode
+		panic(err)
+	}
+	found := []TableDigest{sums[metaTable].named(ScalarsTable)}
+	for i := range rowTables {
+		found = append(found, sums[rowTables[i].id].named(rowTables[i].name))
+	}
+	return found
+}
+
+// tableSum is the running digest of one table.
+type tableSum struct {
+	rowSum
+	rows int
+}
+
+func (t *tableSum) named(name string) TableDigest { return TableDigest{name, t.rows, t.String()} }
+
+// Rows iterates over the rows of a table under their keys as texts, in order. For ScalarsTable it is one row under the key "". ok is false when there is no
+// such table; TableNames lists them.
+func (s *State) Rows(table string) (rows iter.Seq2[string, any], ok bool) {
+	if table == ScalarsTable {
+		return func(yield func(string, any) bool) { yield("", s.meta()) }, true
+	}
+	for i := range rowTables {
+		if rowTables[i].name == table {
+			return rowTables[i].all(s), true
+		}
+	}
+	return nil, false
+}
+
+// TableNames lists what Rows knows, in the order of snapshots.
+func TableNames() []string {
+	names := []string{ScalarsTable}
+	for i := range rowTables {
+		names = append(names, rowTables[i].name)
+	}
+	return names
+}
