@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -26,6 +27,10 @@ var errLostLeadership = errors.New("this server no longer leads")
 func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 	var box mailbox
 	box.wake = make(chan struct{}, 1)
+	if plant.Is(plant.UnreadNotify) {
+		s.runTerms(ctx, &box, s.notes)
+		return
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -37,12 +42,12 @@ func (s *Server) followTerms(ctx context.Context, drained <-chan struct{}) {
 			}
 		}
 	})
-	s.runTerms(ctx, &box)
+	s.runTerms(ctx, &box, nil)
 	wg.Wait()
 }
 
-// runTerms ends when ctx does, after the term under way has ended.
-func (s *Server) runTerms(ctx context.Context, box *mailbox) {
+// runTerms ends when ctx does, after the term under way has ended. It takes notifications from the box, or where there is one from the channel that raft writes to.
+func (s *Server) runTerms(ctx context.Context, box *mailbox, direct <-chan bool) {
 	end := func() {}
 	defer func() { end() }()
 	for {
@@ -50,6 +55,8 @@ func (s *Server) runTerms(ctx context.Context, box *mailbox) {
 		case <-ctx.Done():
 			return
 		case <-box.wake:
+		case leads := <-direct:
+			box.put(leads)
 		}
 		for _, leads := range box.take() {
 			end()

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // RaftConfig tunes consensus. The zero value means the defaults, which are right for production.
@@ -37,6 +38,14 @@ const (
 	raftTimeout     = 10 * time.Second
 	maxRPCsInFlight = 1 // with more, one failed append wedges the replication to that server for ever
 )
+
+// inFlight is how many requests to a server may wait for their answers.
+func inFlight() int {
+	if plant.Is(plant.WedgedFollower) {
+		return raft.DefaultMaxRPCsInFlight
+	}
+	return maxRPCsInFlight
+}
 
 func (c RaftConfig) withDefaults() RaftConfig {
 	if c.Multiplier <= 0 {

@@ -12,6 +12,8 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // LogStore is what raft keeps on disk: the log, and its few stable values (term, vote).
@@ -77,7 +79,7 @@ func newGuardedStore(inner LogStore, fatal func(error), before func(), log hclog
 
 // IsMonotonic tells raft to drop its whole log after installing a snapshot instead of leaving a gap. With a gap,
 // a snapshot installed onto a divergent tail is installed again and again.
-func (g *guardedStore) IsMonotonic() bool { return true }
+func (g *guardedStore) IsMonotonic() bool { return !plant.Is(plant.DivergentSnapshot) }
 
 // arm makes failures from now on end the process.
 func (g *guardedStore) arm() { g.armed.Store(true) }
@@ -187,6 +189,9 @@ func (g *guardedStore) call(what string, fn func() error) error {
 		return errStoreClosed
 	}
 	err = fmt.Errorf("log store: %s: %w", what, err)
+	if plant.Is(plant.WedgedFollower) {
+		return err
+	}
 	g.fail(err)
 	return g.stop(err)
 }
@@ -214,6 +219,9 @@ func (g *guardedStore) fail(err error) {
 // watch fails the server when the call it guards doesn't return in time. The deadline has two parts: a process that
 // was paused in the middle of a call wakes up with the first part over, and has the second to finish the call.
 func (g *guardedStore) watch(what string) (done func()) {
+	if plant.Is(plant.HungDisk) {
+		return func() {}
+	}
 	finished, rest := make(chan struct{}), g.hangs/10
 	timer := time.AfterFunc(g.hangs-rest, func() {
 		select {

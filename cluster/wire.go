@@ -40,7 +40,7 @@ func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvid
 	t := &peerTransport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream: layer, ServerAddressProvider: addresses, Logger: log,
-			MaxPool: raftPool, MaxRPCsInFlight: maxRPCsInFlight, Timeout: raftTimeout,
+			MaxPool: raftPool, MaxRPCsInFlight: inFlight(), Timeout: raftTimeout,
 		}),
 		room: room, rpcs: make(chan raft.RPC), done: make(chan struct{}),
 	}

@@ -117,6 +117,7 @@ type Draft struct{ s *State }
 func (s State) NewDraft(now Time) *Draft {
 	f := s.fork()
 	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.Wall, Actor: ActorLeader})
+	f.entry.draft = true
 	return &Draft{s: f}
 }
 

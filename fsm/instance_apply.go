@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"slices"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // Movable returns nil if the instance may leave its node for a cause from outside its job, or the blocker: volume_local or role_never.
@@ -118,7 +120,7 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 		if inst.Desired == DesiredRunning && inst.ID != c.Replaces {
 			return nil, Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s", c.Slot, c.Group, inst.ID)
 		}
-		if spec.singleHolder() && inst.holdsClaims() {
+		if spec.singleHolder() && inst.holdsClaims() && !plant.Is(plant.ReplaceBeforeFencing) {
 			return nil, Refuse(CodeVolumeInUse, "the volumes or the identity of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
 		}
 	}

@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"strings"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 func (c *InstanceStop) apply(s *State) error {
@@ -43,7 +45,7 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 	if refusal := s.freshFacts(c.Facts); refusal != nil {
 		return refusal
 	}
-	if refusal := s.MayEvict(inst, c.Cause, c.By, choice); refusal != nil {
+	if refusal := s.MayEvict(inst, c.Cause, c.By, choice); refusal != nil && !(c.Bypass && c.Cause == CauseUser) {
 		return refusal
 	}
 	if c.Cause == CausePreempted {
@@ -87,6 +89,9 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 		if refusal := s.checkRail(); refusal != nil {
 			return refusal
 		}
+	}
+	if plant.Is(plant.BudgetBeforeApply) && !s.entry.draft {
+		return nil
 	}
 	refusal, _ := s.CheckBudget(inst, c.Cause)
 	return refusal

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // Machine holds the published State of one server. The log is applied here, by one goroutine at a time; reading is safe for many and
@@ -54,6 +56,9 @@ func (m *Machine) Apply(index, term uint64, data []byte) ([]Result, error) {
 		return nil, m.failed
 	}
 	entry, err := DecodeEntry(data)
+	if err != nil && plant.Is(plant.SkipUnknown) {
+		return nil, nil
+	}
 	if err != nil {
 		m.failed = fmt.Errorf("apply entry %d of term %d: %w", index, term, err)
 		return nil, m.failed

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from ending (model section 5, L1).
@@ -115,6 +117,9 @@ func (s *State) InSync(inst *Instance) bool {
 // With Last it is the one rule for what is evicted, for what blocks, and for what Apply refuses to stop (L16).
 func (s *State) Protected(inst *Instance) bool {
 	n, known := s.Nodes.Get(inst.Node)
+	if plant.Is(plant.StaleLastCopy) {
+		return known && inst.Status.Facts[FactInSync] == "true"
+	}
 	return known && n.Intent == IntentActive && n.Health == HealthOnline && !inst.Eviction.Requested && s.InSync(inst)
 }
 

@@ -68,6 +68,7 @@ type entryContext struct {
 	touched []Topic
 	group   []Command // the group of commands being applied
 	later   []Event   // emitted when that is done
+	draft   bool      // commands are only tried
 }
 
 // Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", or a whole table: "nodes",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // needs lists what a group lacks now. What can't be tried yet is recorded with its reason instead.
@@ -179,7 +180,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
 	case g.spec.Replacement.Mode != fsm.ModeAlways && g.spec.Replacement.Mode != fsm.ModeWhen:
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
-	case g.pinned():
+	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name), "bring the node back, or: outspan node confirm-dead "+name)
 	case p.state().Hold.Active:
 		p.block(lost, fsm.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // field is where instances of one version of a group could go: every feasible node, scored once and kept in a heap for each spread domain. Taking the best
@@ -71,6 +72,9 @@ func (f *field) fill() {
 			continue
 		}
 		c := &candidate{view: v, same: same[v.node.ID], bonus: f.constantBonus(v.node), moves: v.moves, tie: hash(string(f.group.id), string(v.node.ID))}
+		if plant.Is(plant.MapOrder) {
+			c.tie = plant.Disorder(c.tie)
+		}
 		c.score = f.score(c)
 		f.domains[key].heap = append(f.domains[key].heap, c)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 )
 
 const (
@@ -155,6 +156,9 @@ func (p *pass) judgeGossip(n *fsm.Node) {
 	switch live.Gossip {
 	case fsm.GossipSuspect, fsm.GossipDead:
 		health = fsm.HealthDegraded
+		if plant.Is(plant.OfflineByGossip) && live.Gossip == fsm.GossipDead {
+			health = fsm.HealthOffline
+		}
 	case fsm.GossipAlive:
 		health = fsm.HealthOnline
 	}

@@ -22,6 +22,9 @@ var arrows = map[string][]string{
 	"internal":  {},
 }
 
+// planted is the room of the bugs that tests put back: where a rule can be taken away, it is asked. It has no code in a build without its tag.
+const planted = module + "/internal/plant"
+
 // homes names the one room of a library that would otherwise spread: its types must not cross the room's door.
 var homes = map[string]string{
 	"github.com/hashicorp/raft":        "cluster",
@@ -66,6 +69,9 @@ func barredImport(room, path string) string {
 	to, known := arrows[room]
 	if !known {
 		return fmt.Sprintf("room %q stands in no table of imports; a new room needs its arrows there", room)
+	}
+	if path == planted && slices.Contains([]string{"fsm", "reconcile", "cluster"}, room) {
+		return ""
 	}
 	if other := roomOf(path); other != "" && other != room && !slices.Contains(to, other) {
 		return fmt.Sprintf("%s must not import %s", room, other)
@@ -119,6 +125,9 @@ func TestBarredImport(t *testing.T) {
 		{"cluster", module + "/reconcile", true},
 		{"config", module + "/reconcile", true},
 		{"cmd", "github.com/spf13/cobra", false},
+		{"fsm", module + "/internal/plant", false},
+		{"fsm", module + "/internal/rules", true},
+		{"agent", module + "/internal/plant", true},
 		{"shared", "fmt", true},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,27 @@
+//go:build planted
+
+package plant
+
+import "os"
+
+// chosen is the bug that this process has; empty for none.
+var chosen = choose()
+
+func choose() Bug {
+	b := Bug(os.Getenv("OUTSPAN_PLANT"))
+	if b != "" && !b.Valid() {
+		panic("OUTSPAN_PLANT=" + string(b) + " is no bug that can be planted")
+	}
+	return b
+}
+
+// Is reports whether a bug is planted: the one that OUTSPAN_PLANT named when the process began. Safe for many goroutines.
+func Is(b Bug) bool { return b == chosen }
+
+// Disorder gives a number that differs from run to run, made of n and of the order in which a map is walked.
+func Disorder(n uint64) uint64 {
+	for k := range map[uint64]bool{0: true, 1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 7: true} {
+		return n<<3 | k
+	}
+	return n
+}
