@@ -245,42 +245,6 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// TableDigest is one table of a state in a few words.
-type TableDigest struct {
-	Name   string `json:"name"`
-	Rows   int    `json:"rows"`
-	Digest string `json:"digest"` // SHA-256, in hex, of the table's rows in canonical form
-}
-
-// TableDigests is Digest for each table by itself, the scalars first: where two states differ, it tells where to look.
-func TableDigests(s State) []TableDigest {
-	sums := map[tableID]*tableSum{metaTable: {rowSum: newRowSum()}}
-	for i := range rowTables {
-		sums[rowTables[i].id] = &tableSum{rowSum: newRowSum()}
-	}
-	err := s.eachRow(func(t tableID, body []byte) error {
-		sums[t].add(t, body)
-		sums[t].rows++
-		return nil
-	})
-	if err != nil { // no row type can fail to encode
-		panic(err)
-	}
-	found := []TableDigest{sums[metaTable].named(ScalarsTable)}
-	for i := range rowTables {
-		found = append(found, sums[rowTables[i].id].named(rowTables[i].name))
-	}
-	return found
-}
-
-// tableSum is the running digest of one table.
-type tableSum struct {
-	rowSum
-	rows int
-}
-
-func (t *tableSum) named(name string) TableDigest { return TableDigest{name, t.rows, t.String()} }
-
 // Rows iterates over the rows of a table under their keys as texts, in order. For ScalarsTable it is one row under the key "". ok is false when there is no
 // such table; TableNames lists them.
 func (s *State) Rows(table string) (rows iter.Seq2[string, any], ok bool) {

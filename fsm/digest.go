@@ -1,0 +1,81 @@
+package fsm
+
+// TableDigest is one table of a state in a few words.
+type TableDigest struct {
+	Name   string `cbor:"1,keyasint" json:"name"`
+	Rows   int    `cbor:"2,keyasint" json:"rows"`
+	Digest string `cbor:"3,keyasint" json:"digest"` // SHA-256, in hex, of the table's rows in canonical form
+}
+
+// Digests returns what Digest does, and the same for each table by itself, the scalars first: where two states differ, it tells where to look. One pass makes
+// both, a tenth slower than Digest alone; it is as safe beside everything else.
+func Digests(s State) (whole string, tables []TableDigest) {
+	sums := make([]tableSum, 1+len(rowTables))
+	for i := range sums {
+		sums[i].rowSum = newRowSum()
+	}
+	all, at := newRowSum(), 0
+	err := s.eachRow(func(t tableID, body []byte) error {
+		for at > 0 && rowTables[at-1].id != t || at == 0 && t != metaTable {
+			at++ // rows come in the order of the tables
+		}
+		sums[at].add(t, body)
+		sums[at].rows++
+		all.add(t, body)
+		return nil
+	})
+	if err != nil { // no row type can fail to encode
+		panic(err)
+	}
+	tables = append(tables, sums[0].named(ScalarsTable))
+	for i := range rowTables {
+		tables = append(tables, sums[1+i].named(rowTables[i].name))
+	}
+	return all.String(), tables
+}
+
+// TableDigests is Digest for each table by itself, the scalars first.
+func TableDigests(s State) []TableDigest {
+	_, tables := Digests(s)
+	return tables
+}
+
+// tableSum is the running digest of one table.
+type tableSum struct {
+	rowSum
+	rows int
+}
+
+func (t *tableSum) named(name string) TableDigest { return TableDigest{name, t.rows, t.String()} }
+
+// TableDifference is a table whose rows are not the same in two states. A side that does not know the table is the zero TableDigest.
+type TableDifference struct {
+	Name string      `json:"name"`
+	A    TableDigest `json:"a"`
+	B    TableDigest `json:"b"`
+}
+
+// DifferentTables lists the tables in which two states differ, by their TableDigests.
+func DifferentTables(a, b []TableDigest) []TableDifference {
+	var out []TableDifference
+	for _, t := range a {
+		if other := tableNamed(b, t.Name); other != t {
+			out = append(out, TableDifference{t.Name, t, other})
+		}
+	}
+	for _, t := range b {
+		if (tableNamed(a, t.Name) == TableDigest{}) {
+			out = append(out, TableDifference{Name: t.Name, B: t})
+		}
+	}
+	return out
+}
+
+func tableNamed(all []TableDigest, name string) TableDigest {
+	for _, t := range all {
+		if t.Name == name {
+			return t
+		}
+	}
+	return TableDigest{}
+}
