@@ -1,0 +1,155 @@
+package memdisk
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// LogStore is what Open wraps: raft's log and its stable values in one file of bbolt.
+type LogStore interface {
+	raft.LogStore
+	raft.StableStore
+	Close() error
+}
+
+// Log is a log store on a Disk. Each write is one transaction: it has begun when it is called, and is on the disk when it returns.
+type Log struct {
+	LogStore
+	disk    *Disk
+	name    string // of the file, in the data directory
+	path    string
+	dead    chan struct{} // closed when the machine loses power
+	pending []*write      // begun and not on the disk
+}
+
+// write is a transaction that has begun.
+type write struct{ commit func() error }
+
+// Open puts a store that was opened at path, a file directly in the data directory, on the disk.
+func (d *Disk) Open(path string, inner LogStore) *Log {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := &Log{LogStore: inner, disk: d, name: filepath.Base(path), path: path, dead: make(chan struct{})}
+	d.logs[l] = struct{}{}
+	return l
+}
+
+// StoreLog implements raft.LogStore.
+func (l *Log) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
+
+// StoreLogs implements raft.LogStore.
+func (l *Log) StoreLogs(logs []*raft.Log) error {
+	return l.write(func() error { return l.LogStore.StoreLogs(logs) })
+}
+
+// DeleteRange implements raft.LogStore.
+func (l *Log) DeleteRange(from, to uint64) error {
+	return l.write(func() error { return l.LogStore.DeleteRange(from, to) })
+}
+
+// Set implements raft.StableStore.
+func (l *Log) Set(key, value []byte) error {
+	return l.write(func() error { return l.LogStore.Set(key, value) })
+}
+
+// SetUint64 implements raft.StableStore.
+func (l *Log) SetUint64(key []byte, value uint64) error {
+	return l.write(func() error { return l.LogStore.SetUint64(key, value) })
+}
+
+// Close implements io.Closer.
+func (l *Log) Close() error {
+	l.disk.mu.Lock()
+	delete(l.disk.logs, l)
+	l.disk.mu.Unlock()
+	return l.LogStore.Close()
+}
+
+// write lets a transaction begin, waits as long as the disk needs, and commits it.
+func (l *Log) write(commit func() error) error {
+	d, w := l.disk, &write{commit}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l.pending = append(l.pending, w)
+	defer func() { l.pending = slices.DeleteFunc(l.pending, func(p *write) bool { return p == w }) }()
+	if d.latency > 0 && !isClosed(l.dead) {
+		timer := time.NewTimer(d.latency + time.Duration(d.random.Int64N(int64(d.latency))))
+		d.mu.Unlock()
+		select {
+		case <-timer.C:
+		case <-l.dead:
+			timer.Stop()
+		}
+		d.mu.Lock()
+	}
+	for d.hang != nil && !isClosed(l.dead) {
+		hang := d.hang
+		d.mu.Unlock()
+		select {
+		case <-hang:
+		case <-l.dead:
+		}
+		d.mu.Lock()
+	}
+	switch {
+	case isClosed(l.dead):
+		return errPower
+	case d.fault != nil:
+		return &os.PathError{Op: "write", Path: l.path, Err: d.fault}
+	case d.size > 0 && d.free() == 0:
+		return &os.PathError{Op: "write", Path: l.path, Err: syscall.ENOSPC}
+	}
+	return commit()
+}
+
+// lose ends the power while writes are under way and changes the image of the file to one of those that may be found then. The disk is locked.
+func (l *Log) lose(image string) (report string, err error) {
+	close(l.dead)
+	random := l.disk.random
+	pending := slices.Clone(l.pending)
+	random.Shuffle(len(pending), func(i, j int) { pending[i], pending[j] = pending[j], pending[i] })
+	if len(pending) > 0 {
+		report = fmt.Sprintf(" %d writes were under way:", len(pending))
+	}
+	for _, w := range pending {
+		before, err := os.ReadFile(l.path)
+		if err != nil {
+			return "", err
+		}
+		fate := fates[random.IntN(len(fates))]
+		report += " " + fate.String()
+		if fate == lost {
+			break
+		}
+		if err := w.commit(); err != nil {
+			return "", fmt.Errorf("a write that a power loss interrupts: %w", err)
+		}
+		after, err := os.ReadFile(l.path)
+		if err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(image, fate.mix(before, after, random), 0o600); err != nil {
+			return "", err
+		}
+		if fate != whole {
+			break
+		}
+	}
+	did, err := l.unfinish(filepath.Dir(image))
+	return report + did, err
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,134 @@
+package memdisk
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/raft"
+)
+
+// fate is what becomes of a transaction of bbolt that a power loss interrupts. bbolt writes the pages of a transaction, forces them to the disk, writes a
+// meta page that refers to them, and forces that to the disk. It writes to no page that the last meta page refers to.
+type fate int
+
+const (
+	lost     fate = iota // nothing was written
+	torn                 // some sectors of the pages were, the meta page was not
+	tornMeta             // all pages were, and part of the meta page
+	whole                // all of it was, though nobody was told
+)
+
+var fates = [...]fate{lost, torn, tornMeta, whole}
+
+// String is the word used in reports.
+func (f fate) String() string {
+	return [...]string{"lost", "torn", "torn at its meta page", "written"}[f]
+}
+
+const (
+	pageBytes   = 4096
+	sectorBytes = 512
+	metaPages   = 2 // the first ones, written in turn
+)
+
+// mix makes the file that is found after the power loss, of those before and after the transaction.
+func (f fate) mix(before, after []byte, random *rand.Rand) []byte {
+	out := slices.Clone(after)
+	if f == whole || f == lost {
+		return out
+	}
+	was := append(slices.Clone(before), make([]byte, max(len(after)-len(before), 0))...)
+	for page := 0; page*pageBytes < len(after); page++ {
+		at, end := page*pageBytes, min((page+1)*pageBytes, len(after))
+		if bytes.Equal(was[at:end], after[at:end]) {
+			continue
+		}
+		switch {
+		case page < metaPages && f == torn:
+			copy(out[at:end], was[at:end])
+		case page < metaPages:
+			keep := at + random.IntN(128) // the meta data are within the first 80 bytes
+			copy(out[keep:end], was[keep:end])
+		case f == torn:
+			for s := at; s < end; s += sectorBytes {
+				if random.IntN(2) == 0 {
+					copy(out[s:min(s+sectorBytes, end)], was[s:])
+				}
+			}
+		}
+	}
+	return out
+}
+
+const snapshotsDir = "snapshots" // where raft keeps them
+
+// unfinish makes the newest snapshot of an image one that was just being written, in half of the cases in which the log still has all that it holds:
+// so it may be found by a server whose disk had written the later entries first.
+func (l *Log) unfinish(image string) (report string, err error) {
+	dir := filepath.Join(image, snapshotsDir)
+	snaps := finished(dir)
+	if len(snaps) == 0 || l.disk.random.IntN(2) == 0 {
+		return "", nil
+	}
+	newest := snaps[len(snaps)-1]
+	var older uint64 // index of the snapshot that is the newest then
+	if len(snaps) > 1 {
+		older = snaps[len(snaps)-2].index
+	}
+	for i := older + 1; i <= newest.index; i++ {
+		if err := l.GetLog(i, new(raft.Log)); errors.Is(err, raft.ErrLogNotFound) {
+			return "", nil // the log was shortened, or never had it: so the snapshot was on the disk
+		} else if err != nil {
+			return "", err
+		}
+	}
+	name := filepath.Join(dir, newest.name)
+	if err := os.Rename(name, name+".tmp"); err != nil {
+		return "", err
+	}
+	state := filepath.Join(name+".tmp", "state.bin")
+	info, err := os.Stat(state)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf(" the snapshot at %d is unfinished", newest.index), os.Truncate(state, l.disk.random.Int64N(info.Size()+1))
+}
+
+// snapshot is a finished one; its directory is called term-index-milliseconds.
+type snapshot struct {
+	name        string
+	term, index uint64
+}
+
+// finished lists the finished snapshots, the newest last.
+func finished(dir string) (out []snapshot) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // there never was one
+	}
+	for _, e := range entries {
+		parts := strings.Split(e.Name(), "-")
+		if len(parts) != 3 || strings.HasSuffix(e.Name(), ".tmp") {
+			continue
+		}
+		term, err := strconv.ParseUint(parts[0], 10, 64)
+		index, err2 := strconv.ParseUint(parts[1], 10, 64)
+		if err == nil && err2 == nil {
+			out = append(out, snapshot{e.Name(), term, index})
+		}
+	}
+	slices.SortFunc(out, func(a, b snapshot) int {
+		if a.term != b.term {
+			return int(a.term) - int(b.term)
+		}
+		return int(a.index) - int(b.index)
+	})
+	return out
+}
