@@ -166,9 +166,10 @@ func TestDeposedLeadersEntryIsRefused(t *testing.T) {
 }
 
 // S4, S10: a leader that is cut off from the other servers can't commit. What it decided meanwhile is nowhere, and it did not claim otherwise;
-// its successor leads in a higher term, and after the cut the old one follows.
+// its successor leads in a higher term, and after the cut the old one follows. Agents that asked the old one go elsewhere.
 func TestCutOffLeaderCommitsNothing(t *testing.T) {
 	inBubble(t, options{}, func(t *testing.T, w *world) {
+		w.lead(w.servers[0]) // all agents ask the first server that answered
 		w.run("web", group("http", 4, 64*mib))
 		old := w.leader()
 		term := old.cluster.Term()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -165,12 +166,45 @@ func parsePoll(wait fsm.Duration) time.Duration {
 	return min(time.Duration(max(0, min(wait, fsm.Minute)))*time.Millisecond, maxWait)
 }
 
-// caughtUp keeps a server that lags from telling agents what is over. Code: not_caught_up.
+// staleForAgents is for how long a server may have lost the leader before it sends agents elsewhere: an election is over by then. One that is cut off from
+// the other servers would otherwise keep its agents from all that is decided without it, for as long as they reach it.
+const staleForAgents = 10 * time.Second
+
+// staleLook is how often a server that holds an agent's question looks whether it still may.
+const staleLook = 2 * time.Second
+
+// caughtUp keeps a server that lags, or has lost the others, from telling agents what is over. Code: not_caught_up.
 func (s *Server) caughtUp() error {
-	if s.cfg.Freshness.CaughtUp() {
-		return nil
+	stale := s.cfg.Freshness.StaleFor()
+	switch {
+	case !s.cfg.Freshness.CaughtUp():
+		return fsm.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
+	case stale > staleForAgents:
+		return fsm.Refuse(transport.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).WithHint("ask another server")
 	}
-	return fsm.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
+	return nil
+}
+
+// whileCaughtUp is ctx until caughtUp says no. end must be called; it waits for what looks.
+func (s *Server) whileCaughtUp(ctx context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		look := time.NewTicker(staleLook)
+		defer look.Stop()
+		for s.caughtUp() == nil {
+			select {
+			case <-look.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel()
+	})
+	return ctx, func() {
+		cancel()
+		wg.Wait()
+	}
 }
 
 // assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the whole
@@ -191,7 +225,9 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	if n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline {
 		s.cfg.Liveness.Heard(q.Node)
 		if n.Assigned <= q.Index {
-			pause(ctx, woken, parsePoll(q.Wait))
+			fresh, end := s.whileCaughtUp(ctx)
+			pause(fresh, woken, parsePoll(q.Wait))
+			end()
 		}
 	}
 	if err := s.caughtUp(); err != nil {
@@ -255,7 +291,7 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 }
 
 // ownGates are the gates of an instance's group that rest on its own facts, for a stop that they were asked about. The agent looks at them once more: it
-// sees a change before the servers do. A drain with force asks none; whose the stop is stands in the eviction that asked for it.
+// sees a change before the servers do. A drain with force asks none, nor does a person's bypass; whose the stop is stands in the eviction that asked for it.
 func (r *reading) ownGates(i *fsm.Instance) []string {
 	cause := i.Eviction.Cause
 	switch {
@@ -263,6 +299,9 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 		cause = i.Marks.StopCause
 	case i.Preparation() == 0:
 		return nil
+	}
+	if i.Desired == fsm.DesiredDraining && cause == fsm.CauseUser && !r.Prepared(i) {
+		return nil // it was bypassed
 	}
 	if drain, ok := r.Drains.Get(fsm.DrainID(i.Eviction.By)); ok && cause == fsm.CauseNodeDraining && drain.Options.Force {
 		return nil
@@ -283,7 +322,12 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	if _, err := s.ownNode(who, q.Node); err != nil {
 		return transport.Services{}, err
 	}
-	s.watches.until(ctx, q.Index, parsePoll(q.Wait), "services")
+	fresh, end := s.whileCaughtUp(ctx)
+	s.watches.until(fresh, q.Index, parsePoll(q.Wait), "services")
+	end()
+	if err := s.caughtUp(); err != nil {
+		return transport.Services{}, err
+	}
 	r := s.reading()
 	return transport.Services{Index: r.Index, Services: r.wireServices()}, nil
 }

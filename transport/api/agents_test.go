@@ -122,6 +122,32 @@ func TestAssignmentsOfALaggingServer(t *testing.T) {
 	}
 }
 
+// A server that is cut off from the others sends agents elsewhere, those too whose question it holds: what is decided without it concerns them.
+func TestAssignmentsOfACutOffServer(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+	held := make(chan error, 2)
+	ctx := t.Context()
+	go func() {
+		_, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: 1, Index: first.Index, Wait: 30 * fsm.Second})
+		held <- err
+	}()
+	go func() {
+		_, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: r.machine.State().Index, Wait: 30 * fsm.Second})
+		held <- err
+	}()
+	r.mu.Lock()
+	r.servers["s1"].stale = 11 * time.Second
+	r.mu.Unlock()
+	for range 2 {
+		wantCode(t, <-held, transport.CodeNotCaughtUp)
+	}
+	_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1})
+	wantCode(t, err, transport.CodeNotCaughtUp)
+}
+
 func TestAgentServices(t *testing.T) {
 	r := newRig(t)
 	r.world()

@@ -51,6 +51,7 @@ type server struct {
 	address string
 	api     *api.Server
 	fresh   bool
+	stale   time.Duration // for how long it has heard no leader
 }
 
 func newRig(t testing.TB, names ...string) *rig {
@@ -73,7 +74,7 @@ func (r *rig) start(name string, limits api.Limits) *server {
 	creds := must(r.ca.Credentials(transport.RoleServer, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
 	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
-	s := &server{r: r, name: name, address: l.Addr().String(), fresh: true}
+	s := &server{r: r, name: name, address: l.Addr().String(), fresh: true, stale: 7 * time.Millisecond}
 	peers := transport.NewPeerClient(transport.Dialer{Credentials: creds})
 	agents := transport.NewAgentTransport(transport.Dialer{Credentials: creds})
 	s.api = must(api.New(api.Config{
@@ -221,7 +222,11 @@ func (s *server) CaughtUp() bool {
 }
 
 // StaleFor implements api.Freshness.
-func (s *server) StaleFor() time.Duration { return 7 * time.Millisecond }
+func (s *server) StaleFor() time.Duration {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return s.stale
+}
 
 // Heard implements api.Liveness.
 func (s *server) Heard(id fsm.NodeID) {
