@@ -1,0 +1,195 @@
+package linear
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Bounds are how old the weaker reads may be.
+type Bounds struct {
+	// Default is by how much a default read may miss what was acknowledged before it began: the lease of the leader.
+	Default time.Duration
+	// Slack is by how much a stale read may be older than it says.
+	Slack time.Duration
+	// Check bounds the search for an order, for each key; default 30 s of the wall clock.
+	Check time.Duration
+}
+
+// Verdict is what a history was found to be.
+type Verdict struct {
+	Violations []string // each begins with the id of its invariant
+	Undecided  []string // keys for which the search took too long: a failure of the harness
+	Figures    Figures
+}
+
+// Figures say how much was seen.
+type Figures struct {
+	Requests, Operations, Keys         int
+	Writes, Conflicts, Unknown, Reads  int
+	Weaker, Repeated, WithoutEffect    int
+	OldestDefault, OldestStale, Checks time.Duration // by how much they missed; what the search took
+}
+
+func (f Figures) String() string {
+	return fmt.Sprintf("%d requests, %d operations on %d keys: %d writes done, %d conflicts, %d of unknown outcome, %d consistent and %d weaker reads; %d answered writes repeated elsewhere, %d without effect or answer; the oldest default read missed %s, the oldest stale one %s; searched for %s",
+		f.Requests, f.Operations, f.Keys, f.Writes, f.Conflicts, f.Unknown, f.Reads, f.Weaker, f.Repeated, f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
+}
+
+// Judge decides about a history that has ended. It must not run in fake time: the search is bounded by the clock. Pictures of what can't be
+// explained are written to dir.
+func (h *History) Judge(b Bounds, dir string) Verdict {
+	b.Check = cmp.Or(b.Check, 30*time.Second)
+	ops := h.Ops()
+	keys := judged(ops)
+	v := Verdict{Figures: h.figures(ops, len(keys))}
+	h.mu.Lock()
+	v.Violations = slices.Clone(h.faults)
+	h.mu.Unlock()
+	v.Violations = append(v.Violations, versions(ops)...)
+	v.Violations = append(v.Violations, contents(ops)...)
+	v.Violations = append(v.Violations, ages(ops, b, &v.Figures)...)
+	v.Violations = append(v.Violations, waits(ops)...)
+	began := time.Now()
+	for _, key := range slices.SortedFunc(maps.Keys(keys), func(a, b Key) int { return strings.Compare(a.String(), b.String()) }) {
+		result, info := porcupine.CheckOperationsVerbose(model(), forChecker(keys[key]), b.Check)
+		switch result {
+		case porcupine.Illegal:
+			v.Violations = append(v.Violations, explain(key, keys[key], info, dir))
+		case porcupine.Unknown:
+			v.Undecided = append(v.Undecided, fmt.Sprintf("no verdict on the %d operations of %s within %s", len(keys[key]), key, b.Check))
+		}
+	}
+	v.Figures.Checks = time.Since(began)
+	return v
+}
+
+func (h *History) figures(ops []Op, keys int) Figures {
+	h.mu.Lock()
+	f := Figures{Requests: h.counts.requests, Operations: len(ops), Keys: keys, Repeated: h.counts.repeated, WithoutEffect: h.counts.nothing}
+	h.mu.Unlock()
+	for _, o := range ops {
+		switch {
+		case o.Outcome == Unknown:
+			f.Unknown++
+		case o.Outcome == Conflict:
+			f.Conflicts++
+		case o.Action != Read:
+			f.Writes++
+		case o.Level == Consistent:
+			f.Reads++
+		default:
+			f.Weaker++
+		}
+	}
+	return f
+}
+
+// explain shows why no order explains the operations of a key: as a picture, and as the few operations that are enough.
+func explain(key Key, ops []Op, info porcupine.LinearizationInfo, dir string) string {
+	few := shrink(ops, 20*time.Second)
+	text := fmt.Sprintf("LIN: no order explains what was done to %s (%d operations); these alone can't be explained:", key, len(ops))
+	for _, o := range few {
+		text += "\n  " + o.String()
+	}
+	if dir == "" {
+		return text
+	}
+	name := strings.NewReplacer(" ", "-", "/", "-").Replace(key.String())
+	path := filepath.Join(dir, "linear-"+name+".html")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return text + "\n  no picture: " + err.Error()
+	}
+	if err := porcupine.VisualizePath(model(), info, path); err != nil {
+		return text + "\n  no picture: " + err.Error()
+	}
+	return text + "\n  all of them: " + path
+}
+
+// shrink leaves out what is not needed for a contradiction, as far as that is found within some time: operations that began after
+// it, then reads, then writes together with the reads that show them.
+func shrink(ops []Op, limit time.Duration) []Op {
+	until := time.Now().Add(limit)
+	illegal := func(some []Op) bool {
+		left := time.Until(until)
+		return left > 0 && porcupine.CheckOperationsTimeout(model(), forChecker(some), min(left, 2*time.Second)) == porcupine.Illegal
+	}
+	ops = firstContradiction(ops, illegal)
+	for size := max(1, len(ops)/2); size > 0; size /= 2 { // reads, many at a time and then one by one
+		for i := 0; i < len(ops); {
+			end := min(i+size, len(ops))
+			rest := slices.Concat(ops[:i], slices.DeleteFunc(slices.Clone(ops[i:end]), func(o Op) bool { return o.Action == Read || o.Outcome == Conflict }), ops[end:])
+			if len(rest) < len(ops) && illegal(rest) {
+				ops = rest
+				continue
+			}
+			i = end
+		}
+	}
+	for i := 0; i < len(ops); { // a write with all that shows or names it
+		o := ops[i]
+		rest := slices.DeleteFunc(slices.Clone(ops), func(p Op) bool { return p.Action != Read && p.Ask.Value == o.Ask.Value })
+		if o.Action != Read && !shown(ops, o) && illegal(rest) {
+			ops = rest
+			continue
+		}
+		i++
+	}
+	return ops
+}
+
+// shown reports whether another operation rests on a write: without it, it would be a lie of its own.
+func shown(ops []Op, w Op) bool {
+	return slices.ContainsFunc(ops, func(o Op) bool {
+		return o.Action == Read && o.Answer.Value == w.Ask.Value || w.At != 0 && o.Action == Swap && o.IfIndex == w.At || o.Key.Kind == Job && o.Action == Read && o.Version > 0
+	})
+}
+
+// firstContradiction cuts the history right behind the first answer that contradicts what was before it.
+func firstContradiction(ops []Op, illegal func([]Op) bool) []Op {
+	ends := make([]time.Duration, 0, len(ops))
+	for _, o := range ops {
+		if o.End != Never {
+			ends = append(ends, o.End)
+		}
+	}
+	slices.Sort(ends)
+	low, high := 0, len(ends)-1
+	for low < high {
+		if mid := (low + high) / 2; illegal(until(ops, ends[mid])) {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	if len(ends) == 0 {
+		return ops
+	}
+	if cut := until(ops, ends[low]); illegal(cut) {
+		return cut
+	}
+	return ops
+}
+
+// until is what was known at some time: reads that had not ended are left out, writes that had not may yet happen.
+func until(ops []Op, end time.Duration) []Op {
+	var out []Op
+	for _, o := range ops {
+		switch {
+		case o.Begin > end:
+		case o.End <= end:
+			out = append(out, o)
+		case o.Action != Read && o.Outcome != Conflict:
+			o.End, o.Outcome = Never, Unknown
+			out = append(out, o)
+		}
+	}
+	return out
+}

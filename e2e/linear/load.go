@@ -1,0 +1,210 @@
+package linear
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Load is what the clients do. Each of them does one thing after the other, each through a server drawn anew.
+type Load struct {
+	Doors   []Door
+	Nodes   []string      // whose labels are written
+	Jobs    []string      // made by the first write; no name may be the beginning of another
+	Labels  int           // of each node; default 2
+	Clients int           // default 8
+	Think   time.Duration // the longest pause of a client; default 20 ms
+	Limit   time.Duration // the longest time that a client waits for one answer; default 3 s
+	Seed    uint64
+	Name    string // begins every value and request id: two loads on one cluster need different ones
+}
+
+// Run keeps all clients at work until ctx ends, and returns when each has ended its last operation.
+func (l *Load) Run(ctx context.Context, h *History) {
+	l.Labels, l.Clients = cmp.Or(l.Labels, 2), cmp.Or(l.Clients, 8)
+	l.Think, l.Limit = cmp.Or(l.Think, 20*time.Millisecond), cmp.Or(l.Limit, 3*time.Second)
+	var wg sync.WaitGroup
+	for i := range l.Clients {
+		c := &client{load: l, history: h, id: i, random: rand.New(rand.NewPCG(l.Seed, uint64(i))), at: map[Key]uint64{}}
+		wg.Go(func() { c.run(ctx) })
+	}
+	wg.Wait()
+}
+
+// Settle reads every object by a consistent read through every server, each until it is answered, at most until ctx ends. The cluster has
+// to be whole again.
+func (l *Load) Settle(ctx context.Context, h *History) error {
+	c := &client{load: l, history: h, id: l.Clients, random: rand.New(rand.NewPCG(l.Seed, l.Seed)), at: map[Key]uint64{}}
+	for _, door := range l.Doors {
+		for _, key := range l.objects() {
+			for !c.read(ctx, door, Ask{Key: key, Action: Read, Level: Consistent}, l.Limit) {
+				if ctx.Err() != nil {
+					return fmt.Errorf("%s did not answer a consistent read of %s: %w", door.Name, key, context.Cause(ctx))
+				}
+				c.pause(ctx, 50*time.Millisecond)
+			}
+		}
+	}
+	return nil
+}
+
+// objects are the nodes and jobs: what one read shows.
+func (l *Load) objects() []Key {
+	var keys []Key
+	for _, n := range l.Nodes {
+		keys = append(keys, Key{Kind: Register, Name: n})
+	}
+	for _, j := range l.Jobs {
+		keys = append(keys, Key{Kind: Job, Name: j})
+	}
+	return keys
+}
+
+func (l *Load) parts() []string {
+	var all []string
+	for i := range l.Labels {
+		all = append(all, fmt.Sprintf("%s%d", l.Name, i))
+	}
+	return all
+}
+
+// client belongs to one goroutine.
+type client struct {
+	load    *Load
+	history *History
+	id      int
+	random  *rand.Rand
+	writes  int
+	at      map[Key]uint64 // of a job: its index, as this client saw it last
+	last    uint64         // index of the last answer
+}
+
+func (c *client) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.one(ctx)
+		c.pause(ctx, time.Duration(c.random.Int64N(int64(c.load.Think)+1)))
+	}
+}
+
+func (c *client) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (c *client) door() Door { return c.load.Doors[c.random.IntN(len(c.load.Doors))] }
+
+// limit is how long one answer is waited for: often long, sometimes hardly as long as an answer takes.
+func (c *client) limit() time.Duration {
+	if c.random.IntN(8) == 0 {
+		return time.Duration(1 + c.random.Int64N(int64(c.load.Limit)/20))
+	}
+	return c.load.Limit/2 + time.Duration(c.random.Int64N(int64(c.load.Limit)/2))
+}
+
+// one does one thing. Operations under way when ctx ends are ended in peace.
+func (c *client) one(ctx context.Context) {
+	ctx = context.WithoutCancel(ctx)
+	objects := c.load.objects()
+	key := objects[c.random.IntN(len(objects))]
+	switch n := c.random.IntN(20); {
+	case n < 9:
+		c.read(ctx, c.door(), Ask{Key: key, Action: Read, Level: Consistent}, c.limit())
+	case n < 13:
+		c.weaker(ctx, key)
+	case key.Kind == Register:
+		key.Part = c.load.parts()[c.random.IntN(c.load.Labels)]
+		c.write(ctx, Ask{Key: key, Action: Write})
+	case n < 15 || c.at[key] == 0:
+		c.write(ctx, Ask{Key: key, Action: Write})
+	default:
+		if c.random.IntN(2) == 0 {
+			c.read(ctx, c.door(), Ask{Key: key, Action: Read, Level: Consistent}, c.limit())
+		}
+		c.write(ctx, Ask{Key: key, Action: Swap, IfIndex: c.at[key]})
+	}
+}
+
+func (c *client) weaker(ctx context.Context, key Key) {
+	a := Ask{Key: key, Action: Read, Level: Default}
+	if c.random.IntN(3) > 0 {
+		a.Level = Stale
+	}
+	if c.random.IntN(3) == 0 {
+		a.After, a.Wait = c.last, time.Duration(50+c.random.IntN(400))*time.Millisecond
+	}
+	c.read(ctx, c.door(), a, c.limit())
+}
+
+// read reads an object and notes what it shows of each part; false if there was no answer.
+func (c *client) read(ctx context.Context, door Door, a Ask, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit+a.Wait)
+	defer cancel()
+	a.Door = door.Name
+	begin := c.history.now()
+	got, body := door.send(ctx, a)
+	end := c.history.now()
+	c.history.count(func(n *counts) { n.requests++ })
+	if got.Outcome != Done {
+		missing := strings.HasPrefix(got.Text, "404 not_found")
+		if missing && c.at[a.Key] > 0 && a.Level == Consistent {
+			c.history.fault("S4: %s is gone, server %s says: %s", a.Key, door.Name, got.Text)
+		}
+		c.history.Add(Op{c.id, begin, end, a, got})
+		return missing
+	}
+	all, err := a.read(got, body, c.load.parts())
+	if err != nil {
+		c.history.fault("LIN: an answer of %s can't be read: %v: %s", door.Name, err, body)
+		return false
+	}
+	for i, one := range all {
+		if a.Key.Kind == Register {
+			a.Key.Part = c.load.parts()[i]
+		} else {
+			c.at[a.Key] = one.At
+		}
+		c.history.Add(Op{c.id, begin, end, a, one})
+	}
+	c.last = max(c.last, got.Index)
+	return true
+}
+
+// write writes a value of its own: by one request, by two at once through different servers, and again with the same request id when the
+// outcome is unknown or, sometimes, when it is known. However often, it is one write.
+func (c *client) write(ctx context.Context, a Ask) {
+	c.writes++
+	a.Value = fmt.Sprintf("%s-%d-%d", c.load.Name, c.id, c.writes)
+	a.Request = a.Value
+	w := &writing{c: c, op: Op{Client: c.id, Begin: c.history.now(), Ask: a}}
+	doors := []Door{c.door()}
+	if c.random.IntN(10) == 0 {
+		doors = append(doors, c.door())
+	}
+	w.send(ctx, doors)
+	for range 4 {
+		if w.op.Outcome != Unknown || c.random.IntN(4) == 0 {
+			break
+		}
+		c.pause(ctx, time.Duration(c.random.IntN(200))*time.Millisecond)
+		w.send(ctx, []Door{c.door()})
+	}
+	if known := w.op.Outcome == Done || w.op.Outcome == Conflict; known && c.random.IntN(7) == 0 {
+		c.history.count(func(n *counts) { n.repeated++ })
+		w.send(ctx, []Door{c.door()})
+	}
+	if w.op.Outcome == Unknown {
+		w.op.End = Never
+	}
+	if w.op.Outcome == Done && a.Key.Kind == Job {
+		c.at[a.Key] = w.op.Index
+	}
+	c.history.Add(w.op)
+}

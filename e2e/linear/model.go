@@ -1,0 +1,140 @@
+package linear
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// object is the state of one key in the model.
+type object struct {
+	value   string
+	at      uint64 // index of the last change; 0: it does not exist
+	version uint64
+	loose   bool // nobody was told the index of the last change
+}
+
+func (o object) isAt(index uint64) bool { return o.at == index || o.loose }
+
+// step is the whole specification: whether an operation can have ended so in this state, and the state behind it.
+func step(was object, o Op) (bool, object) {
+	next := object{value: o.Ask.Value, at: o.At, version: was.version + 1, loose: o.At == 0}
+	if o.Key.Kind == Register {
+		next = object{value: o.Ask.Value}
+	}
+	switch o.Action {
+	case Read:
+		same := o.Answer.Value == was.value && o.Version == was.version
+		return same && (o.Key.Kind == Register || was.isAt(o.At)), was
+	case Write:
+		return true, next
+	case Swap:
+		matches := was.isAt(o.IfIndex)
+		switch o.Outcome {
+		case Done:
+			return matches, next
+		case Conflict:
+			other := was.loose || was.at != o.IfIndex
+			return other && (o.At == 0 || was.isAt(o.At)), was
+		}
+		if matches {
+			return true, next
+		}
+		return true, was // carried out and refused: nobody was told
+	}
+	return false, was
+}
+
+// model is step as porcupine takes it.
+func model() porcupine.Model {
+	seed := maphash.MakeSeed()
+	return porcupine.Model{
+		Init: func() any { return object{} },
+		Step: func(state, input, _ any) (bool, any) { return step(state.(object), input.(Op)) },
+		Hash: func(state any) uint64 { return maphash.Comparable(seed, state.(object)) },
+		DescribeOperation: func(input, _ any) string {
+			o := input.(Op)
+			return o.String()
+		},
+		DescribeState: func(state any) string {
+			o := state.(object)
+			return fmt.Sprintf("%q, version %d of index %d", o.value, o.version, o.at)
+		},
+	}
+}
+
+// judged are the operations of each key that have to be linearizable: writes and consistent reads. What a job's change was given as index
+// but only others were told is filled in.
+func judged(ops []Op) map[Key][]Op {
+	seen := map[Key]map[string]uint64{} // values that were read; of a job with the index of the change that wrote it
+	for _, o := range ops {
+		if seen[o.Key] == nil {
+			seen[o.Key] = map[string]uint64{}
+		}
+		if o.Action == Read && o.Answer.Value != "" {
+			seen[o.Key][o.Answer.Value] = o.At
+		}
+	}
+	keys := map[Key][]Op{}
+	for _, o := range ops {
+		if o.Action == Read && o.Level != Consistent {
+			continue
+		}
+		if o.Key.Kind == Job && (o.Action == Write || o.Action == Swap) && o.Outcome != Conflict {
+			o.At = o.Index
+			if o.At == 0 {
+				o.At = seen[o.Key][o.Ask.Value]
+			}
+		}
+		keys[o.Key] = append(keys[o.Key], o)
+	}
+	for key, all := range keys {
+		if key.Kind == Register || complete(all) {
+			keys[key] = slices.DeleteFunc(all, func(o Op) bool {
+				_, read := seen[key][o.Ask.Value]
+				return o.Outcome == Unknown && !read
+			})
+		}
+	}
+	return keys
+}
+
+// complete reports whether every version of a job up to the last one that was read is known. Then writes of unknown outcome that nobody has read
+// explain nothing: they may be thought of as not yet carried out, and are left out, since each of them doubles the search. For a label, which has
+// no versions, that is always so.
+func complete(ops []Op) bool {
+	var last Op
+	for _, o := range ops {
+		if o.Action == Read && o.Version > last.Version {
+			last = o
+		}
+	}
+	known := uint64(0)
+	for _, o := range ops {
+		if o.Action != Read && o.Outcome != Conflict && o.At > 0 && o.At <= last.At {
+			known++
+		}
+	}
+	return known == last.Version
+}
+
+// forChecker turns operations into porcupine's. Its clients are numbered apart for what never ended, since a client goes on after
+// it.
+func forChecker(ops []Op) []porcupine.Operation {
+	out := make([]porcupine.Operation, 0, len(ops))
+	lost := 0
+	for _, o := range ops {
+		lost = max(lost, o.Client+1)
+	}
+	for _, o := range ops {
+		client := o.Client
+		if o.End == Never {
+			client = lost
+			lost++
+		}
+		out = append(out, porcupine.Operation{ClientId: client, Input: o, Call: int64(o.Begin), Return: int64(o.End)})
+	}
+	return slices.Clip(out)
+}
