@@ -82,7 +82,7 @@ func TestLeaderKilledInMidDrain(t *testing.T) {
 		limit time.Duration
 	}{
 		"killed":   {(*server).kill, 5 * time.Second},
-		"no power": {(*server).powerOff, 30 * time.Second},
+		"no power": {func(s *server) { s.powerOff() }, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, options{}, func(t *testing.T, w *world) { drainOverFailover(t, w, test.end, test.limit) })

@@ -3,12 +3,13 @@ package bubble
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/cluster/memdisk"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -18,7 +19,8 @@ type node struct {
 	w        *world
 	name     string
 	host     string
-	dir      string
+	disk     *memdisk.Disk
+	random   *rand.Rand
 	programs *programs
 	id       fsm.NodeID
 	*agentProcess
@@ -38,7 +40,8 @@ type agentProcess struct {
 const nodeMemory = 4 << 30
 
 func newNode(w *world, i int) *node {
-	n := &node{w: w, name: fmt.Sprintf("n%d", i), host: nodeHost(i), dir: filepath.Join(w.tempDir(), "data")}
+	n := &node{w: w, name: fmt.Sprintf("n%d", i), host: nodeHost(i), random: rand.New(rand.NewPCG(w.seed, uint64(100+i)))}
+	n.disk = memdisk.New(w.tempDir(), rand.New(rand.NewPCG(w.seed, uint64(200+i))))
 	n.programs = newPrograms(w.truth, n.name)
 	return n
 }
@@ -53,7 +56,7 @@ func (n *node) start() {
 	log := n.w.log.Named(n.name)
 	var err error
 	p.agent, err = agent.New(agent.Config{
-		Name: n.name, DataDir: n.dir, Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join}, Log: log.Named("agent"),
+		Name: n.name, DataDir: n.disk.Dir(), Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join}, Log: log.Named("agent"),
 		Node: agent.NodeConfig{Address: n.host, Capacity: fsm.Resources{CPU: 8000, MemoryBytes: nodeMemory}},
 	})
 	must(n.w.t, err)
@@ -128,9 +131,13 @@ func (n *node) killAgent() {
 	n.cancel()
 }
 
-// powerOff ends the machine: nobody hears anything, and its programs are gone.
+// powerOff ends the machine: nobody hears anything, its programs are gone, and the last record of the journal may be torn.
 func (n *node) powerOff() {
+	n.w.t.Helper()
 	n.w.net.Vanish(n.host)
+	_, err := n.disk.PowerLoss()
+	must(n.w.t, err)
+	n.tearJournal()
 	n.cancel()
 	n.programs.powerOff()
 }

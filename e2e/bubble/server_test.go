@@ -3,13 +3,15 @@ package bubble
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/cluster/memdisk"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/reconcile"
 	"github.com/outspan/outspan/transport"
@@ -25,10 +27,11 @@ func gossipKey() []byte { return []byte("a key of the gossip, 32 bytes lo") }
 
 // server is a machine for the control plane: what lasts when its process ends, and its process.
 type server struct {
-	w    *world
-	name string
-	host string
-	dir  string
+	w       *world
+	name    string
+	host    string
+	disk    *memdisk.Disk
+	mayFail atomic.Bool // it may end by itself: its disk is broken
 	*serverProcess
 }
 
@@ -43,8 +46,9 @@ type serverProcess struct {
 	store    cluster.LogStore
 	log      hclog.Logger
 
-	stopping func() // as planned
-	dying    func() // all at once
+	stopping func()        // as planned
+	dying    func()        // all at once
+	up       chan struct{} // closed once it can stop
 	done     chan struct{}
 
 	mu      sync.Mutex
@@ -54,7 +58,8 @@ type serverProcess struct {
 }
 
 func newServer(w *world, i int) *server {
-	return &server{w: w, name: fmt.Sprintf("s%d", i), host: serverHost(i), dir: filepath.Join(w.tempDir(), "data")}
+	disk := memdisk.New(w.tempDir(), rand.New(rand.NewPCG(w.seed, uint64(i))))
+	return &server{w: w, name: fmt.Sprintf("s%d", i), host: serverHost(i), disk: disk}
 }
 
 func (s *server) address() string { return s.host + tlsPort }
@@ -63,7 +68,7 @@ func (s *server) address() string { return s.host + tlsPort }
 func (s *server) start() {
 	s.w.t.Helper()
 	s.w.net.Revive(s.host)
-	p := &serverProcess{machine: fsm.NewMachine(), done: make(chan struct{}), log: s.w.log.Named(s.name)}
+	p := &serverProcess{machine: fsm.NewMachine(), up: make(chan struct{}), done: make(chan struct{}), log: s.w.log.Named(s.name)}
 	s.serverProcess = p
 	creds, err := s.w.ca.Credentials(transport.RoleServer, s.name)
 	must(s.w.t, err)
@@ -86,20 +91,25 @@ func (s *server) start() {
 func (s *server) config(dialer transport.Dialer) cluster.Config {
 	p := s.serverProcess
 	return cluster.Config{
-		DataDir: s.dir, Name: s.name, Version: "test", Cluster: clusterName, BootstrapExpect: 3, Settings: s.w.settings,
+		DataDir: s.disk.Dir(), Name: s.name, Version: "test", Cluster: clusterName, BootstrapExpect: 3, Settings: s.w.settings,
 		Machine: p.machine, Stream: p.listener.Raft(dialer, s.address()), Asker: p.peers,
 		Gossip: cluster.PoolConfig{
 			Key: gossipKey(), Profile: s.w.profile, Transport: s.w.net.Packets(s.host + gossipPort),
 			Join: []string{serverHost(1) + gossipPort, serverHost(2) + gossipPort, serverHost(3) + gossipPort},
 		},
-		Lead: p.lead, Fatal: s.fail(p), Logger: p.log.Named("cluster"),
-		Disk: cluster.DiskConfig{BallastBytes: 1 << 20, OpenLog: func(path string) (cluster.LogStore, error) {
+		Lead: p.lead, Fatal: s.fail(p), Logger: p.log.Named("cluster"), Raft: s.w.raft,
+		Disk: cluster.DiskConfig{BallastBytes: ballast, Space: s.disk.Space, OpenLog: func(path string) (cluster.LogStore, error) {
 			store, err := cluster.OpenBolt(path)
+			if err != nil {
+				return nil, err
+			}
 			p.store = store
-			return store, err
+			return s.disk.Open(path, store), nil
 		}},
 	}
 }
+
+const ballast = 1 << 20
 
 // lead decides and proposes for one term.
 func (p *serverProcess) lead(ctx context.Context, term uint64) error {
@@ -115,14 +125,23 @@ func (p *serverProcess) note(r reconcile.Report) {
 	p.reports = append(p.reports, r)
 }
 
-// fail is told by a server that must not go on.
+// fail is told by a server that must not go on: as the program does, the process ends at once.
 func (s *server) fail(p *serverProcess) func(error) {
 	return func(err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.fatal = err; !p.gone {
+		if p.fatal = err; p.gone {
+			return
+		}
+		if !s.mayFail.Load() {
 			s.w.t.Errorf("%s ended by itself: %v", s.name, err)
 		}
+		p.gone = true
+		s.w.net.Kill(s.host)
+		go func() {
+			<-p.up
+			p.dying()
+		}()
 	}
 }
 
@@ -178,6 +197,7 @@ func (p *serverProcess) run(also func(context.Context)) {
 		closePort()
 		p.stopping()
 	}
+	close(p.up)
 	go func() {
 		defer close(p.done)
 		<-stopped
@@ -229,10 +249,17 @@ func (s *server) kill() {
 	s.die()
 }
 
-// powerOff is kill without the kernel's part: nobody hears anything.
-func (s *server) powerOff() {
+// powerOff ends the machine: nobody hears anything, and of what was not forced to its disk any part may be lost. It says which.
+func (s *server) powerOff() string {
+	s.w.t.Helper()
 	s.w.net.Vanish(s.host)
+	s.mu.Lock()
+	s.gone = true // what is left of it here finds its disk gone
+	s.mu.Unlock()
+	lost, err := s.disk.PowerLoss()
+	must(s.w.t, err)
 	s.die()
+	return lost
 }
 
 // restart starts the process again once what was left of the last one is gone.

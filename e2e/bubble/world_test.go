@@ -41,6 +41,8 @@ type world struct {
 	log      hclog.Logger
 	settings fsm.Settings
 	profile  cluster.Profile
+	raft     cluster.RaftConfig
+	seed     uint64
 	servers  []*server
 	nodes    []*node
 	truth    *truth
@@ -53,6 +55,8 @@ type options struct {
 	nodes    int
 	settings func(*fsm.Settings)
 	profile  cluster.Profile // of gossip; default fast
+	raft     cluster.RaftConfig
+	seed     uint64 // of the network and the disks
 }
 
 const networkDelay = 500 * time.Microsecond
@@ -83,12 +87,13 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	ca, err := transport.NewAuthority(clusterName, 0)
 	must(t, err)
-	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), profile: cmp.Or(o.profile, cluster.ProfileFast)}
+	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
 	w.settings.OfflineAfter = 2 * fsm.Second
 	if o.settings != nil {
 		o.settings(&w.settings)
 	}
 	w.net.SetDelay(networkDelay)
+	w.net.Seed(o.seed)
 	return w
 }
 

@@ -1,0 +1,42 @@
+package bubble
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/outspan/outspan/agent/journal"
+)
+
+// tearJournal leaves a part of a record behind the last whole one of the journal on a machine without power, as a write that was under way
+// then does: it was not acknowledged, whatever of it is there. Some file systems leave blocks of zeros, or of what was there before.
+func (n *node) tearJournal() {
+	n.w.t.Helper()
+	path := filepath.Join(n.disk.Dir(), "journal")
+	before, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	must(n.w.t, err)
+	j, err := journal.Open(path, journal.SyncNever)
+	must(n.w.t, err)
+	must(n.w.t, j.Put("torn", make([]byte, n.random.IntN(3000))))
+	must(n.w.t, j.Close())
+	after, err := os.ReadFile(path)
+	must(n.w.t, err)
+	if len(after) <= len(before) {
+		return // it was rewritten meanwhile
+	}
+	record := after[len(before):]
+	record = record[:n.random.IntN(len(record))]
+	switch n.random.IntN(3) {
+	case 0:
+		clear(record)
+	case 1:
+		if len(record) > 0 {
+			record[n.random.IntN(len(record))] ^= 0xff
+		}
+	}
+	must(n.w.t, os.WriteFile(path, append(before, record...), 0o600))
+}
