@@ -32,13 +32,22 @@ type InstanceRelease struct {
 	Failure string     `cbor:"3,keyasint,omitempty"`
 }
 
-// outside reports whether a cause is from outside the job: those that roles and gates are about (model section 4).
+// outside reports whether a cause is from outside the job: those that roles and gates are about (model sections 4 and 7).
 func (c Cause) outside() bool {
 	switch c {
-	case CauseNodeDraining, CauseNodeDisabled, CausePreempted, CauseRebalance, CauseAffinity:
+	case CauseNodeDraining, CauseNodeDisabled, CausePreempted, CauseRebalance, CauseAffinity, CauseUser:
 		return true
 	}
 	return false
+}
+
+// gated reports whether a stop is one that roles and gates are about. The one with which a transfer of the instance's volume begins is not: that is the
+// planned way to move what must not be evicted.
+func (s *State) gated(inst *Instance, cause Cause) bool {
+	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == CauseUser {
+		return false
+	}
+	return cause.outside()
 }
 
 // Hook returns the hook of a name that an instance's own spec has.
@@ -74,7 +83,7 @@ func (s *State) NeedsPreparing(inst *Instance, cause Cause, by string) bool {
 
 // GatesOf are the gates that a stop of an instance for a cause must pass; none if the cause is its own job's.
 func (s *State) GatesOf(inst *Instance, cause Cause) []string {
-	if !cause.outside() {
+	if !s.gated(inst, cause) {
 		return nil
 	}
 	return s.evictionGates(inst)
@@ -111,10 +120,13 @@ func (s *State) MayEvict(inst *Instance, cause Cause, by string, choice GateChoi
 	case ObservedLost, ObservedFailed, ObservedPending, ObservedStopped:
 		return nil // nothing runs
 	}
-	if !cause.outside() || s.forced(cause, by) {
+	if !s.gated(inst, cause) || s.forced(cause, by) {
 		return nil
 	}
 	if refusal := s.Movable(inst); refusal != nil {
+		if cause == CauseUser {
+			return refusal.WithHint("start it again where it is with: outspan instance restart %s; or stop it all the same, which is recorded: outspan instance stop %s --bypass-budget", inst.ID, inst.ID)
+		}
 		return refusal
 	}
 	return s.CheckGates(inst, s.evictionGates(inst), choice)
@@ -264,10 +276,11 @@ func (s *State) overridden(inst *Instance, c *InstanceStop) string {
 		return ""
 	}
 	var codes []string
-	if refusal := s.Movable(inst); refusal != nil && (s.forced(c.Cause, c.By) || c.Cause == CauseDrainTimeout) {
+	outranked := s.forced(c.Cause, c.By) || c.Cause == CauseDrainTimeout || c.Cause == CauseUser
+	if refusal := s.Movable(inst); refusal != nil && outranked {
 		codes = append(codes, string(refusal.Code))
 	}
-	if refusal := s.CheckGates(inst, s.evictionGates(inst), EveryGate); refusal != nil && (s.forced(c.Cause, c.By) || c.Cause == CauseDrainTimeout) {
+	if refusal := s.CheckGates(inst, s.evictionGates(inst), EveryGate); refusal != nil && outranked {
 		codes = append(codes, string(refusal.Code))
 	}
 	if _, has := s.Hook(inst, HookBeforeStop); has && !s.Prepared(inst) {

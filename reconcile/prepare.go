@@ -122,14 +122,27 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 	}
 }
 
-// stopAsked goes on with the evictions that an operator asked for and that are prepared, or are to be again.
+// stopAsked goes on with the evictions that an operator asked for and that are prepared, or are to be again. One that the instance's role has come to
+// forbid is taken back, as it would have been refused: the operator asks again.
 func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
 		e := inst.Eviction
-		if inst.Desired == fsm.DesiredRunning && e.Requested && e.Cause == fsm.CauseUser && (e.Preparing || e.Aborts > 0) && !p.isMember(inst) {
-			p.stop(inst, fsm.CauseUser, e.By)
+		if inst.Desired != fsm.DesiredRunning || !e.Requested || e.Cause != fsm.CauseUser || !e.Preparing && e.Aborts == 0 || p.isMember(inst) {
+			continue
 		}
+		if !e.Preparing && p.state().MayEvict(inst, fsm.CauseUser, e.By, p.state().BeforeHook(inst)) != nil {
+			p.takeBack(id)
+			continue
+		}
+		p.stop(inst, fsm.CauseUser, e.By)
+	}
+}
+
+// takeBack ends the wish that an instance is evicted.
+func (p *pass) takeBack(id fsm.InstanceID) {
+	if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceMark{ID: id}); refusal != nil {
+		p.plan.refuse("instance/"+string(id), refusal)
 	}
 }
 
@@ -141,15 +154,12 @@ func (p *pass) releaseUnwanted() {
 		if inst.Desired != fsm.DesiredRunning || !inst.Eviction.Requested || p.wanted[id] {
 			continue
 		}
-		subject := "instance/" + string(id)
 		switch inst.Eviction.Cause {
 		case fsm.CauseRollout, fsm.CauseScaleDown, fsm.CauseRoleReplacement: // nothing but a preparation marks for these
-			if refusal := p.plan.try(subject, &fsm.InstanceMark{ID: id}); refusal != nil {
-				p.plan.refuse(subject, refusal)
-			}
+			p.takeBack(id)
 		default:
 			if inst.Eviction.Preparing {
-				p.release(subject, inst, "")
+				p.release("instance/"+string(id), inst, "")
 			}
 		}
 	}

@@ -300,8 +300,8 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	case i.Preparation() == 0:
 		return nil
 	}
-	if i.Desired == fsm.DesiredDraining && cause == fsm.CauseUser && !r.Prepared(i) {
-		return nil // it was bypassed
+	if done := i.Status.Hook; i.Desired == fsm.DesiredDraining && cause == fsm.CauseUser && (done == nil || done.Seq != i.Eviction.Seq) {
+		return nil // it was not prepared: a bypass
 	}
 	if drain, ok := r.Drains.Get(fsm.DrainID(i.Eviction.By)); ok && cause == fsm.CauseNodeDraining && drain.Options.Force {
 		return nil

@@ -81,14 +81,16 @@ func TestPreparationOfAStop(t *testing.T) {
 // and one for the job's own sake, are not.
 func TestGatesOfAStop(t *testing.T) {
 	for name, test := range map[string]struct {
-		force bool
-		cause fsm.Cause
-		by    string
-		gates []string
+		force  bool
+		bypass bool
+		cause  fsm.Cause
+		by     string
+		gates  []string
 	}{
 		"drain without surge": {cause: fsm.CauseNodeDraining, by: "d1", gates: []string{"!self.leader"}},
 		"drain with force":    {force: true, cause: fsm.CauseNodeDraining, by: "d1"},
-		"a person's stop":     {cause: fsm.CauseUser, by: "ann"},
+		"a person's stop":     {cause: fsm.CauseUser, by: "ann", gates: []string{"!self.leader"}},
+		"a person's bypass":   {cause: fsm.CauseUser, by: "ann", bypass: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -117,7 +119,7 @@ func TestGatesOfAStop(t *testing.T) {
 				r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: test.cause, By: test.by, Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
 				report(3, &fsm.HookResult{Seq: 1, OK: true})
 			}
-			r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: test.cause, By: test.by, Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
+			r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: test.cause, By: test.by, Bypass: test.bypass, Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
 			got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
 			if one := got.Instances[0]; one.Desired != fsm.DesiredDraining || !slices.Equal(one.Gates, test.gates) {
 				t.Errorf("it is %s, with the gates %v, want %v", one.Desired, one.Gates, test.gates)
