@@ -158,6 +158,7 @@ type member struct {
 	role, name string
 	address    string
 	cert       string // base name of its certificate
+	bin        string // another build of the program; default: the cluster's
 	cmd        *exec.Cmd
 	done       chan struct{} // closed when the process has ended
 }
@@ -228,7 +229,11 @@ func (m *member) configure(t testing.TB, settings map[string]string) {
 
 // command is the member's process, in its namespace if it has one.
 func (m *member) command() *exec.Cmd {
-	args := []string{m.c.bin, m.role, "run", "--config", m.config()}
+	bin := m.c.bin
+	if m.bin != "" {
+		bin = m.bin
+	}
+	args := []string{bin, m.role, "run", "--config", m.config()}
 	if m.c.network != nil {
 		args = append([]string{"nsenter", "--net=" + m.c.network.space(m), "--"}, args...)
 	}

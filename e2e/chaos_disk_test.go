@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func diskFaults() []fault {
+	return []fault{
+		{name: "full-disk-leader", kind: ofServers, begin: func(s *strike) { s.fill(s.leader()) }},
+		{name: "full-disk-follower", kind: ofServers, begin: func(s *strike) { s.fill(s.follower()) }},
+		{name: "full-disk-agent", kind: ofAgents, begin: func(s *strike) { s.fill(s.agent()) }},
+		{name: "slow-fsync-leader", kind: ofServers, begin: func(s *strike) { s.inject(s.leader(), "fsync,fdatasync", "delay_enter=300ms") }},
+		{name: "hung-fsync-leader", kind: ofServers, begin: func(s *strike) { s.hang(s.leader()) }},
+		{name: "hung-fsync-follower", kind: ofServers, begin: func(s *strike) { s.hang(s.follower()) }},
+		{name: "eio-leader", kind: ofServers, begin: func(s *strike) { s.fail(s.leader()) }},
+		{name: "eio-follower", kind: ofServers, begin: func(s *strike) { s.fail(s.follower()) }},
+		{name: "flipped-log", kind: ofServers, alone: true, begin: func(s *strike) { s.flip("raft.db") }},
+		{name: "flipped-snapshot", kind: ofServers, alone: true, begin: func(s *strike) { s.flip("snapshots/*/*") }},
+	}
+}
+
+// fill takes all space of a member's file system. One that can't go on may end; it comes back when there is space.
+func (s *strike) fill(m *member) {
+	s.mayEnd = m
+	free := m.fillDisk(s.x.t)
+	s.later(free)
+}
+
+// hang holds each fsync for longer than the store's watchdog waits: the process has to end by itself, and a leader has to be replaced.
+func (s *strike) hang(m *member) {
+	s.mayEnd, s.hold = m, 20*time.Second
+	s.inject(m, "fsync,fdatasync", "delay_enter=60s")
+	s.later(func() {
+		if m.running() {
+			s.x.book.count("servers that survived a hung fsync", 1)
+		} else {
+			s.x.book.count("servers that ended themselves over a hung fsync", 1)
+		}
+	})
+}
+
+// fail lets each write to the log fail.
+func (s *strike) fail(m *member) {
+	s.mayEnd = m
+	s.inject(m, "pwrite64,fdatasync", "error=EIO")
+	s.later(func() {
+		if !m.running() {
+			s.x.book.count("servers that ended themselves over EIO", 1)
+		}
+	})
+}
+
+// inject lets strace change what system calls of a running process do, until the strike ends.
+func (s *strike) inject(m *member, calls, how string) {
+	out := s.x.c.path("strace.log")
+	cmd := exec.Command("strace", "-f", "-q", "-o", out, "-e", "trace="+calls, "-e", "inject="+calls+":"+how, "-p", fmt.Sprint(m.cmd.Process.Pid))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := relatives.start(cmd); err != nil {
+		s.x.t.Fatalf("strace: %v", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = relatives.wait(cmd)
+		close(done)
+	}()
+	s.later(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT) // it lets go of the process
+		select {
+		case <-done:
+		case <-time.After(5 * time.Second):
+			m.kill() // a call that hangs in the tracer keeps it from ending
+			s.ends(m)
+			_ = cmd.Process.Kill()
+			<-done
+		}
+	})
+	if err := within(10*time.Second, func() error { return traced(m.cmd.Process.Pid) }); err != nil {
+		s.x.t.Fatalf("strace of %s: %v", m.name, err)
+	}
+}
+
+// traced says whether every thread of a process is traced.
+func traced(pid int) error {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	for _, path := range threads {
+		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), "TracerPid:\t0\n") {
+			return fmt.Errorf("%s has no tracer", filepath.Dir(path))
+		}
+	}
+	return nil
+}
+
+// flip turns bits of a stopped server's data. It has to refuse to start, or to be as the others are; then it is replaced.
+func (s *strike) flip(pattern string) {
+	m, x := s.follower(), s.x
+	s.mayEnd = m
+	m.kill()
+	files, _ := filepath.Glob(filepath.Join(m.data(), pattern))
+	if len(files) == 0 {
+		s.say("there is no %s", pattern)
+		return
+	}
+	slices.Sort(files)
+	path := files[x.random.IntN(len(files))]
+	info, err := os.Stat(path)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for range 8 {
+		x.flipBit(path, x.random.Int64N(info.Size()))
+	}
+	s.say("8 bits of %s, %d bytes", filepath.Base(path), info.Size())
+	m.start(x.t)
+	ended := within(15*time.Second, func() error {
+		if m.running() {
+			return errors.New("it runs")
+		}
+		return nil
+	}) == nil
+	switch said := m.lastLines(15); {
+	case !ended:
+		x.book.count("servers that started over flipped bits", 1)
+		if err := x.sameState(); err != nil {
+			x.book.violate("S5: %s started over flipped bits of %s: %v", m.name, filepath.Base(path), err)
+		}
+	case m.cmd.ProcessState.ExitCode() <= 0 || strings.Contains(said, "fatal error:"):
+		x.book.violate("S5: %s did not refuse flipped bits of %s, it crashed (%v):\n%s", m.name, filepath.Base(path), m.cmd.ProcessState, said)
+	default:
+		x.book.count("servers that refused flipped bits", 1)
+	}
+	s.later(func() { s.replace(m, false) })
+}
+
+func (x *chaos) flipBit(path string, at int64) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err = f.ReadAt(b, at); err == nil {
+		_, err = f.WriteAt([]byte{b[0] ^ 1<<x.random.IntN(8)}, at)
+	}
+	if err != nil {
+		x.t.Fatal(err)
+	}
+}

@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// kind is what a fault breaks. Two faults at a time are of different kinds.
+type kind string
+
+const (
+	ofServers   kind = "servers"
+	ofAgents    kind = "agents"
+	ofInstances kind = "instances"
+	ofNetwork   kind = "network"
+)
+
+// fault is one way to break something.
+type fault struct {
+	name       string
+	kind       kind
+	alone      bool // it needs all else whole: it takes away a server's data, or what is left depends on it
+	hurtsUsers bool // although it touches no agent
+	begin      func(*strike)
+}
+
+// strike is one use of a fault.
+type strike struct {
+	x      *chaos
+	w      *window
+	fault  fault
+	on     []*member // whom it touches
+	down   map[*member]bool
+	mayEnd *member // who may end by itself
+	note   string
+	hold   time.Duration // at least so long
+	mends  []func()
+}
+
+// hit says whom the strike touches, before it does.
+func (s *strike) hit(members ...*member) {
+	s.x.story.mu.Lock() // judges of events read it
+	defer s.x.story.mu.Unlock()
+	s.on = append(s.on, members...)
+}
+
+// ends notes a member that the strike ends on purpose; mend starts it again.
+func (s *strike) ends(m *member) {
+	if s.down == nil {
+		s.down = map[*member]bool{}
+	}
+	s.down[m] = true
+}
+
+// later is done when the strike is mended, the last one first.
+func (s *strike) later(do func()) { s.mends = append(s.mends, do) }
+
+func (s *strike) mend() {
+	for _, do := range slices.Backward(s.mends) {
+		do()
+	}
+	for m := range s.down {
+		if !m.running() {
+			m.start(s.x.t)
+		}
+	}
+	if s.mayEnd != nil && !s.mayEnd.running() {
+		s.mayEnd.start(s.x.t)
+	}
+}
+
+func (s *strike) say(format string, args ...any) { s.note += fmt.Sprintf(format, args...) + " " }
+
+// leader hits the server that leads, follower another one.
+func (s *strike) leader() *member {
+	m := s.x.c.leader(s.x.t)
+	s.hit(m)
+	return m
+}
+
+func (s *strike) follower() *member {
+	rest := without(s.x.c.servers, s.x.c.leader(s.x.t))
+	m := rest[s.x.random.IntN(len(rest))]
+	s.hit(m)
+	return m
+}
+
+func (s *strike) anyServer() *member {
+	m := s.x.c.servers[s.x.random.IntN(len(s.x.c.servers))]
+	s.hit(m)
+	return m
+}
+
+// rest is how long an agent that was cut off is left alone where its node holds data: one that returns again and again is held back from
+// new work, as it should be, and these can't be replaced by new nodes.
+const rest = 12 * time.Minute
+
+// agent hits an agent, which may be marked offline for it.
+func (s *strike) agent() *member {
+	var fit []*member
+	for i, m := range s.x.c.agents {
+		if used, ok := s.x.used[m]; i > 1 || !ok || time.Since(used) > rest {
+			fit = append(fit, m)
+		}
+	}
+	m := fit[s.x.random.IntN(len(fit))]
+	s.x.used[m] = time.Now()
+	s.hit(m)
+	return m
+}
+
+// holderNode hits the agent where an exclusive job without a volume runs.
+func (s *strike) holderNode() *member {
+	holders := s.x.kernel.of("solo")
+	if len(holders) == 0 {
+		return s.agent()
+	}
+	m := s.x.c.member(holders[s.x.random.IntN(len(holders))].node)
+	s.x.used[m] = time.Now()
+	s.hit(m)
+	return m
+}
+
+// instance hits the agent of some instance that runs; nil if nothing does.
+func (s *strike) instance() *alive {
+	all := s.x.kernel.onNode("")
+	if len(all) == 0 {
+		return nil
+	}
+	a := all[s.x.random.IntN(len(all))]
+	s.hit(s.x.c.member(a.node))
+	s.say("%s of %s", a.id, a.job)
+	return a
+}
+
+// faults are all there are, in a fixed order: the seed shuffles them.
+func faults() []fault {
+	return slices.Concat(processFaults(), networkFaults(), diskFaults(), memberFaults())
+}
+
+func processFaults() []fault {
+	return []fault{
+		{name: "kill-leader", kind: ofServers, begin: func(s *strike) { s.kill(s.leader()) }},
+		{name: "kill-follower", kind: ofServers, begin: func(s *strike) { s.kill(s.follower()) }},
+		{name: "kill-majority", kind: ofServers, alone: true, begin: func(s *strike) { s.kill(s.leader()); s.kill(s.follower()) }},
+		{name: "kill-all-servers", kind: ofServers, alone: true, begin: func(s *strike) {
+			s.hit(s.x.c.servers...)
+			for _, m := range s.x.c.servers {
+				s.kill(m)
+			}
+		}},
+		{name: "stop-leader", kind: ofServers, begin: func(s *strike) { s.pause(s.leader()) }},
+		{name: "stop-follower", kind: ofServers, begin: func(s *strike) { s.pause(s.follower()) }},
+		{name: "kill-agent", kind: ofAgents, begin: func(s *strike) { s.kill(s.agent()) }},
+		{name: "stop-agent", kind: ofAgents, begin: func(s *strike) { s.pause(s.agent()) }},
+		{name: "kill-instance", kind: ofInstances, begin: killInstance},
+		{name: "kill-shim", kind: ofInstances, begin: killShim},
+		{name: "stop-instance", kind: ofInstances, begin: stopInstance},
+		{name: "freeze-instance", kind: ofInstances, begin: freezeInstance},
+		{name: "freeze-machine", kind: ofAgents, begin: func(s *strike) { s.freezeMachine(s.agent()) }},
+		{name: "freeze-holder-confirm-dead", kind: ofAgents, alone: true, begin: confirmDead},
+		{name: "machine-dies", kind: ofAgents, begin: machineDies},
+	}
+}
+
+func (s *strike) kill(m *member) {
+	s.ends(m)
+	m.kill()
+}
+
+// pause stops a process as a machine does that swaps, or a debugger.
+func (s *strike) pause(m *member) {
+	m.signal(syscall.SIGSTOP)
+	s.later(func() { m.signal(syscall.SIGCONT) })
+}
+
+func killInstance(s *strike) {
+	if a := s.instance(); a != nil {
+		for _, p := range a.processes {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+	}
+}
+
+func killShim(s *strike) {
+	a := s.instance()
+	if a == nil {
+		return
+	}
+	if pid := shimOf(a); pid > 0 {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// shimOf is the process that keeps an instance: the parent of the first of its processes.
+func shimOf(a *alive) int {
+	inside := map[int]bool{}
+	for _, p := range a.processes {
+		inside[p.pid] = true
+	}
+	for _, p := range a.processes {
+		if !inside[p.parent] && p.parent > 1 {
+			return p.parent
+		}
+	}
+	return 0
+}
+
+// stopInstance stops an instance and its shim together.
+func stopInstance(s *strike) {
+	a := s.instance()
+	if a == nil {
+		return
+	}
+	s.signalled(a)
+}
+
+func (s *strike) signalled(a *alive) {
+	pids := pidsOf(map[string][]process{a.id: a.processes})
+	if shim := shimOf(a); shim > 0 {
+		pids = append(pids, shim)
+	}
+	s.x.kernel.freeze(a.id)
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	s.later(func() {
+		s.x.kernel.thaw(a.id)
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	})
+}
+
+// machineDies ends an agent and all that it runs; the rest of the cluster has to notice in time: L4.
+func machineDies(s *strike) {
+	m := s.agent()
+	s.ends(m)
+	s.hold = chaosAfter + 2*chaosBeat + 4*time.Second
+	began := time.Now()
+	m.die(s.x.t)
+	s.later(func() {
+		limit := chaosAfter + 2*chaosBeat + 2*time.Second
+		at, marked := s.x.story.offlineAt(m)
+		gap := s.x.kernel.starved()
+		switch took := at.Sub(began); {
+		case len(s.w.strikes) > 1 || gap > time.Second:
+			s.x.book.say("the death of %s is judged by nobody: %d faults, machine stood still for %s", m.name, len(s.w.strikes), gap)
+		case !marked || took > limit+time.Second:
+			s.x.book.violate("L4: %s died and was marked offline after %s (ever: %t), want %s", m.name, took, marked, limit)
+		default:
+			s.x.book.longest("detection of a dead machine", took)
+		}
+	})
+}

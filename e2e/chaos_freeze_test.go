@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// freezeDir freezes or thaws all that is in a cgroup, of either version.
+func freezeDir(dir string, frozen bool) error {
+	file, word := "freezer.state", map[bool]string{true: "FROZEN", false: "THAWED"}[frozen]
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); err == nil {
+		file, word = "cgroup.freeze", map[bool]string{true: "1", false: "0"}[frozen]
+	}
+	return os.WriteFile(filepath.Join(dir, file), []byte(word), 0o644)
+}
+
+// freezerRoot is where cgroups that can be frozen are.
+func freezerRoot() string {
+	if _, err := os.Stat("/sys/fs/cgroup/freezer"); err == nil {
+		return "/sys/fs/cgroup/freezer"
+	}
+	return "/sys/fs/cgroup"
+}
+
+// freezeInstance freezes what an instance runs, and not the shim that keeps it.
+func freezeInstance(s *strike) {
+	a := s.instance()
+	if a == nil {
+		return
+	}
+	dirs, _ := filepath.Glob(filepath.Join(freezerRoot(), s.x.c.name, a.node, a.id+"*"))
+	for _, dir := range dirs {
+		s.x.kernel.freeze(a.id)
+		if err := freezeDir(dir, true); err != nil {
+			s.say("not frozen: %v", err) // it has just ended
+		}
+		s.later(func() {
+			s.x.kernel.thaw(a.id)
+			_ = freezeDir(dir, false) // the product may have killed and removed it
+		})
+	}
+}
+
+// freezeMachine freezes an agent, its shims and all instances at once, as a hypervisor does that moves a machine.
+func (s *strike) freezeMachine(m *member) (thaw func()) {
+	x := s.x
+	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.name), filepath.Join(freezerRoot(), x.c.name, m.name)
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		x.t.Fatal(err)
+	}
+	for _, pid := range append(x.c.shims(m), m.cmd.Process.Pid) {
+		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // one that has ended can't enter
+	}
+	if err := freezeDir(own, true); err != nil {
+		x.t.Fatalf("freeze %s: %v", m.name, err)
+	}
+	for _, a := range x.kernel.onNode(m.name) {
+		x.kernel.freeze(a.id)
+	}
+	_ = freezeDir(below, true) // there is none where nothing runs
+	once := false
+	thaw = func() {
+		if once {
+			return
+		}
+		once = true
+		x.kernel.thawAll()
+		for _, dir := range []string{below, own} {
+			if err := freezeDir(dir, false); err != nil && !os.IsNotExist(err) {
+				x.t.Errorf("thaw %s: %v", m.name, err)
+			}
+		}
+	}
+	s.later(thaw)
+	return thaw
+}
+
+// thawAll notes that everything that was frozen goes on.
+func (k *kernelEye) thawAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, thawed := range k.frozen {
+		if thawed.IsZero() {
+			k.frozen[id] = time.Now()
+		}
+	}
+}
+
+// confirmDead freezes a machine that holds an exclusive slot, has a person confirm that it is dead, lets another holder begin, and thaws it:
+// the old one must be dead within a second, whatever the person said.
+func confirmDead(s *strike) {
+	m, x := s.holderNode(), s.x
+	var old []*alive
+	for _, a := range x.kernel.of("solo") {
+		if a.node == m.name {
+			old = append(old, a)
+		}
+	}
+	thaw := s.freezeMachine(m)
+	if err := within(chaosPatience, func() error {
+		if _, ok := x.story.offlineAt(m); !ok {
+			return fmt.Errorf("%s is not offline", m.name)
+		}
+		return nil
+	}); err != nil {
+		x.book.violate("L4: %s is frozen: %v", m.name, err)
+		return
+	}
+	if f := x.work.order(x.random, http.MethodPost, "/v1/nodes/"+m.name+"/confirm-dead", "{}"); !f.done {
+		s.say("not confirmed: %s", f.body) // a hold, or it came back
+		return
+	}
+	others := func() (n int) {
+		for _, a := range x.kernel.of("solo") {
+			n += one(a.node != m.name)
+		}
+		return n
+	}
+	if err := within(chaosPatience, func() error {
+		if n := others(); n < chaosCounts["solo"] {
+			return fmt.Errorf("%d of %d hold", n, chaosCounts["solo"])
+		}
+		return nil
+	}); err != nil {
+		x.book.say("no new holder while %s is frozen: %v", m.name, err)
+	}
+	thaw()
+	thawed := time.Now()
+	dead := within(thawLimit+kernelSlack, func() error {
+		for _, a := range old {
+			if bothLive([]*alive{a}) {
+				return fmt.Errorf("%s lives", a.id)
+			}
+		}
+		return nil
+	})
+	took := time.Since(thawed)
+	if gap := x.kernel.starved(); dead != nil && gap > kernelSlack {
+		x.book.say("%v after %s, and this machine stood still for %s: not judged", dead, took, gap)
+	} else if dead != nil {
+		x.book.violate("S2: a holder on %s that was confirmed dead lives %s after thawing: %v", m.name, took, dead)
+	}
+	x.book.longest("life of a fenced holder behind its thaw", took)
+	s.say("%d holders fenced %s after thawing", len(old), took.Round(time.Millisecond))
+}

@@ -1,0 +1,257 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// kernelLook is how often the process table is read; thawLimit how long a holder that was frozen may live on beside its successor, and
+// kernelSlack what a look may come late.
+const (
+	kernelLook  = 100 * time.Millisecond
+	thawLimit   = time.Second
+	kernelSlack = 500 * time.Millisecond
+)
+
+// alive is an instance with a process, as the kernel shows it.
+type alive struct {
+	id, job, slot, node string
+	processes           []process
+}
+
+// kernelEye reads the process table all the time. What it judges rests on nothing that the product says of itself.
+type kernelEye struct {
+	x    *chaos
+	done sync.WaitGroup
+	quit chan struct{}
+
+	mu     sync.Mutex
+	cache  map[string]map[string]string // environment of an instance's process, by its identity
+	frozen map[string]time.Time         // instances that a fault froze; the time is that of thawing, zero before
+	last   time.Time
+	gap    time.Duration // the longest time between two looks since it was asked for
+	looks  int
+}
+
+func watchKernel(x *chaos) *kernelEye {
+	k := &kernelEye{x: x, quit: make(chan struct{}), cache: map[string]map[string]string{}, frozen: map[string]time.Time{}}
+	k.done.Go(func() {
+		tick := time.NewTicker(kernelLook)
+		defer tick.Stop()
+		for {
+			select {
+			case <-k.quit:
+				return
+			case <-tick.C:
+				k.look()
+			}
+		}
+	})
+	return k
+}
+
+func (k *kernelEye) stop() {
+	close(k.quit)
+	k.done.Wait()
+	k.x.book.count("looks at the process table", k.looks)
+}
+
+// look judges what runs now: S1 and S2.
+func (k *kernelEye) look() {
+	all := k.instances()
+	now := time.Now()
+	k.mu.Lock()
+	if !k.last.IsZero() {
+		k.gap = max(k.gap, now.Sub(k.last))
+	}
+	k.last = now
+	k.looks++
+	everySecond := k.looks%10 == 0
+	k.mu.Unlock()
+	k.judgeHolders(all)
+	if everySecond {
+		k.judgeMemory()
+	}
+}
+
+// starved is the longest gap between two looks since the last call: a machine that stood still proves nothing about deadlines.
+func (k *kernelEye) starved() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	gap := k.gap
+	k.gap = 0
+	return gap
+}
+
+// instances are those with a living process, by their environment. It is read once for each process.
+func (k *kernelEye) instances() map[string]*alive {
+	found, seen := map[string]*alive{}, map[string]map[string]string{}
+	for _, p := range processes() {
+		if p.zombie {
+			continue
+		}
+		k.mu.Lock()
+		env, known := k.cache[p.String()]
+		k.mu.Unlock()
+		if !known {
+			if env = p.environment(); env["OUTSPAN_INSTANCE_ID"] == "" || !strings.HasPrefix(env["OUTSPAN_DIR"], k.x.c.dir) {
+				continue // it may become one with its next exec
+			}
+		}
+		seen[p.String()] = env
+		id := env["OUTSPAN_INSTANCE_ID"]
+		if found[id] == nil {
+			found[id] = &alive{id: id, job: env["OUTSPAN_JOB"], slot: env["OUTSPAN_SLOT"], node: env["OUTSPAN_NODE"]}
+		}
+		found[id].processes = append(found[id].processes, p)
+	}
+	k.mu.Lock()
+	k.cache = seen
+	k.mu.Unlock()
+	return found
+}
+
+// onNode are the instances that run on a node, in order.
+func (k *kernelEye) onNode(node string) (on []*alive) {
+	all := k.instances()
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		if node == "" || all[id].node == node {
+			on = append(on, all[id])
+		}
+	}
+	return on
+}
+
+// of are the instances of one job that run, in order.
+func (k *kernelEye) of(job string) []*alive {
+	return slices.DeleteFunc(k.onNode(""), func(a *alive) bool { return a.job != job })
+}
+
+// freeze notes that a fault froze an instance, thaw that it ended.
+func (k *kernelEye) freeze(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.frozen[id] = time.Time{}
+}
+
+func (k *kernelEye) thaw(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.frozen[id] = time.Now()
+}
+
+// harmless reports whether an instance can't do anything, or was thawed so lately that its fence may still fall.
+func (k *kernelEye) harmless(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	thawed, was := k.frozen[id]
+	return was && (thawed.IsZero() || time.Since(thawed) < thawLimit+kernelSlack)
+}
+
+// judgeHolders wants at most one living instance of each exclusive slot: S2.
+func (k *kernelEye) judgeHolders(all map[string]*alive) {
+	holders := map[string][]*alive{}
+	for _, a := range all {
+		if slices.Contains(exclusiveJobs, a.job) && !k.harmless(a.id) {
+			holders[a.job+"/"+a.slot] = append(holders[a.job+"/"+a.slot], a)
+		}
+	}
+	for slot, list := range holders {
+		if len(list) < 2 || !bothLive(list) {
+			continue
+		}
+		var text []string
+		for _, a := range list {
+			text = append(text, fmt.Sprintf("%s on %s (processes %v)", a.id, a.node, a.processes))
+		}
+		k.x.book.violate("S2: slot %s has two living holders: %s", slot, strings.Join(text, " and "))
+	}
+}
+
+// bothLive looks again: one may have ended while the table was read.
+func bothLive(list []*alive) bool {
+	for _, a := range list {
+		if !slices.ContainsFunc(a.processes, func(p process) bool {
+			now, ok := readProcess(p.pid)
+			return ok && now.start == p.start && !now.zombie
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// judgeMemory wants the sum of the hard caps of each node's cgroups below what the node has: S1.
+func (k *kernelEye) judgeMemory() {
+	for _, m := range k.x.c.agents {
+		sum := int64(0)
+		for _, dir := range memoryCgroups(filepath.Join(k.x.c.name, m.name, "*")) {
+			if procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")); len(procs) > 0 {
+				limit, _ := strconv.ParseInt(memoryLimit(dir), 10, 64)
+				sum += limit
+			}
+		}
+		if sum > chaosMemory {
+			k.x.book.violate("S1: the hard caps of what runs on %s are %d MiB, it has %d", m.name, sum>>20, int64(chaosMemory)>>20)
+		}
+	}
+}
+
+// judgeWitness reads what the holders of an exclusive job wrote into a file that they share, each line with its instance and fencing epoch:
+// an earlier holder never writes again behind a later one, but for the moment in which a thawed one is fenced.
+func (k *kernelEye) judgeWitness(job string) {
+	text, err := os.ReadFile(k.x.witness(job))
+	if err != nil {
+		k.x.book.violate("the witness of %s: %v", job, err)
+		return
+	}
+	turns, over := []string{}, map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		id, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if id == "" || len(turns) > 0 && turns[len(turns)-1] == id {
+			continue
+		}
+		k.mu.Lock()
+		_, thawed := k.frozen[id]
+		k.mu.Unlock()
+		if over[id] && !thawed {
+			k.x.book.violate("S2: holder %s of %s wrote again behind %s", id, job, turns[len(turns)-1])
+		}
+		over[id] = true
+		turns = append(turns, id)
+	}
+	k.x.book.greatest("holders of "+job, len(over))
+}
+
+// leaks are cgroups and shims of instances that don't run. Both go right behind their instance.
+func (k *kernelEye) leaks() error {
+	running := map[string]bool{}
+	for _, a := range k.onNode("") {
+		running[a.id] = true
+	}
+	for _, m := range k.x.c.agents {
+		for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+			dirs, _ := filepath.Glob(filepath.Join(pattern, k.x.c.name, m.name, "*"))
+			for _, dir := range dirs {
+				info, err := os.Stat(dir)
+				if err != nil || !info.IsDir() {
+					continue
+				}
+				if !slices.ContainsFunc(slices.Collect(maps.Keys(running)), func(id string) bool { return strings.HasPrefix(filepath.Base(dir), id) }) {
+					return fmt.Errorf("cgroup %s is of nothing that runs", dir)
+				}
+			}
+		}
+	}
+	if shims := k.x.c.shims(); len(shims) != len(running) {
+		return fmt.Errorf("%d shims %v keep %d instances", len(shims), shims, len(running))
+	}
+	return nil
+}

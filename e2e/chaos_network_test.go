@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+func networkFaults() []fault {
+	return []fault{
+		{name: "isolate-leader", kind: ofServers, begin: func(s *strike) { s.isolate(s.leader()) }},
+		{name: "isolate-follower", kind: ofServers, begin: func(s *strike) { s.isolate(s.follower()) }},
+		{name: "split-servers", kind: ofServers, alone: true, begin: func(s *strike) { // no majority anywhere
+			s.hit(s.x.c.servers...)
+			for i, m := range s.x.c.servers {
+				s.cut(m, s.x.c.servers[:i])
+			}
+		}},
+		{name: "cut-leader-follower", kind: ofServers, begin: func(s *strike) {
+			m := s.leader()
+			s.cut(m, []*member{without(s.x.c.servers, m)[s.x.random.IntN(2)]})
+		}},
+		{name: "deaf-leader", kind: ofServers, begin: func(s *strike) { // it sends, and hears nothing of the servers
+			m := s.leader()
+			s.lose(m, without(s.x.c.servers, m))
+		}},
+		{name: "mute-leader", kind: ofServers, begin: func(s *strike) {
+			m := s.leader()
+			for _, other := range without(s.x.c.servers, m) {
+				s.lose(other, []*member{m})
+			}
+		}},
+		{name: "leader-without-agents", kind: ofServers, begin: func(s *strike) { s.cut(s.leader(), s.x.c.agents) }},
+		{name: "leader-deaf-for-agents", kind: ofServers, begin: func(s *strike) { s.lose(s.leader(), s.x.c.agents) }},
+		{name: "server-without-gossip", kind: ofServers, begin: func(s *strike) {
+			m := s.anyServer()
+			s.cut(m, without(s.x.c.members(), m), "-p", "udp")
+		}},
+		{name: "server-without-tcp", kind: ofServers, begin: func(s *strike) {
+			m := s.anyServer()
+			s.cut(m, without(s.x.c.members(), m), "-p", "tcp")
+		}},
+		{name: "lossy-server", kind: ofNetwork, begin: func(s *strike) { s.lossy(s.anyServer()) }},
+		{name: "slow-server", kind: ofNetwork, begin: func(s *strike) { s.slow(s.anyServer()) }},
+		{name: "duplicates-server", kind: ofNetwork, begin: func(s *strike) { s.duplicate(s.anyServer()) }},
+		{name: "isolate-agent", kind: ofAgents, begin: func(s *strike) { s.isolate(s.agent()) }},
+		{name: "agent-without-servers", kind: ofAgents, begin: func(s *strike) { s.cut(s.agent(), s.x.c.servers) }},
+		{name: "agent-without-leader", kind: ofAgents, begin: func(s *strike) { s.cut(s.agent(), []*member{s.x.c.leader(s.x.t)}) }},
+		{name: "agent-without-gossip", kind: ofAgents, begin: func(s *strike) {
+			m := s.agent()
+			s.cut(m, without(s.x.c.members(), m), "-p", "udp")
+		}},
+		{name: "agent-without-tcp", kind: ofAgents, begin: func(s *strike) {
+			m := s.agent()
+			s.cut(m, without(s.x.c.members(), m), "-p", "tcp")
+		}},
+		{name: "deaf-agent", kind: ofAgents, begin: func(s *strike) { m := s.agent(); s.lose(m, without(s.x.c.members(), m)) }},
+		{name: "lossy-agent", kind: ofAgents, begin: func(s *strike) { s.lossy(s.agent()) }},
+		{name: "slow-agent", kind: ofAgents, begin: func(s *strike) { s.slow(s.agent()) }},
+		{name: "mass-cut", kind: ofNetwork, alone: true, hurtsUsers: true, begin: massCut},
+	}
+}
+
+// rule adds a rule to a member's packet filter; the strike's end deletes it and no other.
+func (s *strike) rule(at *member, chain string, rule ...string) {
+	table, chain, ok := strings.Cut(chain, "/")
+	if !ok {
+		table, chain = "filter", table
+	}
+	s.x.c.network.iptables(s.x.t, at, slices.Concat([]string{"-t", table, "-A", chain}, rule)...)
+	s.later(func() { s.x.c.network.iptables(s.x.t, at, slices.Concat([]string{"-t", table, "-D", chain}, rule)...) })
+}
+
+// lose drops what comes to a member from others.
+func (s *strike) lose(at *member, from []*member, which ...string) {
+	for _, m := range from {
+		if m != at {
+			s.rule(at, "INPUT", slices.Concat([]string{"-s", m.address}, which, []string{"-j", "DROP"})...)
+		}
+	}
+}
+
+// cut drops what goes between a member and others, both ways.
+func (s *strike) cut(m *member, others []*member, which ...string) {
+	s.lose(m, others, which...)
+	for _, other := range others {
+		s.lose(other, []*member{m}, which...)
+	}
+}
+
+func (s *strike) isolate(m *member) { s.cut(m, without(s.x.c.members(), m)) }
+
+// lossy loses a part of what comes to a member and of what it sends.
+func (s *strike) lossy(m *member) {
+	part := fmt.Sprintf("%.2f", 0.02+0.28*s.x.random.Float64())
+	s.say("%s of its packets", part)
+	if s.x.netem(s, m, "loss", fmt.Sprintf("%s%%", strings.TrimPrefix(part, "0."))) {
+		return
+	}
+	for _, chain := range []string{"INPUT", "OUTPUT"} {
+		s.rule(m, chain, "-m", "statistic", "--mode", "random", "--probability", part, "-j", "DROP")
+	}
+}
+
+// slow delays what a member sends, in and out of order where the kernel can do that; otherwise its line becomes a thin one with a queue.
+func (s *strike) slow(m *member) {
+	if s.x.netem(s, m, "delay", "80ms", "60ms", "reorder", "25%") {
+		s.say("80 ms, out of order")
+		return
+	}
+	s.say("512 kbit/s")
+	s.traffic(m, "tbf", "rate", "512kbit", "burst", "8kb", "latency", "600ms")
+}
+
+// duplicate sends what a member sends to the others twice.
+func (s *strike) duplicate(m *member) {
+	if s.x.netem(s, m, "duplicate", "50%") {
+		return
+	}
+	for _, other := range without(s.x.c.members(), m) {
+		s.rule(m, "mangle/POSTROUTING", "-d", other.address, "-j", "TEE", "--gateway", other.address)
+	}
+}
+
+// netem shapes what a member sends, if the kernel has it; false: it has not.
+func (x *chaos) netem(s *strike, m *member, how ...string) bool {
+	if !kernelHasNetem(x) {
+		return false
+	}
+	s.traffic(m, append([]string{"netem"}, how...)...)
+	return true
+}
+
+func kernelHasNetem(x *chaos) bool {
+	return hasNetem(func() bool {
+		_, err := relatives.output(exec.Command("nsenter", "--net="+x.guest, "--", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "loss", "0%"), 10*time.Second)
+		if err != nil {
+			x.book.count("netem missing in this kernel: loss by iptables, delay by a thin line, no reordering", 1)
+		}
+		return err == nil
+	})
+}
+
+// hasNetem asks once.
+var hasNetem = func() func(func() bool) bool {
+	var once sync.Once
+	var has bool
+	return func(ask func() bool) bool {
+		once.Do(func() { has = ask() })
+		return has
+	}
+}()
+
+// traffic sets the queue of what a member sends.
+func (s *strike) traffic(m *member, how ...string) {
+	args := slices.Concat([]string{"--net=" + s.x.c.network.space(m), "--", "tc", "qdisc", "add", "dev", "eth0", "root"}, how)
+	if out, err := relatives.output(exec.Command("nsenter", args...), 10*time.Second); err != nil {
+		s.x.t.Fatalf("tc %v at %s: %v\n%s", how, m.name, err, out)
+	}
+	s.later(func() {
+		_, err := relatives.output(exec.Command("nsenter", "--net="+s.x.c.network.space(m), "--", "tc", "qdisc", "del", "dev", "eth0", "root"), 10*time.Second)
+		if err != nil {
+			s.x.t.Errorf("end of the queue at %s: %v", m.name, err)
+		}
+	})
+}
+
+// massCut cuts more than half of the agents off at once: a hold, and nobody is evicted (S12). It takes a minute to end.
+func massCut(s *strike) {
+	cut := s.x.c.agents[:4]
+	s.hit(cut...)
+	for _, m := range cut {
+		s.x.used[m] = time.Now()
+		s.cut(m, s.x.c.servers)
+	}
+	s.hold = chaosAfter + 2*chaosBeat + 4*time.Second
+	s.later(func() {
+		s.x.story.mu.Lock()
+		defer s.x.story.mu.Unlock()
+		if n := len(s.x.story.offline); n > 0 {
+			s.x.book.violate("S12: %d of 4 nodes that were cut off at once are marked offline: %+v", n, s.x.story.offline)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// addGuest makes one more network namespace on the bridge, which no fault touches.
+func (n *network) addGuest(t testing.TB, address string) string {
+	t.Helper()
+	hub, space := n.c.name+"-hub", n.c.name+"-guest"
+	n.add(t, space)
+	n.ip(t, "-n", hub, "link", "add", "p-guest", "type", "veth", "peer", "name", "eth0", "netns", space)
+	n.ip(t, "-n", hub, "link", "set", "p-guest", "master", "br0", "up")
+	n.ip(t, "-n", space, "link", "set", "lo", "up")
+	n.ip(t, "-n", space, "addr", "add", address+"/24", "dev", "eth0")
+	n.ip(t, "-n", space, "link", "set", "eth0", "up")
+	return "/run/netns/" + space
+}
+
+// dialIn connects from inside of a network namespace. The thread that has entered it ends with its goroutine.
+func dialIn(ctx context.Context, space, network, address string) (net.Conn, error) {
+	type outcome struct {
+		conn net.Conn
+		err  error
+	}
+	result := make(chan outcome, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: Go ends the thread
+		fd, err := unix.Open(space, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Setns(fd, unix.CLONE_NEWNET)
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			result <- outcome{nil, fmt.Errorf("enter %s: %w", space, err)}
+			return
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		result <- outcome{conn, err}
+	}()
+	o := <-result
+	return o.conn, o.err
+}
+
+// chaosProbe is a user of the web service, at every agent's forwarding port in turn, and notes who leads.
+type chaosProbe struct {
+	x      *chaos
+	client *http.Client
+	quit   chan struct{}
+	done   sync.WaitGroup
+
+	mu     sync.Mutex
+	sent   int
+	errors []lostProbe
+}
+
+// lostProbe is a request that failed; at is when it began.
+type lostProbe struct {
+	at   time.Time
+	text string
+}
+
+func (l lostProbe) String() string { return l.at.Format("15:04:05.000 ") + l.text }
+
+func probeService(x *chaos) *chaosProbe {
+	p := &chaosProbe{x: x, quit: make(chan struct{})}
+	p.client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dialIn(ctx, x.guest, network, address)
+	}}}
+	p.done.Go(func() {
+		var each sync.WaitGroup
+		defer each.Wait()
+		for n := 0; ; n++ {
+			select {
+			case <-p.quit:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			at := x.c.agents[n%len(x.c.agents)]
+			each.Go(func() { _ = p.ask(at) })
+		}
+	})
+	p.done.Go(p.watchLeader)
+	return p
+}
+
+func (p *chaosProbe) stop() {
+	close(p.quit)
+	p.done.Wait()
+	p.x.book.count("probes", p.sent)
+	p.x.book.count("probes failed", len(p.errors))
+}
+
+// ask sends one request through the forwarding end of an agent.
+func (p *chaosProbe) ask(at *member) error {
+	began := time.Now()
+	err := fetch(p.client, "http://"+net.JoinHostPort(at.address, strconv.Itoa(chaosPort))+"/")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent++
+	if err != nil {
+		p.errors = append(p.errors, lostProbe{began, at.name + " " + err.Error()})
+	}
+	return err
+}
+
+// judge looks at the requests that began in a window: where only servers were hurt, users notice nothing.
+func (p *chaosProbe) judge(w *window) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	lost := slices.DeleteFunc(slices.Clone(p.errors), func(l lostProbe) bool { return l.at.Before(w.began) })
+	if len(lost) == 0 {
+		return
+	}
+	p.x.book.say("%d: %d probes failed: %v", w.number, len(lost), lost[max(0, len(lost)-3):])
+	p.x.book.count("windows with failed probes", 1)
+	if w.onlyServers() {
+		p.x.book.violate("P14: %d requests failed in window %d (%s), which hurts servers only: %v", len(lost), w.number, w.name, lost[:min(5, len(lost))])
+	}
+}
+
+// watchLeader counts the changes of leadership.
+func (p *chaosProbe) watchLeader() {
+	led := ""
+	for {
+		select {
+		case <-p.quit:
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
+		for _, s := range p.x.c.servers {
+			if a, err := s.ask(http.MethodGet, "/readyz?leader=1", "", time.Second); err == nil && a.status == http.StatusOK && s.name != led {
+				if led != "" {
+					p.x.book.count("failovers", 1)
+				}
+				led = s.name
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// settle is the quiet behind a fault: nobody gives an order, and all that was promised has to come about, each within its bound.
+func (x *chaos) settle(w *window) {
+	x.t.Helper()
+	began := time.Now()
+	for _, m := range x.c.members() {
+		if !m.running() {
+			m.start(x.t)
+		}
+	}
+	x.wait("L1: a leader", 10*chaosElection+5*time.Second, func() error { return x.haveLeader() })
+	x.wait("L1: three servers that vote and have caught up", chaosPatience, func() error { return x.c.voters(chaosServers) })
+	x.work.gate.Lock()
+	defer x.work.gate.Unlock()
+	x.wait("L2: all nodes online, without a hold", chaosPatience, func() error { return errors.Join(x.nodesOnline(), x.noHold()) })
+	x.wait("L2: the end of all drains", 30*time.Second+chaosPatience, func() error { return x.noDrain() })
+	for _, m := range x.c.agents {
+		x.person(http.MethodPost, "/v1/nodes/"+m.name+"/uncordon", "{}")
+	}
+	x.renewHeldBack(w)
+	x.wait("L2: all that is wanted, ready, and nothing else", chaosPatience, func() error { return x.asWanted() })
+	x.wait("L2: nothing left behind in the kernel", 30*time.Second, func() error { return x.kernel.leaks() })
+	x.wait("L3: three seconds without a write", chaosPatience, x.unwritten())
+	x.wait("S5: the same state on all servers", 30*time.Second, func() error { return x.sameState() })
+	if err := x.story.catchUp(x.c.leader(x.t)); err != nil {
+		x.book.violate("S4: the history can't be read: %v", err)
+	}
+	x.work.checkLedger()
+	x.work.checkMarks()
+	for _, job := range exclusiveJobs {
+		for slot := range chaosCounts[job] {
+			x.kernel.judgeWitness(fmt.Sprintf("%s.%d", job, slot))
+		}
+	}
+	x.wait("L2: the service at every agent", 30*time.Second, func() error { return x.served() })
+	took := time.Since(began)
+	x.book.say("%d: settled in %s", w.number, took.Round(100*time.Millisecond))
+	x.book.longest("quiet phase", took)
+	x.book.count("windows", 1)
+}
+
+// wait waits for what has to come about; otherwise it is a violation.
+func (x *chaos) wait(what string, limit time.Duration, done func() error) {
+	x.t.Helper()
+	if !x.book.clean() {
+		return // what is wrong already may be why
+	}
+	began := time.Now()
+	for deadline := began.Add(limit); ; time.Sleep(100 * time.Millisecond) {
+		err := done()
+		if err == nil {
+			x.book.longest("wait for "+what, time.Since(began))
+			return
+		}
+		if time.Now().After(deadline) {
+			x.book.violate("%s did not come about within %s: %v", what, limit, err)
+			return
+		}
+	}
+}
+
+func (x *chaos) haveLeader() error {
+	for _, s := range x.c.servers {
+		if a, err := s.ask(http.MethodGet, "/readyz?leader=1", "", 2*time.Second); err == nil && a.status == http.StatusOK {
+			return nil
+		}
+	}
+	return errors.New("no server leads")
+}
+
+// voters says why not exactly so many servers vote, are alive and have caught up.
+func (c *cluster) voters(count int) error {
+	var l struct{ Items []memberView }
+	if err := c.get("/v1/members", &l); err != nil {
+		return err
+	}
+	good := 0
+	for _, m := range l.Items {
+		good += one(m.Voter && m.State == "alive" && m.IndexLag < 50)
+	}
+	if good != count || len(l.Items) != count {
+		return fmt.Errorf("%+v", l.Items)
+	}
+	return nil
+}
+
+func (c *cluster) waitVotersWithin(t testing.TB, count int, limit time.Duration) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("%d voters, all alive and up to date", count), limit, func() error { return c.voters(count) })
+}
+
+func (x *chaos) noHold() error {
+	var s statusView
+	if err := x.get("/v1/status", &s); err != nil {
+		return err
+	}
+	if s.Hold.Active {
+		return fmt.Errorf("hold: %s", s.Hold.Reason)
+	}
+	return nil
+}
+
+func (x *chaos) noDrain() error {
+	var l struct{ Items []drainView }
+	if err := x.get("/v1/drains", &l); err != nil {
+		return err
+	}
+	for _, d := range l.Items {
+		if d.Phase == "draining" {
+			return fmt.Errorf("%+v", d)
+		}
+		for _, n := range d.Nodes {
+			if n.Phase == "failed" && n.LastError == "" {
+				x.book.violate("L2: drain %s failed without a reason: %+v", d.ID, d)
+			}
+		}
+	}
+	return nil
+}
+
+// renewHeldBack replaces machines that are held back from new work because they came and went too often: few would be left. It is a
+// part of the next quiet.
+func (x *chaos) renewHeldBack(w *window) {
+	var l struct{ Items []nodeView }
+	if err := x.get("/v1/nodes", &l); err != nil {
+		return
+	}
+	held := slices.DeleteFunc(l.Items, func(n nodeView) bool { return !strings.Contains(n.Reason, "held back") })
+	if len(l.Items)-len(held) >= 3 {
+		return
+	}
+	for _, n := range held {
+		if m := x.c.member(n.Name); slices.Index(x.c.agents, m) > 1 {
+			s := &strike{x: x, w: w, fault: fault{name: "renew"}}
+			x.story.mu.Lock()
+			w.strikes = append(w.strikes, s)
+			x.story.mu.Unlock()
+			x.book.say("%s is held back and replaced", n.Name)
+			s.renew(m)
+			return
+		}
+	}
+}
+
+// asWanted compares what people want, what the cluster says and what the kernel shows.
+func (x *chaos) asWanted() error {
+	var l struct{ Items []instanceView }
+	if err := x.get("/v1/instances", &l); err != nil {
+		return err
+	}
+	want, have, known := x.work.wanted(), map[string]int{}, map[string]bool{}
+	for _, i := range l.Items {
+		if i.Desired != "running" || !i.Ready {
+			return fmt.Errorf("%+v", i)
+		}
+		have[i.Job]++
+		known[i.ID] = true
+	}
+	if !reflect.DeepEqual(want, have) {
+		return fmt.Errorf("wanted %v, ready %v", want, have)
+	}
+	running := x.kernel.onNode("")
+	for _, a := range running {
+		if !known[a.id] {
+			return fmt.Errorf("the kernel shows %s of %s on %s, which is not wanted", a.id, a.job, a.node)
+		}
+	}
+	if len(running) != len(known) {
+		return fmt.Errorf("the kernel shows %d instances, %d are ready", len(running), len(known))
+	}
+	return nil
+}
+
+// unwritten says whether the index has stood still for three seconds.
+func (x *chaos) unwritten() func() error {
+	var last uint64
+	var since time.Time
+	return func() error {
+		var s statusView
+		if err := x.get("/v1/status", &s); err != nil {
+			return err
+		}
+		if s.Index != last {
+			last, since = s.Index, time.Now()
+		}
+		if quiet := time.Since(since); quiet < 3*time.Second {
+			return fmt.Errorf("index %d since %s", last, quiet)
+		}
+		return nil
+	}
+}
+
+// ages are fields that tell how a server sees others now; they are not of the replicated state.
+var ages = regexp.MustCompile(`"(last_seen|heard|age|seen_by|health_age)":("[^"]*"|[0-9.]+|null),?`)
+
+// sameState compares what the servers tell of the replicated state, each of its own copy, at one index.
+func (x *chaos) sameState() error {
+	for _, path := range []string{"/v1/nodes", "/v1/jobs", "/v1/instances?all=true", "/v1/drains", "/v1/budgets", "/v1/deployments", "/v1/volumes", "/v1/settings"} {
+		var first, from string
+		for _, s := range x.c.servers {
+			if !s.running() {
+				continue
+			}
+			sep := "?"
+			if strings.Contains(path, "?") {
+				sep = "&"
+			}
+			a, err := s.ask(http.MethodGet, path+sep+"consistency=stale", "", 5*time.Second)
+			if err != nil {
+				return err
+			}
+			if a.status != http.StatusOK {
+				return fmt.Errorf("%s of %s: %d %s", path, s.name, a.status, a.body)
+			}
+			text := ages.ReplaceAllString(string(a.body), "")
+			if first == "" {
+				first, from = text, s.name
+			} else if text != first {
+				return fmt.Errorf("%s differs:\n%s %s\n%s %s", path, from, first, s.name, text)
+			}
+		}
+	}
+	return nil
+}
+
+// served asks for the service at every agent, three times each.
+func (x *chaos) served() error {
+	for _, m := range x.c.agents {
+		for range 3 {
+			if err := fetch(x.probe.client, "http://"+net.JoinHostPort(m.address, strconv.Itoa(chaosPort))+"/"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkMarks wants the last acknowledged value of each label: S4. Nobody writes meanwhile.
+func (w *workload) checkMarks() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for label, m := range w.marks {
+		var n nodeView
+		if err := within(chaosPatience, func() error { return w.x.get("/v1/nodes/"+m.node+"?consistency=consistent", &n) }); err != nil {
+			w.x.book.violate("S4: no consistent read: %v", err)
+			return
+		}
+		if n.Labels[label] != m.acked {
+			w.x.book.violate("S4: label %s of %s is %q; %q was acknowledged last", label, m.node, n.Labels[label], m.acked)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// toldInstance is what the events have told of an instance.
+type toldInstance struct {
+	group, slot, node, replaces string
+	desired, observed           string
+}
+
+func (i *toldInstance) wanted() bool { return i.desired == "running" && i.observed != "lost" }
+func (i *toldInstance) ready() bool  { return i.desired == "running" && i.observed == "ready" }
+
+// over reports whether nothing of it is left to come.
+func (i *toldInstance) over() bool {
+	return i.desired == "stopped" && (i.observed == "stopped" || i.observed == "failed")
+}
+
+// story follows the cluster's events, which every server tells alike, and judges each step: the budget before each voluntary stop, what
+// is wanted at once, what comes back, and who is marked offline.
+type story struct {
+	x    *chaos
+	quit chan struct{}
+	done sync.WaitGroup
+
+	mu        sync.Mutex
+	last      string
+	index     uint64
+	instances map[string]*toldInstance
+	hold      bool
+	requests  map[string]int // events of the ledger, by request
+	offline   []eventView    // of nodes that went offline in this window
+	windows   *window
+}
+
+func newStory(x *chaos) *story {
+	s := &story{x: x, quit: make(chan struct{}), requests: map[string]int{}, last: "0"}
+	s.instances = map[string]*toldInstance{}
+	s.done.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-s.quit:
+				return
+			case <-time.After(250 * time.Millisecond):
+				_ = s.read(x.c.servers[n%len(x.c.servers)]) // another one tells the same
+			}
+		}
+	})
+	return s
+}
+
+// enter begins a window.
+func (s *story) enter(w *window) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.windows, s.offline = w, nil
+}
+
+// read takes the events that a server knows behind the last one.
+func (s *story) read(from *member) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, err := from.ask(http.MethodGet, "/v1/events?follow=false&after="+s.last, "", 4*time.Second)
+	if err != nil {
+		return err
+	}
+	if a.status != http.StatusOK {
+		return fmt.Errorf("%d %s", a.status, a.body)
+	}
+	for line := range strings.Lines(string(a.body)) {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		var e toldEvent
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			return fmt.Errorf("%w in %s", err, line)
+		}
+		if e.Index < s.index {
+			s.x.book.violate("S8: event %s came behind one of index %d", e.ID, s.index)
+		}
+		s.last, s.index = e.ID, e.Index
+		s.x.book.count("events judged", 1)
+		s.take(e)
+	}
+	return nil
+}
+
+// toldEvent is an event with the request that led to it.
+type toldEvent struct {
+	eventView
+	Request string `json:"request_id"`
+}
+
+func (s *story) take(e toldEvent) {
+	subject, id, _ := strings.Cut(e.Subject, "/")
+	switch e.Type {
+	case "instance.allocated":
+		s.allocated(e, id)
+	case "instance.desired_state_changed":
+		s.desired(e, id)
+	case "instance.status_changed":
+		s.status(e, id)
+	case "hold.changed":
+		s.hold = e.Data["after"] == "true"
+		s.x.book.count("holds", one(s.hold))
+	case "node.state_changed":
+		if e.Data["after"] == "offline" {
+			s.wentOffline(e)
+		}
+	case "leader.changed":
+		s.x.book.count("failovers", 1)
+	case "drain.phase_changed":
+		s.x.book.count("drains "+e.Data["after"], one(e.Data["node"] == "" || e.Data["after"] != "draining"))
+	case "job.changed":
+		if subject == "job" && id == ledgerJob && e.Request != "" {
+			s.requests[e.Request]++
+		}
+	}
+}
+
+func one(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// allocated judges S7 (one replacement at a time), S9 (no id comes back) and S12 (no replacement of what is offline during a hold).
+func (s *story) allocated(e toldEvent, id string) {
+	if old := s.instances[id]; old != nil {
+		s.x.book.violate("S9: instance %s is allocated again by %s", id, e.ID)
+	}
+	i := &toldInstance{group: e.Data["group"], slot: e.Data["slot"], node: e.Data["node"], replaces: e.Data["replaces"], desired: "running", observed: "pending"}
+	for other, o := range s.instances {
+		if i.replaces != "" && o.replaces == i.replaces && o.wanted() && o.observed != "failed" && other != id {
+			s.x.book.violate("S7: instance %s has two replacements, %s and %s (%s)", i.replaces, other, id, e.ID)
+		}
+	}
+	if s.hold && e.Cause == "node_offline" {
+		s.x.book.violate("S12: instance %s replaces one of an offline node while there is a hold (%s)", id, e.ID)
+	}
+	s.instances[id] = i
+	wanted := 0
+	for _, o := range s.instances {
+		wanted += one(o.group == i.group && o.slot == i.slot && o.wanted() && o.observed != "failed")
+	}
+	if wanted > 2 {
+		s.x.book.violate("S7: slot %s of %s has %d instances that are wanted (%s)", i.slot, i.group, wanted, e.ID)
+	}
+}
+
+// budgeted are the causes of stops that a budget limits.
+var budgeted = []string{"node_draining", "user_requested", "preempted", "rebalance", "affinity", "role_replacement", "rollout"}
+
+// desired judges S3 at each voluntary stop of something ready, and S8.
+func (s *story) desired(e toldEvent, id string) {
+	i := s.instances[id]
+	if i == nil || e.Data["before"] == "waiting" || e.Data["after"] == "restarting" {
+		return
+	}
+	if i.desired == "stopped" || i.desired == "draining" && e.Data["after"] == "running" {
+		s.x.book.violate("S8: instance %s goes from %s to %s (%s)", id, i.desired, e.Data["after"], e.ID)
+	}
+	ready := 0
+	for _, o := range s.instances {
+		ready += one(o.group == i.group && o.ready())
+	}
+	least := minReady[i.group]
+	if i.ready() && slices.Contains(budgeted, e.Cause) && ready-1 < least && !strings.HasPrefix(e.Data["reason"], "budget bypassed") {
+		s.x.book.violate("S3: %s is stopped for %s with %d ready of %s, which needs %d (%s %v)", id, e.Cause, ready, i.group, least, e.ID, e.Data)
+	}
+	if i.ready() && slices.Contains(budgeted, e.Cause) {
+		s.x.book.count("voluntary stops", 1)
+	}
+	i.desired = e.Data["after"]
+}
+
+// status judges S8 and S9: what has ended stays so.
+func (s *story) status(e toldEvent, id string) {
+	i := s.instances[id]
+	if i == nil {
+		return
+	}
+	if i.over() {
+		s.x.book.violate("S9: instance %s had ended as %s and is %s (%s)", id, i.observed, e.Data["after"], e.ID)
+	}
+	i.observed = e.Data["after"]
+}
+
+// wentOffline judges S13: nobody whom no fault touches is marked offline while a majority of the servers is untouched too; and S12.
+func (s *story) wentOffline(e toldEvent) {
+	s.offline = append(s.offline, e.eventView)
+	s.x.book.count("nodes marked offline", 1)
+	if s.hold {
+		s.x.book.violate("S12: node %s is marked offline while there is a hold (%s)", e.Data["name"], e.ID)
+	}
+	w, m := s.windows, s.x.c.member(e.Data["name"])
+	if w == nil || m == nil || w.touches(m) || w.well(s.x) <= chaosServers/2 {
+		return
+	}
+	if gap := s.x.kernel.starved(); gap > time.Second {
+		s.x.book.say("%s was marked offline while this machine stood still for %s: not judged", m.name, gap)
+		return
+	}
+	s.x.book.violate("S13: %s is marked offline in window %d (%s), which does not touch it (%s)", m.name, w.number, w.name, e.ID)
+}
+
+// offlineAt is when a node was marked offline in this window.
+func (s *story) offlineAt(m *member) (time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.offline {
+		if e.Data["name"] == m.name {
+			return e.Time, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// catchUp reads until nothing newer is told by a server that has applied all.
+func (s *story) catchUp(leader *member) error {
+	for range 20 {
+		s.mu.Lock()
+		before := s.last
+		s.mu.Unlock()
+		if err := s.read(leader); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		same := s.last == before
+		s.mu.Unlock()
+		if same {
+			return nil
+		}
+	}
+	return errors.New("there is always more to read")
+}
+
+// holds are how often each request of the ledger stands in the history.
+func (s *story) holds(request string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests[request]
+}
+
+// forget drops what is known: another history begins, from an event on.
+func (s *story) forget(from *member) error {
+	s.mu.Lock()
+	s.instances, s.last, s.index = map[string]*toldInstance{}, "0", 0
+	s.requests = map[string]int{}
+	s.mu.Unlock()
+	return s.catchUp(from)
+}

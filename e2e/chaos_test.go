@@ -1,0 +1,327 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Settings of the cluster that is tormented. A node is offline after chaosAfter; a busy machine must not look like a dead one.
+const (
+	chaosAfter    = 5 * time.Second
+	chaosBeat     = chaosAfter / 6
+	chaosServers  = 3
+	chaosAgents   = 6
+	chaosElection = 2 * time.Second // raft_multiplier 2
+	smokeSeed     = 20              // of runs of at most smokeTime, which are the same each time
+	smokeTime     = 4 * time.Minute
+)
+
+// chaosPatience bounds each step of a quiet phase that has no bound of its own.
+const chaosPatience = 2 * time.Minute
+
+// chaos torments one cluster of real processes with faults drawn from a seed, while people and programs use it.
+type chaos struct {
+	t      *testing.T
+	c      *cluster
+	seed   uint64
+	random *rand.Rand // draws the faults; what works beside them has its own
+	end    time.Time
+	book   *book
+	kernel *kernelEye
+	story  *story
+	work   *workload
+	probe  *chaosProbe
+	guest  string // network namespace of the probes
+	other  string // another build of the program
+	deck   []fault
+	used   map[*member]time.Time // when an agent was last cut off from the servers
+}
+
+// TestChaos is the fault matrix: for OUTSPAN_CHAOS (make chaos: 15 min) it breaks servers, agents, instances, networks and disks of a
+// cluster, one or two things at a time, mends them, and wants everything to settle each time. OUTSPAN_SEED repeats the order of the
+// faults; which process is scheduled when, no seed decides. What runs and what is safe is judged from the kernel and from the cluster's
+// own history of events; see chaos_kernel_test.go and chaos_story_test.go.
+//
+// proves S1-S5, S7-S9, S12, S13 and L1-L4 on real processes.
+func TestChaos(t *testing.T) {
+	text := os.Getenv("OUTSPAN_CHAOS")
+	if text == "" {
+		t.Skip("it torments a cluster for as long as OUTSPAN_CHAOS says: make chaos")
+	}
+	length, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	require(t, "ip", "iptables", "nsenter", "strace", "tc")
+	x := newChaos(t, chaosSeed(t, length))
+	defer x.report()
+	x.begin()
+	x.end = time.Now().Add(length)
+	x.settle(&window{name: "before the first fault"})
+	for n := 1; time.Now().Before(x.end) && x.book.clean(); n++ {
+		x.window(n)
+	}
+	x.work.stop()
+	x.probe.stop()
+	x.kernel.stop()
+}
+
+// chaosSeed is OUTSPAN_SEED, the same one for each short run, or a fresh one.
+func chaosSeed(t *testing.T, length time.Duration) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if length <= smokeTime {
+		seed = smokeSeed
+	}
+	if text := os.Getenv("OUTSPAN_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 0, 64); err != nil {
+			t.Fatalf("OUTSPAN_SEED: %v", err)
+		}
+	}
+	return seed
+}
+
+func newChaos(t *testing.T, seed uint64) *chaos {
+	t.Helper()
+	x := &chaos{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), book: newBook(), used: map[*member]time.Time{}}
+	fmt.Printf("OUTSPAN_SEED=%d\n", seed) // before anything can go wrong
+	x.c = newCluster(t, options{servers: chaosServers, agents: chaosAgents, namespaces: true})
+	for _, m := range x.c.members() {
+		s := m.settings()
+		s["gossip"] = fmt.Sprintf("key_file = %q\n  profile = \"lan\"", x.c.path("gossip.key"))
+		if m.role == "server" {
+			s["server"] += "\n  raft_multiplier = 2"
+			s["settings"] = fmt.Sprintf("offline_after = %q\n  rescheduler = \"off\"", chaosAfter)
+		}
+		m.configure(t, s)
+		m.disk(t)
+	}
+	x.guest = x.c.network.addGuest(t, "10.83.7.200")
+	x.other = otherProgram(t)
+	return x
+}
+
+// disk gives a member a file system of its own, so that it can be filled.
+func (m *member) disk(t *testing.T) {
+	t.Helper()
+	size := "size=64m,mode=700"
+	if m.role == "server" {
+		size = "size=256m,mode=700"
+	}
+	if err := os.Mkdir(m.data(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", m.data(), "tmpfs", 0, size); err != nil {
+		lacking(t, fmt.Sprintf("the right to mount a tmpfs (%v)", err))
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(m.data(), unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+}
+
+// begin starts the cluster, what runs on it, and who watches it.
+func (x *chaos) begin() {
+	x.t.Helper()
+	for _, m := range x.c.members() {
+		m.start(x.t)
+	}
+	x.c.waitEligible(x.t, x.c.agents...)
+	x.story = newStory(x)
+	x.kernel = watchKernel(x)
+	x.work = newWorkload(x)
+	x.work.submitAll()
+	x.probe = probeService(x)
+	x.work.start()
+}
+
+// window is one fault, or two at a time, with the quiet behind them.
+type window struct {
+	name    string
+	number  int
+	began   time.Time
+	mended  time.Time
+	strikes []*strike
+}
+
+// touches reports whether a fault of the window concerns a member.
+func (w *window) touches(m *member) bool {
+	return slices.ContainsFunc(w.strikes, func(s *strike) bool { return slices.Contains(s.on, m) })
+}
+
+// well counts the servers that no fault of the window concerns.
+func (w *window) well(x *chaos) (count int) {
+	for _, s := range x.c.servers {
+		if !w.touches(s) {
+			count++
+		}
+	}
+	return count
+}
+
+// onlyServers reports whether nothing but servers was touched, so that no request of a user may fail.
+func (w *window) onlyServers() bool {
+	for _, s := range w.strikes {
+		if s.fault.hurtsUsers || slices.ContainsFunc(s.on, func(m *member) bool { return m.role == "agent" }) {
+			return false
+		}
+	}
+	return true
+}
+
+// window draws faults, holds them, mends them, and waits until all is quiet.
+func (x *chaos) window(n int) {
+	x.t.Helper()
+	w := &window{number: n, began: time.Now()}
+	x.story.enter(w)
+	for _, f := range x.draw() {
+		s := &strike{x: x, w: w, fault: f}
+		w.strikes = append(w.strikes, s)
+		w.name += " " + f.name
+		x.book.count("fault "+f.name, 1)
+		f.begin(s)
+		x.book.say("%d: %s on %v: %s", n, f.name, names(s.on), s.note)
+	}
+	x.hold(w)
+	for _, s := range slices.Backward(w.strikes) {
+		s.mend()
+	}
+	w.mended = time.Now()
+	x.book.say("%d: mended", n)
+	x.settle(w)
+	x.probe.judge(w)
+}
+
+// draw takes the next faults from the shuffled deck: mostly one, sometimes two that concern different kinds of members.
+func (x *chaos) draw() []fault {
+	first := x.next(func(fault) bool { return true })
+	drawn := []fault{first}
+	if x.random.IntN(3) == 0 && !first.alone {
+		if second := x.next(func(f fault) bool { return !f.alone && f.kind != first.kind }); second.name != "" {
+			drawn = append(drawn, second)
+		}
+	}
+	return drawn
+}
+
+// next takes the first fault of the deck that fits; an empty deck is shuffled anew, so that every fault has its turn.
+func (x *chaos) next(fits func(fault) bool) fault {
+	if len(x.deck) == 0 {
+		x.deck = slices.Clone(faults())
+		x.random.Shuffle(len(x.deck), func(i, j int) { x.deck[i], x.deck[j] = x.deck[j], x.deck[i] })
+	}
+	only := os.Getenv("OUTSPAN_CHAOS_FAULTS") // some names, for who looks into one of them
+	if only != "" {
+		x.deck = slices.DeleteFunc(x.deck, func(f fault) bool { return !slices.Contains(strings.Split(only, ","), f.name) })
+	}
+	i := slices.IndexFunc(x.deck, fits)
+	if i < 0 {
+		return fault{}
+	}
+	f := x.deck[i]
+	x.deck = slices.Delete(x.deck, i, i+1)
+	return f
+}
+
+// hold lets the faults be for a while, and looks for processes that ended though no fault allows it.
+func (x *chaos) hold(w *window) {
+	length := time.Duration(2000+x.random.IntN(8000)) * time.Millisecond
+	for _, s := range w.strikes {
+		length = max(length, s.hold)
+	}
+	for until := time.Now().Add(length); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+		x.lookForDead(w)
+	}
+}
+
+// lookForDead reports members that ended by themselves.
+func (x *chaos) lookForDead(w *window) {
+	for _, m := range x.c.members() {
+		allowed := slices.ContainsFunc(w.strikes, func(s *strike) bool { return s.mayEnd == m || s.down[m] })
+		if !m.running() && !allowed {
+			x.book.violate("%s ended by itself in window %d (%s):\n%s", m.name, w.number, w.name, m.lastLines(30))
+			m.start(x.t)
+		}
+	}
+}
+
+// book holds what was done, what was counted, and what was found wrong.
+type book struct {
+	mu     sync.Mutex
+	began  time.Time
+	lines  []string
+	counts map[string]int
+	most   map[string]time.Duration
+	wrong  []string
+}
+
+func newBook() *book {
+	return &book{began: time.Now(), counts: map[string]int{}, most: map[string]time.Duration{}}
+}
+
+func (b *book) say(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.write(fmt.Sprintf(format, args...))
+}
+
+func (b *book) write(text string) {
+	line := fmt.Sprintf("%s %8s %s", time.Now().Format("15:04:05.000"), time.Since(b.began).Round(time.Millisecond), text)
+	b.lines = append(b.lines, line)
+	if os.Getenv("OUTSPAN_CHAOS_LOG") != "" {
+		fmt.Println(line)
+	}
+}
+
+// violate notes that something that must never be was seen. The run ends behind the window.
+func (b *book) violate(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := fmt.Sprintf(format, args...)
+	if len(b.wrong) < 20 && !slices.Contains(b.wrong, text) {
+		b.wrong = append(b.wrong, text)
+	}
+	b.write("WRONG " + text)
+}
+
+func (b *book) clean() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.wrong) == 0
+}
+
+func (b *book) count(what string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counts[what] += n
+}
+
+func (b *book) get(what string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.counts[what]
+}
+
+// greatest remembers the greatest of some numbers, longest that of some times.
+func (b *book) greatest(what string, n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.counts[what] = max(b.counts[what], n)
+}
+
+func (b *book) longest(what string, d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.most[what] = max(b.most[what], d)
+}

@@ -1,0 +1,363 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"context"
+)
+
+// What runs on the cluster, and what each budget allows.
+const (
+	chaosMemory = 2 << 30 // bytes of each agent
+	chaosPort   = 18080
+	ledgerJob   = "ledger" // no instances: its versions count acknowledged commands
+)
+
+var (
+	exclusiveJobs = []string{"solo", "base"} // at most one holder of a slot: by fencing, by the home of a volume
+	minReady      = map[string]int{"web/http": 4, "pool/http": 2}
+	chaosCounts   = map[string]int{"web": 6, "pool": 4, "solo": 2, "base": 1}
+)
+
+// A process that is killed again and again is started again and again.
+const stubborn = "    restart {\n      attempts = 1000\n      interval = \"10m\"\n      delay    = \"200ms\"\n    }\n    reschedule {\n      attempts = 1000\n      interval = \"10m\"\n    }\n"
+
+// holder is the job of an exclusive group. What it runs writes its name into a file that all nodes share.
+const holderJob = `job %q {
+  group "one" {
+    count     = %d
+    exclusive = %t
+    exec {
+      command = "/bin/sh"
+      args    = ["-c", "while :; do echo $OUTSPAN_INSTANCE_ID $OUTSPAN_FENCING_EPOCH >>%s.$OUTSPAN_SLOT; sleep 0.2; done"]
+    }
+    resources {
+      memory = "16MiB"
+    }
+    stop {
+      grace       = "2s"
+      drain_delay = "0s"
+    }
+%s%s  }
+}
+`
+
+// workload is what people and programs do all the time: writes whose fate is known, rollouts, scaling, evictions, drains.
+type workload struct {
+	x     *chaos
+	gate  sync.RWMutex // held for writing in quiet phases
+	quit  chan struct{}
+	done  sync.WaitGroup
+	count atomic.Int64
+	specs map[string]map[string]any // by job
+
+	mu     sync.Mutex
+	marks  map[string]mark // last write of each label
+	booked []string        // requests of the ledger that were acknowledged, and not checked yet
+	refuse []string        // those that were refused
+	web    int             // the count that is wanted
+	churn  map[string]int  // the jobs that come and go
+}
+
+// mark is a label that one writer alone writes, with growing numbers.
+type mark struct{ node, label, acked string }
+
+func newWorkload(x *chaos) *workload {
+	w := &workload{x: x, quit: make(chan struct{}), specs: map[string]map[string]any{}, marks: map[string]mark{}, churn: map[string]int{}, web: chaosCounts["web"]}
+	x.t.Helper()
+	if err := os.Mkdir(x.c.path("witness"), 0o777); err != nil {
+		x.t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{x.c.path("witness"): 0o777, x.c.dir: 0o755} {
+		if err := os.Chmod(path, mode); err != nil { // instances run as nobody
+			x.t.Fatal(err)
+		}
+	}
+	volume := "    volume \"data\" {\n      kind = \"local\"\n      path = \"" + x.c.path("place") + "\"\n    }\n    constraint {\n      attribute = \"node.name\"\n      value     = \"n1\"\n    }\n"
+	c, stop := x.c, "    stop {\n      grace = \"3s\"\n    }\n"
+	w.learn("web", job{name: "web", count: chaosCounts["web"], expose: chaosPort, more: "    budget { min_ready = 4 }\n" + stop + stubborn}.hcl(c.bin))
+	w.learn("pool", job{name: "pool", count: chaosCounts["pool"], args: []string{"--boot", "500ms"}, more: "    budget { min_ready = 2 }\n" + stop + stubborn}.hcl(c.bin))
+	w.learn("solo", fmt.Sprintf(holderJob, "solo", chaosCounts["solo"], true, x.witness("solo"), "", stubborn))
+	w.learn("base", fmt.Sprintf(holderJob, "base", chaosCounts["base"], false, x.witness("base"), volume, stubborn))
+	w.learn("churn", job{name: "churn", count: 1, more: stop + stubborn}.hcl(c.bin))
+	w.learn(ledgerJob, job{name: ledgerJob, count: 0}.hcl(c.bin))
+	return w
+}
+
+// witness is the beginning of the names of the files that the holders of an exclusive job write into.
+func (x *chaos) witness(job string) string { return filepath.Join(x.c.path("witness"), job) }
+
+// learn turns a job file into the body of the API.
+func (w *workload) learn(name, text string) {
+	w.x.t.Helper()
+	var spec map[string]any
+	if err := json.Unmarshal([]byte(w.x.c.must(w.x.t, "job", "validate", w.x.c.writeText(w.x.t, name+".hcl", text), "--json")), &spec); err != nil {
+		w.x.t.Fatal(err)
+	}
+	w.specs[name] = spec
+}
+
+// spec is the body of a submission of a job under a name, different each time.
+func (w *workload) spec(of, name string, n int64) string {
+	spec := maps.Clone(w.specs[of])
+	spec["name"] = name
+	group := maps.Clone(spec["groups"].([]any)[0].(map[string]any))
+	group["env"] = map[string]string{"N": fmt.Sprint(n)}
+	if of == "web" {
+		w.mu.Lock()
+		group["count"] = w.web
+		w.mu.Unlock()
+	}
+	spec["groups"] = []any{group}
+	text, _ := json.Marshal(map[string]any{"job": spec}) // of maps and texts
+	return string(text)
+}
+
+func (w *workload) submitAll() {
+	w.x.t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(w.specs)) {
+		if name == "churn" {
+			continue
+		}
+		if r := w.order(rand.New(rand.NewPCG(w.x.seed, 99)), http.MethodPost, "/v1/jobs", w.spec(name, name, 0)); !r.done {
+			w.x.t.Fatalf("submit %s: %+v", name, r)
+		}
+	}
+	for name, count := range chaosCounts {
+		w.x.c.waitReady(w.x.t, name, count)
+	}
+}
+
+// start begins all workers. Each draws from a source of its own.
+func (w *workload) start() {
+	for i, do := range []struct {
+		pause time.Duration
+		step  func(*rand.Rand)
+	}{
+		{60 * time.Millisecond, w.labeller("n1", "one")},
+		{90 * time.Millisecond, w.labeller("n2", "two")},
+		{150 * time.Millisecond, w.keepLedger},
+		{900 * time.Millisecond, w.churnJobs},
+		{2 * time.Second, w.changeWeb},
+		{1500 * time.Millisecond, w.evict},
+		{5 * time.Second, w.drain},
+	} {
+		random := rand.New(rand.NewPCG(w.x.seed, uint64(100+i)))
+		w.done.Go(func() {
+			for {
+				select {
+				case <-w.quit:
+					return
+				case <-time.After(do.pause/2 + rand.N(do.pause)):
+				}
+				w.gate.RLock()
+				do.step(random)
+				w.gate.RUnlock()
+			}
+		})
+	}
+}
+
+func (w *workload) stop() {
+	close(w.quit)
+	w.done.Wait()
+}
+
+// fate is what became of a command.
+type fate struct {
+	done    bool // acknowledged; otherwise refused, unless it is unknown
+	unknown bool
+	request string
+	status  int
+	body    string
+}
+
+// order sends a write to one server after the other, always with the same request id, until its outcome is known.
+func (w *workload) order(random *rand.Rand, method, path, body string) fate {
+	f := fate{request: fmt.Sprintf("chaos-%d", w.count.Add(1)), unknown: true}
+	w.x.book.count("commands", 1)
+	sep := "?"
+	if strings.Contains(path, "?") {
+		sep = "&"
+	}
+	for until := time.Now().Add(2 * chaosPatience); time.Now().Before(until); {
+		s := w.x.c.servers[random.IntN(len(w.x.c.servers))]
+		a, err := s.ask(method, path+sep+"request_id="+f.request, body, 4*time.Second)
+		switch {
+		case err != nil || a.status == http.StatusTooManyRequests || a.status >= 500:
+			w.x.book.count("commands tried again", 1)
+			f.body = fmt.Sprint(err, string(a.body))
+			time.Sleep(50 * time.Millisecond)
+			continue
+		case a.status == http.StatusOK || a.status == http.StatusCreated:
+			f.done = true
+			w.x.book.count("commands acknowledged", 1)
+		default:
+			w.x.book.count("commands refused", 1)
+		}
+		f.unknown, f.status, f.body = false, a.status, string(a.body)
+		return f
+	}
+	w.x.book.violate("L1: the outcome of %s %s (request %s) was not to be learned in %s: %s", method, path, f.request, 2*chaosPatience, f.body)
+	return f
+}
+
+// ask is request with a limit of its own.
+func (m *member) ask(method, path, body string, limit time.Duration) (answered, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://outspan"+path, strings.NewReader(body))
+	if err != nil {
+		return answered{}, err
+	}
+	r.Header.Set("Accept", "application/x-ndjson, application/json")
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", m.socket())
+	}}
+	return ask(&http.Client{Transport: transport}, r)
+}
+
+// labeller writes growing numbers into one label of one node: what was acknowledged last must stand there in the end.
+func (w *workload) labeller(node, label string) func(*rand.Rand) {
+	n := 0
+	return func(random *rand.Rand) {
+		n++
+		f := w.order(random, http.MethodPost, "/v1/nodes/"+node+"/label", fmt.Sprintf(`{"labels":{%q:"%d"}}`, label, n))
+		switch {
+		case f.done:
+			w.mu.Lock()
+			w.marks[label] = mark{node, label, fmt.Sprint(n)}
+			w.mu.Unlock()
+		case !f.unknown:
+			w.x.book.violate("S4: a label was refused: %+v", f)
+		}
+	}
+}
+
+// keepLedger submits a version of the ledger: each acknowledged one stands in the history once.
+func (w *workload) keepLedger(random *rand.Rand) {
+	f := w.order(random, http.MethodPost, "/v1/jobs", w.spec(ledgerJob, ledgerJob, w.count.Load()))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case f.done:
+		w.booked = append(w.booked, f.request)
+	case !f.unknown:
+		w.refuse = append(w.refuse, f.request)
+	}
+}
+
+// churnJobs lets small jobs come and go.
+func (w *workload) churnJobs(random *rand.Rand) {
+	name := fmt.Sprintf("churn%d", random.IntN(3))
+	w.mu.Lock()
+	state := w.churn[name]
+	w.mu.Unlock()
+	switch {
+	case state == 0:
+		if w.order(random, http.MethodPost, "/v1/jobs", w.spec("churn", name, w.count.Load())).done {
+			state = 1
+		}
+	case random.IntN(2) == 0:
+		if n := 1 + random.IntN(3); w.order(random, http.MethodPost, "/v1/jobs/"+name+"/scale", fmt.Sprintf(`{"count":%d}`, n)).done {
+			state = n
+		}
+	default:
+		if w.order(random, http.MethodPost, "/v1/jobs/"+name+"/stop", `{"purge":true}`).done {
+			state = 0
+		}
+	}
+	w.mu.Lock()
+	w.churn[name] = state
+	w.mu.Unlock()
+}
+
+// changeWeb rolls the web service out anew, or changes its count.
+func (w *workload) changeWeb(random *rand.Rand) {
+	if random.IntN(2) == 0 {
+		if w.order(random, http.MethodPost, "/v1/jobs", w.spec("web", "web", w.count.Load())).done {
+			w.x.book.count("rollouts", 1)
+		}
+		return
+	}
+	n := 5 + random.IntN(4)
+	if w.order(random, http.MethodPost, "/v1/jobs/web/scale", fmt.Sprintf(`{"count":%d}`, n)).done {
+		w.mu.Lock()
+		w.web = n
+		w.mu.Unlock()
+	}
+}
+
+// evict asks for the eviction of some instance; the budget decides.
+func (w *workload) evict(random *rand.Rand) {
+	var l struct{ Items []instanceView }
+	a, err := w.x.c.servers[random.IntN(len(w.x.c.servers))].ask(http.MethodGet, "/v1/instances?job="+[]string{"web", "pool", "solo"}[random.IntN(3)], "", 3*time.Second)
+	if err != nil || json.Unmarshal(a.body, &l) != nil || len(l.Items) == 0 {
+		return
+	}
+	if w.order(random, http.MethodPost, "/v1/instances/"+l.Items[random.IntN(len(l.Items))].ID+"/evict", "{}").done {
+		w.x.book.count("evictions", 1)
+	}
+}
+
+// drain empties a node, or makes all take work again.
+func (w *workload) drain(random *rand.Rand) {
+	node := w.x.c.agents[random.IntN(len(w.x.c.agents))].name
+	if random.IntN(3) > 0 {
+		body := fmt.Sprintf(`{"deadline":"%ds"}`, 10+random.IntN(20))
+		if w.order(random, http.MethodPost, "/v1/nodes/"+node+"/drain", body).done {
+			w.x.book.count("drains", 1)
+		}
+		return
+	}
+	for _, m := range w.x.c.agents {
+		w.order(random, http.MethodPost, "/v1/nodes/"+m.name+"/uncordon", "{}") // one that is not cordoned says so
+	}
+}
+
+// checkLedger wants each acknowledged command of the ledger in the history once, and no refused one: S4.
+func (w *workload) checkLedger() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, request := range w.booked {
+		if n := w.x.story.holds(request); n != 1 {
+			w.x.book.violate("S4: request %s was acknowledged, and stands in the history %d times", request, n)
+		}
+	}
+	for _, request := range w.refuse {
+		if n := w.x.story.holds(request); n != 0 {
+			w.x.book.violate("S4: request %s was refused, and stands in the history %d times", request, n)
+		}
+	}
+	w.x.book.count("acknowledged commands looked up in the history", len(w.booked))
+	w.booked, w.refuse = nil, nil
+}
+
+// wanted is how many instances each job should have now.
+func (w *workload) wanted() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counts := maps.Clone(chaosCounts)
+	counts["web"] = w.web
+	for name, n := range w.churn {
+		if n > 0 {
+			counts[name] = n
+		}
+	}
+	return counts
+}
