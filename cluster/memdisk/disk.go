@@ -75,6 +75,18 @@ func (d *Disk) Slow(latency time.Duration) {
 	d.latency = latency
 }
 
+// Busy reports whether a write to a log is under way.
+func (d *Disk) Busy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for l := range d.logs {
+		if len(l.pending) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Fill has somebody else write so much that only so many bytes are free; a negative number ends that. What the machine's own files take or
 // give back from then on changes what is free.
 func (d *Disk) Fill(free int64) {

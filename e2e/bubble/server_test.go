@@ -32,6 +32,7 @@ type server struct {
 	host    string
 	disk    *memdisk.Disk
 	mayFail atomic.Bool // it may end by itself: its disk is broken
+	ledger  atomic.Pointer[ledger]
 	*serverProcess
 }
 
@@ -97,7 +98,7 @@ func (s *server) config(dialer transport.Dialer) cluster.Config {
 			Key: gossipKey(), Profile: s.w.profile, Transport: s.w.net.Packets(s.host + gossipPort),
 			Join: []string{serverHost(1) + gossipPort, serverHost(2) + gossipPort, serverHost(3) + gossipPort},
 		},
-		Lead: p.lead, Fatal: s.fail(p), Logger: p.log.Named("cluster"), Raft: s.w.raft,
+		Lead: s.lead(p), Fatal: s.fail(p), Logger: p.log.Named("cluster"), Raft: s.w.raft,
 		Disk: cluster.DiskConfig{BallastBytes: ballast, Space: s.disk.Space, OpenLog: func(path string) (cluster.LogStore, error) {
 			store, err := cluster.OpenBolt(path)
 			if err != nil {
@@ -112,8 +113,13 @@ func (s *server) config(dialer transport.Dialer) cluster.Config {
 const ballast = 1 << 20
 
 // lead decides and proposes for one term.
-func (p *serverProcess) lead(ctx context.Context, term uint64) error {
-	return reconcile.New(reconcile.Config{States: p.machine, Evidence: p.cluster, Log: submitter{p.cluster}, Term: term, Reports: p.note}).Run(ctx)
+func (s *server) lead(p *serverProcess) func(context.Context, uint64) error {
+	return func(ctx context.Context, term uint64) error {
+		if l := s.ledger.Load(); l != nil {
+			l.leads(s.name, term, l.acknowledged(), p.machine.State())
+		}
+		return reconcile.New(reconcile.Config{States: p.machine, Evidence: p.cluster, Log: submitter{p.cluster}, Term: term, Reports: p.note}).Run(ctx)
+	}
 }
 
 func (p *serverProcess) note(r reconcile.Report) {

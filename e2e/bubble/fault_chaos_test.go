@@ -1,0 +1,273 @@
+package bubble
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/outspan/outspan/cluster/memnet"
+)
+
+// breakServer breaks a server that is whole while all others are, and mends it later.
+func (c *chaos) breakServer(what string, s *server, do, mend func()) {
+	if c.broken(true) > 0 || s == nil {
+		return
+	}
+	c.say("%s %s", what, s.name)
+	do()
+	c.repairs = append(c.repairs, repair{c.until(), s, func() {
+		c.say("end of %s %s", what, s.name)
+		mend()
+	}, true})
+}
+
+func (c *chaos) server() *server { return c.w.servers[c.random.IntN(3)] }
+
+// serverOrLeader is the leader every other time: most faults of others are felt by nobody.
+func (c *chaos) serverOrLeader() *server {
+	if s := c.w.leads(); s != nil && c.random.IntN(2) == 0 {
+		return s
+	}
+	return c.server()
+}
+
+// cutPower ends the power of a server's machine, if possible while it writes.
+func (c *chaos) cutPower(s *server) {
+	s.disk.Slow(20 * time.Millisecond)
+	for until := time.Now().Add(500 * time.Millisecond); !s.disk.Busy() && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(time.Duration(c.random.IntN(30)) * time.Millisecond)
+	c.say("end the power of %s; on its disk:%s", s.name, s.powerOff())
+}
+
+// bootUp starts a server's machine again.
+func (c *chaos) bootUp(s *server) {
+	s.disk.Slow(everyWrite)
+	s.restart()
+}
+
+func (c *chaos) loseServer() {
+	s := c.serverOrLeader()
+	c.breakServer("lose", s, func() { c.cutPower(s) }, func() { c.bootUp(s) })
+}
+
+// loseAll ends the power of all servers, one soon after the other.
+func (c *chaos) loseAll() {
+	if c.broken(true) > 0 {
+		return
+	}
+	for _, s := range c.w.servers {
+		c.cutPower(s)
+	}
+	c.repairs = append(c.repairs, repair{c.until(), c.w, func() {
+		c.say("the power is back")
+		for _, i := range c.random.Perm(len(c.w.servers)) {
+			c.bootUp(c.w.servers[i])
+		}
+	}, true})
+}
+
+// restartServer kills a server and starts it again at once.
+func (c *chaos) restartServer() {
+	if s := c.serverOrLeader(); c.broken(true) == 0 {
+		c.say("kill and restart %s", s.name)
+		s.kill()
+		s.restart()
+	}
+}
+
+// wipeServer puts a new disk into a server's machine: it returns as another server, which has to be taken in.
+func (c *chaos) wipeServer() {
+	s := c.server()
+	if c.broken(true) > 0 || !c.w.whole() {
+		return // with one vote less than three, one more is one too many
+	}
+	c.say("wipe %s", s.name)
+	s.kill()
+	<-s.done
+	s.disk.Wipe()
+	c.repairs = append(c.repairs, repair{c.until(), s, func() {
+		c.say("restart %s as a new server", s.name)
+		s.restart()
+		c.w.eventually(2*time.Minute, "L1: "+s.name+" has a vote again after it was wiped", c.w.whole)
+	}, true})
+}
+
+// whole reports whether three servers that run and answer have a vote, and nobody else has one.
+func (w *world) whole() bool {
+	leader := w.leads()
+	if leader == nil {
+		return false
+	}
+	voters := 0
+	for _, s := range leader.cluster.Servers() {
+		switch {
+		case s.Voter && !s.Answered:
+			return false
+		case s.Voter:
+			voters++
+		}
+	}
+	return voters == len(w.servers)
+}
+
+// again starts a server whose process has ended by itself, as its supervisor does.
+func (s *server) again() {
+	s.mayFail.Store(false)
+	if s.ended() {
+		s.restart()
+	}
+}
+
+// slowDisk makes a disk slow.
+func (c *chaos) slowDisk() {
+	s := c.server()
+	latency := time.Duration(1+c.random.IntN(100)) * time.Millisecond
+	c.breakServer(fmt.Sprintf("slow down to %s the disk of", latency), s, func() { s.disk.Slow(latency) }, func() { s.disk.Slow(everyWrite) })
+}
+
+// everyWrite is how long a write takes on the disks of fault tests while nothing is wrong, so that a power loss finds some under way.
+const everyWrite = 200 * time.Microsecond
+
+// hangDisk has a disk hang: for a moment, or until the watchdog ends the process.
+func (c *chaos) hangDisk() {
+	s := c.serverOrLeader()
+	c.breakServer("hang the disk of", s, func() {
+		s.mayFail.Store(true)
+		s.disk.Hang()
+	}, func() {
+		s.disk.Resume()
+		s.again()
+	})
+}
+
+// breakDisk has a disk refuse all writes: the process ends with the first.
+func (c *chaos) breakDisk() {
+	s := c.serverOrLeader()
+	c.breakServer("break the disk of", s, func() {
+		s.mayFail.Store(true)
+		s.disk.Fail(syscall.EIO)
+	}, func() {
+		s.disk.Fail(nil)
+		s.again()
+	})
+}
+
+// fillDisk leaves a little room: it may last for an orderly retreat, and nobody may end.
+func (c *chaos) fillDisk() {
+	s := c.serverOrLeader()
+	c.breakServer("fill the disk of", s, func() {
+		s.disk.Fill(int64(64<<10 + c.random.IntN(ballast)))
+		time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond)
+		if c.random.IntN(2) == 0 { // whoever fills it goes on when the ballast is given back
+			s.disk.Fill(int64(16<<10 + c.random.IntN(ballast/4)))
+		}
+	}, func() { s.disk.Fill(-1) })
+}
+
+// fullDisk leaves no room at once.
+func (c *chaos) fullDisk() {
+	s := c.serverOrLeader()
+	c.breakServer("leave no byte on the disk of", s, func() {
+		s.mayFail.Store(true)
+		s.disk.Fill(0)
+	}, func() {
+		s.disk.Fill(-1)
+		s.again()
+	})
+}
+
+// pauseServer has a server neither heard nor hear, nor write, for less than its watchdog allows. That is what a paused machine looks like from outside; inside
+// its clocks go on, which a bubble can't stop for one process alone: pauses of real processes are tested in e2e.
+func (c *chaos) pauseServer() {
+	s := c.serverOrLeader()
+	if c.broken(true) > 0 {
+		return
+	}
+	c.say("pause %s", s.name)
+	c.w.net.Vanish(s.host)
+	s.disk.Hang()
+	at := time.Now().Add(time.Duration(200+c.random.IntN(8000)) * time.Millisecond)
+	c.repairs = append(c.repairs, repair{at, s, func() {
+		c.say("end of the pause of %s", s.name)
+		s.disk.Resume()
+		c.w.net.Revive(s.host)
+	}, true})
+}
+
+// shape makes a link between two machines bad in one direction, or all links good again.
+func (c *chaos) shape() {
+	if c.random.IntN(4) == 0 {
+		c.say("all links are good")
+		for _, a := range c.hosts() {
+			for _, b := range c.hosts() {
+				c.w.net.Shape(a, b, memnet.Shape{})
+			}
+		}
+		return
+	}
+	hosts := c.hosts()
+	from, to := c.w.servers[c.random.IntN(3)].host, hosts[c.random.IntN(len(hosts))]
+	if c.random.IntN(2) == 0 {
+		from, to = to, from
+	}
+	s := shapes[c.random.IntN(len(shapes))]
+	s.shape.Delay += time.Duration(c.random.IntN(50)) * time.Millisecond
+	c.say("from %s to %s: %s %+v", from, to, s.name, s.shape)
+	c.w.net.Shape(from, to, s.shape)
+}
+
+// shapes are the ways in which links are bad.
+var shapes = [...]struct {
+	name  string
+	shape memnet.Shape
+}{
+	{"late", memnet.Shape{Delay: 150 * time.Millisecond}},
+	{"in disorder", memnet.Shape{Jitter: 300 * time.Millisecond}},
+	{"twice", memnet.Shape{Duplicate: 0.5, Jitter: 50 * time.Millisecond}},
+	{"slow", memnet.Shape{BytesPerSecond: 20_000}},
+	{"very late", memnet.Shape{Delay: 400 * time.Millisecond, Jitter: 400 * time.Millisecond}},
+}
+
+func (c *chaos) hosts() (out []string) {
+	for _, s := range c.w.servers {
+		out = append(out, s.host)
+	}
+	for _, n := range c.w.nodes {
+		out = append(out, n.host)
+	}
+	return out
+}
+
+// cutOneWay drops what a server sends to one other, or to one node.
+func (c *chaos) cutOneWay() {
+	s, hosts := c.server(), c.hosts()
+	to := hosts[c.random.IntN(len(hosts))]
+	c.breakServer("cut the way to "+to+" from", s, func() { c.w.net.Drop(s.host, to) }, func() { c.w.net.Mend(s.host, to) })
+}
+
+// recover ends all faults, and wants a leader as soon as it must be there: within 10 election timeouts.
+func (c *chaos) recover() {
+	w := c.w
+	w.t.Helper()
+	c.say("recover")
+	w.net.Lose(0, 0)
+	w.net.Heal()
+	c.mend(time.Now().Add(time.Hour))
+	took := w.eventually(10*electionTimeout, "L1: a leader of a healed majority", func() bool { return w.leads() != nil })
+	w.t.Logf("a leader %s after all faults had ended", took)
+	w.eventually(time.Minute, "S4: every server that runs has what was acknowledged", func() bool {
+		for _, s := range w.servers {
+			if s.state().Index < w.history.last().Index {
+				return false
+			}
+		}
+		return true
+	})
+	for _, s := range w.servers {
+		s.disk.Slow(0)
+	}
+}
+
+const electionTimeout = time.Second // cluster.RaftConfig with its defaults
