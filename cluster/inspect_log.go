@@ -1,0 +1,203 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// RecordKind is what an entry of the log is: ours, or one of raft's own.
+type RecordKind string
+
+// The kinds of records.
+const (
+	RecordCommand       RecordKind = "command"       // an fsm.Entry
+	RecordNoop          RecordKind = "noop"          // the first of a leader's term
+	RecordBarrier       RecordKind = "barrier"       // a read waited for it
+	RecordConfiguration RecordKind = "configuration" // who the servers are from here on
+	RecordDamaged       RecordKind = "damaged"       // it can't be read
+	RecordUnknown       RecordKind = "unknown"       // only a newer program understands it
+)
+
+// Valid reports whether k is in the closed set.
+func (k RecordKind) Valid() bool {
+	switch k {
+	case RecordCommand, RecordNoop, RecordBarrier, RecordConfiguration, RecordDamaged, RecordUnknown:
+		return true
+	}
+	return false
+}
+
+// String implements fmt.Stringer.
+func (k RecordKind) String() string { return string(k) }
+
+// LogRecord is one entry of the log as it was found.
+type LogRecord struct {
+	Index uint64
+	Term  uint64
+	Kind  RecordKind
+	Time  time.Time // when it was proposed, or appended by the leader
+	Bytes int       // of its content
+	Entry fsm.Entry // of a command
+	// Servers are the members by a configuration.
+	Servers []StoredMember
+	// Err is why it is damaged, or can't be understood by this program.
+	Err *fsm.Error
+}
+
+// StoredMember is a server in a configuration.
+type StoredMember struct {
+	ID      fsm.ServerID `json:"id"`
+	Address string       `json:"address"`
+	Voter   bool         `json:"voter"`
+}
+
+// Records iterates over the entries from one index to another, both included and cut to what there is. One that is damaged comes as such, with its Err;
+// those behind it follow. A hole, however long, comes as one. Code, as the only element's error: invalid for a log that can't be read at all.
+func (d *StoppedDir) Records(from, to uint64) iter.Seq2[LogRecord, error] {
+	return func(yield func(LogRecord, error) bool) {
+		if d.broken != nil {
+			yield(LogRecord{}, d.broken)
+			return
+		}
+		if d.bounds.Last == 0 {
+			return
+		}
+		last := min(to, d.bounds.Last)
+		for i := max(from, d.bounds.First); i <= last; {
+			r, next := d.read(i)
+			if !yield(r, nil) || next <= i {
+				return
+			}
+			i = next
+		}
+	}
+}
+
+// Record is the entry at an index. Codes: not_found, and invalid for a log that can't be read at all. An entry that is damaged is returned as such.
+func (d *StoppedDir) Record(index uint64) (LogRecord, error) {
+	if d.broken != nil {
+		return LogRecord{}, d.broken
+	}
+	if index < d.bounds.First || index > d.bounds.Last || d.bounds.Last == 0 {
+		return LogRecord{}, fsm.Refuse(fsm.CodeNotFound, "the log %s has no entry %d: it %s", d.logFile(), index, d.bounds).
+			WithHint("older entries are in no file any more, only what they led to: outspan debug snapshot %s", d.path)
+	}
+	r, _ := d.read(index)
+	return r, nil
+}
+
+// String says what a log has.
+func (b LogBounds) String() string {
+	if b.Last == 0 {
+		return "is empty"
+	}
+	return fmt.Sprintf("has %d to %d", b.First, b.Last)
+}
+
+func (d *StoppedDir) logFile() string { return filepath.Join(d.path, fileLog) }
+
+// read decodes one entry, whatever is in the file, and says where the next one is: 0 behind the last.
+func (d *StoppedDir) read(index uint64) (r LogRecord, next uint64) {
+	var l raft.Log
+	next = index + 1
+	err := guard(func() error { return d.store.GetLog(index, &l) })
+	switch {
+	case errors.Is(err, raft.ErrLogNotFound):
+		next, err = d.behind(index)
+	case err == nil && l.Index != index:
+		err = fmt.Errorf("it says that it is entry %d", l.Index)
+	}
+	r = LogRecord{Index: index, Term: l.Term, Bytes: len(l.Data), Time: l.AppendedAt}
+	if err != nil {
+		return r.damaged(d, err), next
+	}
+	return r.decode(d, &l), next
+}
+
+// behind finds where a hole in the log ends, and says how long it is.
+func (d *StoppedDir) behind(index uint64) (next uint64, _ error) {
+	err := guard(func() error {
+		return d.keys.View(func(tx *bbolt.Tx) error {
+			if key, _ := tx.Bucket([]byte("logs")).Cursor().Seek(binary.BigEndian.AppendUint64(nil, index)); len(key) == 8 {
+				next = binary.BigEndian.Uint64(key)
+			}
+			return nil
+		})
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case next <= index:
+		return 0, errors.New("it is missing, and nothing follows it")
+	case next == index+1:
+		return next, errors.New("it is missing, although there are older and newer ones")
+	}
+	return next, fmt.Errorf("it and all before entry %d are missing", next)
+}
+
+func (r LogRecord) decode(d *StoppedDir, l *raft.Log) LogRecord {
+	switch l.Type {
+	case raft.LogCommand:
+		entry, err := fsm.DecodeEntry(l.Data)
+		if err != nil {
+			return r.damaged(d, err)
+		}
+		r.Kind, r.Entry, r.Time = RecordCommand, entry, entryTime(entry.Wall, l.AppendedAt)
+	case raft.LogNoop:
+		r.Kind = RecordNoop
+	case raft.LogBarrier:
+		r.Kind = RecordBarrier
+	case raft.LogConfiguration:
+		r.Kind = RecordConfiguration
+		err := guard(func() error {
+			r.Servers = membersOf(raft.DecodeConfiguration(l.Data))
+			return nil
+		})
+		if err != nil {
+			return r.damaged(d, err)
+		}
+	default:
+		r.Kind = RecordUnknown
+		r.Err = fsm.Refuse(fsm.CodeNeedsFormat, "entry %d of %s is of the kind %d, which this program doesn't know", r.Index, d.logFile(), l.Type).
+			WithHint("use the outspan that wrote it; look at the others with --from %d", r.Index+1)
+	}
+	return r
+}
+
+// membersOf takes the ids off the addresses, where raft carries them.
+func membersOf(c raft.Configuration) []StoredMember {
+	members := make([]StoredMember, len(c.Servers))
+	for i, s := range c.Servers {
+		address := string(s.Address)
+		if _, rest, ok := strings.Cut(address, "@"); ok {
+			address = rest
+		}
+		members[i] = StoredMember{fsm.ServerID(s.ID), address, s.Suffrage == raft.Voter}
+	}
+	return members
+}
+
+// damaged marks a record that can't be read. What only a newer program understands keeps its code.
+func (r LogRecord) damaged(d *StoppedDir, err error) LogRecord {
+	r.Kind = RecordDamaged
+	code, hint := fsm.CodeInvalid, fmt.Sprintf("what was before it can be seen with: outspan debug state %s --at %d; the server itself comes back as a new one with an empty data directory", d.path, r.Index-1)
+	var known *fsm.Error
+	if errors.As(err, &known) && known.Code == fsm.CodeNeedsFormat {
+		r.Kind, code, hint = RecordUnknown, known.Code, known.Hint
+	}
+	if errors.As(err, &known) {
+		err = errors.New(known.Message)
+	}
+	r.Err = fsm.Refuse(code, "entry %d of %s can't be read: %v", r.Index, d.logFile(), err).WithHint("%s", hint)
+	return r
+}

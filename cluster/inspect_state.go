@@ -1,0 +1,216 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc64"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Names in raft's part of a data directory.
+const (
+	dirSnapshots = "snapshots"
+	snapshotMeta = "meta.json"
+	snapshotData = "state.bin"
+	unfinished   = ".tmp"
+)
+
+// StoredSnapshot is one snapshot of a data directory, as its own file of facts tells it.
+type StoredSnapshot struct {
+	File    string // that holds the state
+	Index   uint64 // of the last entry in it
+	Term    uint64 // of that entry
+	Bytes   int64
+	Servers []StoredMember // the members as of then
+	Err     *fsm.Error     // why nothing but File is known
+
+	sum []byte // CRC-64 of the file
+}
+
+// Snapshots lists the snapshots of the directory, the newest first. One whose facts can't be read comes last, with its Err. Unfinished ones, which a
+// server that ended while it wrote leaves behind and clears away at its next start, are left out.
+func (d *StoppedDir) Snapshots() []StoredSnapshot {
+	root := filepath.Join(d.path, dirSnapshots)
+	entries, _ := os.ReadDir(root) // none yet: there is no snapshot
+	var found []StoredSnapshot
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasSuffix(e.Name(), unfinished) {
+			found = append(found, ReadStored(filepath.Join(root, e.Name())))
+		}
+	}
+	slices.SortFunc(found, func(a, b StoredSnapshot) int {
+		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), cmp.Compare(b.File, a.File))
+	})
+	return found
+}
+
+// ReadStored reads the facts of one directory below snapshots.
+func ReadStored(dir string) StoredSnapshot {
+	s := StoredSnapshot{File: filepath.Join(dir, snapshotData)}
+	path := filepath.Join(dir, snapshotMeta)
+	text, err := os.ReadFile(path)
+	var meta struct {
+		raft.SnapshotMeta
+		CRC []byte
+	}
+	if err == nil {
+		err = json.NewDecoder(bytes.NewReader(text)).Decode(&meta)
+	}
+	if err != nil {
+		s.Err = fsm.Refuse(fsm.CodeInvalid, "the file %s can't be read: %v", path, err).WithHint("its state may be whole: outspan debug snapshot %s", s.File)
+		return s
+	}
+	s.Index, s.Term, s.Bytes, s.sum = meta.Index, meta.Term, meta.Size, meta.CRC
+	s.Servers = membersOf(meta.Configuration)
+	return s
+}
+
+// IsStored reports whether a path is a directory with one snapshot in it.
+func IsStored(path string) bool {
+	_, err := os.Stat(filepath.Join(path, snapshotData))
+	return err == nil
+}
+
+// State reads the state of the snapshot, with every check there is. Codes: those of fsm.ReadSnapshot, with the file in the message.
+func (s StoredSnapshot) State() (fsm.State, error) {
+	if s.Err != nil {
+		return fsm.State{}, s.Err
+	}
+	hash := crc64.New(crc64.MakeTable(crc64.ECMA))
+	state, err := readState(s.File, hash)
+	if err != nil {
+		return fsm.State{}, err
+	}
+	if !bytes.Equal(hash.Sum(nil), s.sum) {
+		return fsm.State{}, fsm.Refuse(fsm.CodeInvalid, "the snapshot %s does not match the checksum in its %s", s.File, snapshotMeta).
+			WithHint("use another snapshot; its rows match their own checksums: outspan debug snapshot %s", s.File)
+	}
+	return state, nil
+}
+
+// ReadStateFile reads the state of a snapshot file. Codes: those of fsm.ReadSnapshot, with the file in the message.
+func ReadStateFile(path string) (fsm.State, error) { return readState(path, io.Discard) }
+
+func readState(path string, sum io.Writer) (fsm.State, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return fsm.State{}, fsm.Refuse(fsm.CodeInvalid, "can't read the file: %v", err)
+	}
+	defer f.Close()
+	state, err := fsm.ReadSnapshot(bufio.NewReader(io.TeeReader(f, sum)))
+	if known, ok := errors.AsType[*fsm.Error](err); ok {
+		return fsm.State{}, &fsm.Error{Code: known.Code, Message: path + ": " + known.Message, Hint: known.Hint}
+	}
+	if err != nil {
+		return fsm.State{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return state, nil
+}
+
+// Replay is a state that was made again from a snapshot and the log behind it.
+type Replay struct {
+	State   fsm.State
+	From    string       // the file of the snapshot that it began with; empty: the beginning of the cluster
+	Index   uint64       // of the last record that is in it
+	Applied int          // records behind the snapshot
+	Skipped []*fsm.Error // newer snapshots that could not be read
+}
+
+// Replay makes the state as of a record again, raft's own ones included; index 0 means the newest. It begins with the newest snapshot that can be read and is not newer
+// than that. On an error, what was reached until then is returned too. Codes: not_found where the log doesn't lead there; those of Records for a damaged entry;
+// internal for one that this program can't apply.
+func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
+	newest := d.Newest()
+	switch {
+	case index == 0:
+		index = newest
+	case index > newest:
+		return Replay{}, fsm.Refuse(fsm.CodeNotFound, "there is no entry %d in %s: the newest is %d", index, d.path, newest)
+	}
+	r := d.base(index)
+	if r.Index == index {
+		return r, nil
+	}
+	if d.broken != nil {
+		return r, d.broken
+	}
+	if r.Index+1 < d.bounds.First || d.bounds.Last < index {
+		return r, d.hole(r.Index, index)
+	}
+	for record := range d.Records(r.Index+1, index) {
+		if ctx.Err() != nil {
+			return r, context.Cause(ctx)
+		}
+		next, _, err := Step(r.State, record)
+		if err != nil {
+			return r, err
+		}
+		r.State, r.Index = next, record.Index
+		r.Applied++
+	}
+	return r, nil
+}
+
+// base is the newest snapshot at or before an index, or the beginning.
+func (d *StoppedDir) base(index uint64) Replay {
+	r := Replay{State: fsm.NewState()}
+	for _, s := range d.Snapshots() {
+		if s.Err == nil && s.Index > index {
+			continue
+		}
+		state, err := s.State()
+		if err == nil {
+			r.State, r.From, r.Index = state, s.File, s.Index
+			return r
+		}
+		known, ok := errors.AsType[*fsm.Error](err)
+		if !ok {
+			known = fsm.Refuse(fsm.CodeInvalid, "%v", err)
+		}
+		r.Skipped = append(r.Skipped, known)
+	}
+	return r
+}
+
+// hole is the refusal of a state to which no unbroken log leads.
+func (d *StoppedDir) hole(from, to uint64) *fsm.Error {
+	begins := "no snapshot at or before it can be read"
+	if from > 0 {
+		begins = fmt.Sprintf("the newest snapshot before it that can be read is of entry %d", from)
+	}
+	return fsm.Refuse(fsm.CodeNotFound, "the state at entry %d can't be made again: %s, and the log %s", to, begins, d.bounds).
+		WithHint("see which states there are with: outspan debug snapshot %s", d.path)
+}
+
+// Step applies one record to a state, as the server does. raft's own records change nothing. Codes: that of a damaged record; internal for one at which the
+// program panics, as every server does that reaches it.
+func Step(s fsm.State, r LogRecord) (next fsm.State, results []fsm.Result, err error) {
+	if r.Err != nil {
+		return s, nil, r.Err
+	}
+	if r.Kind != RecordCommand {
+		return s, nil, nil
+	}
+	err = guard(func() error {
+		next, results = s.Apply(r.Index, r.Term, r.Entry)
+		return nil
+	})
+	if err != nil {
+		return s, nil, fsm.Refuse(fsm.CodeInternal, "entry %d can't be applied: %v", r.Index, err).
+			WithHint("every server that reaches it ends; keep the data directory, and report this with what outspan debug entry shows")
+	}
+	return next, results, nil
+}
