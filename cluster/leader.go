@@ -259,7 +259,7 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 		return leader, false, true
 	}
 	r := s.state.reign.Load()
-	self = r != nil && s.raft.State() == raft.Leader && s.sight.stall.ticking(s.cfg.Raft.leaseTimeout())
+	self = r != nil && s.raft.State() == raft.Leader && !s.compare.wrong.Load() && s.sight.stall.ticking(s.cfg.Raft.leaseTimeout())
 	return leader, self, self
 }
 

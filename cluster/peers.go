@@ -16,8 +16,10 @@ type Asker interface {
 
 // The questions.
 const (
-	questionTick = "tick"
-	questionAges = "ages"
+	questionTick   = "tick"
+	questionAges   = "ages"
+	questionStates = "states"
+	questionDigest = "digest"
 )
 
 // tick is what the leader tells every other server once a second.
@@ -67,13 +69,17 @@ type nodeAge struct {
 }
 
 // AnswerPeer answers a question of another server. Whoever calls it has checked that the asking certificate has
-// the role server. It does not block. Codes: invalid, not_found for a question that this version does not know.
-func (s *Server) AnswerPeer(_ context.Context, question string, body []byte) (answer []byte, err error) {
+// the role server. It does not block, but for a question for a digest. Codes: invalid, not_found for a question that this version does not know.
+func (s *Server) AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error) {
 	switch question {
 	case questionTick:
 		return answerWith(s.peerCodec, body, s.answerTick)
 	case questionAges:
 		return answerWith(s.peerCodec, body, s.answerAges)
+	case questionStates:
+		return answerWith(s.peerCodec, body, s.compare.answerStates)
+	case questionDigest:
+		return answerWith(s.peerCodec, body, func(q digestQuery) digestReply { return s.compare.answerDigest(ctx, q) })
 	}
 	return nil, fsm.Refuse(fsm.CodeNotFound, "there is no question %q between servers", question)
 }

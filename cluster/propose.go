@@ -56,7 +56,7 @@ func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fsm.Refuse(fsm.CodeTimeout, "the request ended before it was written: %v", context.Cause(ctx))
 	}
-	if s.raft.State() != raft.Leader {
+	if s.raft.State() != raft.Leader || s.compare.wrong.Load() {
 		return nil, s.noLeader()
 	}
 	if err := s.checkRoom(); err != nil {

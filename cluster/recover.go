@@ -33,6 +33,9 @@ func Recover(cfg RecoverConfig, self string) ([]Peer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
+	if err := checkReport(cfg.DataDir); err != nil {
+		return nil, err
+	}
 	store, err := OpenBolt(filepath.Join(cfg.DataDir, fileLog))
 	if err != nil {
 		return nil, fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).WithHint("stop the server first")

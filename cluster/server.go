@@ -44,9 +44,10 @@ type Config struct {
 	// Applied is told how long it took to apply an entry, for metrics. It must not block. Default: nobody.
 	Applied func(time.Duration)
 
-	Raft   RaftConfig
-	Disk   DiskConfig
-	Logger hclog.Logger
+	Raft    RaftConfig
+	Disk    DiskConfig
+	Compare CompareConfig
+	Logger  hclog.Logger
 }
 
 // DiskConfig says how the disk is used. The zero value means the defaults.
@@ -70,6 +71,9 @@ type Server struct {
 	clock *clock
 	fsm   *machineFSM
 	raft  *raft.Raft
+
+	compare *comparer
+
 	notes chan bool // raft's NotifyCh
 
 	opened atomic.Bool // raft may be used by the goroutines of raft itself
@@ -112,7 +116,7 @@ type serverState struct {
 
 // Open reads the data directory, restores the state and joins the gossip. It blocks while it does, which takes some
 // seconds for a large state. Codes: conflict for the data directory of another cluster or one in use; needs_format
-// for that of a newer program.
+// for that of a newer program; state_differs for one whose state a majority contradicted.
 func Open(cfg Config) (_ *Server, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -121,6 +125,7 @@ func Open(cfg Config) (_ *Server, err error) {
 	s.state.failed = make(chan struct{})
 	s.fsm = &machineFSM{machine: cfg.Machine, clock: s.clock, fatal: s.fatal, applied: cfg.Applied}
 	s.barrier.run = s.raftBarrier
+	s.compare = newComparer(s)
 	defer func() {
 		if err != nil {
 			s.release()
@@ -161,6 +166,9 @@ func (c *Config) check() error {
 	if c.Disk.OpenLog == nil {
 		c.Disk.OpenLog = OpenBolt
 	}
+	if c.Compare.Every <= 0 {
+		c.Compare.Every = compareEvery
+	}
 	c.Raft = c.Raft.withDefaults()
 	return nil
 }
@@ -168,6 +176,9 @@ func (c *Config) check() error {
 // openDisk takes the lock on the data directory and finds out who this server is.
 func (s *Server) openDisk() error {
 	if err := makeDataDir(s.cfg.DataDir); err != nil {
+		return err
+	}
+	if err := checkReport(s.cfg.DataDir); err != nil {
 		return err
 	}
 	inner, err := s.cfg.Disk.OpenLog(filepath.Join(s.cfg.DataDir, fileLog))
@@ -234,7 +245,7 @@ func (s *Server) openRaft() (err error) {
 	if err != nil {
 		return fmt.Errorf("start raft: %w", err)
 	}
-	s.raft, err = raft.NewRaft(config, s.fsm, cached, s.disk.store, s.disk.snaps, s.disk.trans)
+	s.raft, err = raft.NewRaft(config, comparedFSM{s.fsm, s.compare}, cached, s.disk.store, s.disk.snaps, s.disk.trans)
 	if err != nil {
 		return fmt.Errorf("start raft on %s: %w", s.cfg.DataDir, err)
 	}
@@ -249,7 +260,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){
 		func(ctx context.Context) { _ = s.sight.pool.Run(ctx) },
-		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchState,
+		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchState, s.compare.run,
 	} {
 		wg.Go(func() { part(ctx) })
 	}
@@ -328,8 +339,12 @@ func (s *Server) release() {
 }
 
 // fatal ends this server. In production Config.Fatal does not return.
-func (s *Server) fatal(err error) {
+func (s *Server) fatal(err error) { s.failWith(err, func() {}) }
+
+// failWith is fatal after something has been done; whoever else finds a reason meanwhile waits.
+func (s *Server) failWith(err error, first func()) {
 	s.state.failOnce.Do(func() {
+		first()
 		s.state.failure.Store(&err)
 		s.cfg.Fatal(err)
 		close(s.state.failed)

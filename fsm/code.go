@@ -66,6 +66,7 @@ const (
 	CodeStalled          Code = "stalled"
 	CodeAgentUnreachable Code = "agent_unreachable"
 	CodeCanceled         Code = "canceled"
+	CodeStateDiffers     Code = "state_differs"
 )
 
 // Gated makes the code of a gate that is not satisfied and has no code of its own: "gate:group.ready >= 2".

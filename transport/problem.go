@@ -143,11 +143,12 @@ var codeTable = map[fsm.Code]codeInfo{
 	fsm.CodeHold:           {http.StatusConflict, ExitTransient},
 	fsm.CodeStopping:       {http.StatusConflict, ExitTransient},
 
-	fsm.CodeInternal:    {http.StatusInternalServerError, ExitInternal},
-	fsm.CodeNeedsFormat: {http.StatusInternalServerError, ExitInternal},
-	CodeNotTLS:          {http.StatusBadGateway, ExitOther},
-	CodeAddressInUse:    {http.StatusConflict, ExitOther},
-	CodeListen:          {http.StatusInternalServerError, ExitOther},
+	fsm.CodeInternal:     {http.StatusInternalServerError, ExitInternal},
+	fsm.CodeNeedsFormat:  {http.StatusInternalServerError, ExitInternal},
+	fsm.CodeStateDiffers: {http.StatusInternalServerError, ExitInternal},
+	CodeNotTLS:           {http.StatusBadGateway, ExitOther},
+	CodeAddressInUse:     {http.StatusConflict, ExitOther},
+	CodeListen:           {http.StatusInternalServerError, ExitOther},
 }
 
 func infoOf(code fsm.Code) codeInfo {

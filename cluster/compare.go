@@ -1,0 +1,322 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// CompareConfig says how servers compare their states. The zero value means the defaults.
+type CompareConfig struct {
+	// Every is how often, while nothing asks for it; default 10 min. A comparison reads the whole state once: a second of one
+	// core for 100,000 instances, beside the log and not in its way.
+	Every time.Duration
+	// Compared is told what came of each comparison, for metrics. It must not block. Default: nobody.
+	Compared func(ComparisonResult)
+}
+
+const (
+	compareEvery     = 10 * time.Minute
+	compareFirst     = 2 * time.Second  // after this server has caught up
+	compareSoon      = time.Second      // after a restore, or when somebody found a difference
+	compareLater     = time.Minute      // after a snapshot
+	compareUndecided = time.Minute      // until the next, while servers differ and none has a majority
+	compareRetry     = 10 * time.Second // the first time when too few could be compared; doubled each time
+	comparePatience  = 10 * time.Second // for a server that is behind
+	comparePoll      = 250 * time.Millisecond
+
+	statesTimeout = 2 * time.Second
+	digestTimeout = 30 * time.Second
+)
+
+// comparer finds out whether this server's state is the one that the others have, and ends this server if it is not.
+// Nothing of it is in the log: a settled cluster compares and writes nothing.
+type comparer struct {
+	s       *Server
+	log     hclog.Logger
+	past    pastStates
+	digests *digester
+	wrong   atomic.Bool // a majority has another state: this server decides nothing any more
+
+	restored, snapshot chan struct{} // each has room for one wish: to compare soon, or later
+
+	mu        sync.Mutex
+	differing map[fsm.ServerID]Difference
+}
+
+// Difference is what is remembered of a server whose state was not this one's.
+type Difference struct {
+	Index  uint64 // of the states that were compared
+	Digest string // of the other server's
+	At     time.Time
+}
+
+func newComparer(s *Server) *comparer {
+	return &comparer{
+		s: s, log: s.log.Named("compare"), digests: newDigester(), restored: make(chan struct{}, 1), snapshot: make(chan struct{}, 1),
+		differing: map[fsm.ServerID]Difference{},
+	}
+}
+
+// soon asks for a comparison at once, and later for one within a minute. They never block.
+func (c *comparer) soon()  { wish(c.restored) }
+func (c *comparer) later() { wish(c.snapshot) }
+
+func wish(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func forget(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}
+
+// run compares until ctx ends, the first time once everything that was committed before the start is applied: so it
+// shows that a snapshot and the log after it lead to the same state again.
+func (c *comparer) run(ctx context.Context) {
+	for ctx.Err() == nil && !c.s.CaughtUp() {
+		pause(ctx, comparePoll)
+	}
+	pause(ctx, compareFirst)
+	retry := compareRetry
+	for ctx.Err() == nil {
+		forget(c.restored)
+		forget(c.snapshot)
+		result, ok := c.round(ctx)
+		next := c.s.cfg.Compare.Every
+		switch {
+		case ctx.Err() != nil || result == InMinority:
+			return
+		case ok && result == StatesUndecided:
+			next = min(next, compareUndecided)
+		case ok && result == NotCompared:
+			next = min(next, retry)
+			retry = min(2*retry, c.s.cfg.Compare.Every)
+		default:
+			retry = compareRetry
+		}
+		c.rest(ctx, next)
+	}
+}
+
+// rest waits for the next comparison.
+func (c *comparer) rest(ctx context.Context, next time.Duration) {
+	due := time.Now().Add(next)
+	timer := time.NewTimer(next)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-c.restored:
+			pause(ctx, compareSoon)
+			return
+		case <-c.snapshot:
+			timer.Reset(min(time.Until(due), compareLater))
+		}
+	}
+}
+
+// round compares this server with every voter, and acts on what it finds. ok is false where there is nobody to
+// compare with.
+func (c *comparer) round(ctx context.Context) (result ComparisonResult, ok bool) {
+	voters := c.voters()
+	others := slices.DeleteFunc(slices.Clone(voters), func(id fsm.ServerID) bool { return id == c.s.dir.id })
+	if len(others) == 0 {
+		return "", false
+	}
+	m, err := c.meet(ctx, others, comparePatience, false)
+	if err != nil {
+		return "", false
+	}
+	judged := m.comparison(c.s.dir.id, voters)
+	result = judged.Result()
+	c.remember(m, judged)
+	switch result {
+	case StatesEqual:
+		c.log.Debug("the states are equal", "index", m.key.Index, "servers", len(m.sums), "voters", len(voters))
+		if len(m.sums) == len(voters) {
+			c.past.settle(m.key)
+		}
+	case NotCompared:
+		c.log.Info("too few servers could be compared", "index", m.key.Index, "compared", len(m.sums), "voters", len(voters))
+	case OthersDiffer:
+		c.log.Error("servers have another state than the majority", "index", m.key.Index, "servers", judged.others(m.own().digest))
+	case StatesUndecided:
+		c.log.Error("servers have different states, and none of them has a majority; nobody stops", "index", m.key.Index, "digests", judged.Digests)
+	}
+	if told := c.s.cfg.Compare.Compared; told != nil {
+		told(result)
+	}
+	if result == InMinority {
+		c.condemn(m, judged)
+	}
+	return result, true
+}
+
+func (c *comparer) voters() []fsm.ServerID {
+	var ids []fsm.ServerID
+	for _, v := range c.s.voters() {
+		ids = append(ids, fsm.ServerID(v.ID))
+	}
+	return ids
+}
+
+// remember keeps which servers have another state, for whoever asks when they don't answer any more.
+func (c *comparer) remember(m meeting, judged Comparison) {
+	for id, sums := range m.sums {
+		switch {
+		case id == c.s.dir.id:
+		case sums.digest == m.own().digest:
+			c.mu.Lock()
+			delete(c.differing, id)
+			c.mu.Unlock()
+		default:
+			c.noteDifference(id, m.key, m.own(), sums)
+		}
+	}
+}
+
+// noteDifference remembers that a server has another state, and says so once. It reports whether that was news.
+func (c *comparer) noteDifference(id fsm.ServerID, key stateKey, own, theirs stateSums) (news bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, known := c.differing[id]
+	c.differing[id] = Difference{Index: key.Index, Digest: theirs.digest, At: time.Now()}
+	if !known {
+		c.log.Error("another server has another state", "server", id, "index", key.Index, "own", own.digest, "other", theirs.digest,
+			"tables", namesOf(fsm.DifferentTables(own.tables, theirs.tables)))
+	}
+	return !known
+}
+
+func (c *comparer) difference(id fsm.ServerID) (Difference, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d, ok := c.differing[id]
+	return d, ok
+}
+
+func namesOf(tables []fsm.TableDifference) []string {
+	var names []string
+	for _, t := range tables {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// meeting is what servers said of their states under one key.
+type meeting struct {
+	self fsm.ServerID
+	key  stateKey
+	sums map[fsm.ServerID]stateSums
+	held map[fsm.ServerID][]stateKey // of everybody else who answered
+	errs map[fsm.ServerID]error      // of everybody else who did not
+}
+
+func (m meeting) own() stateSums { return m.sums[m.self] }
+
+func (m meeting) comparison(self fsm.ServerID, voters []fsm.ServerID) Comparison {
+	c := Comparison{Self: self, Voters: voters, Digests: map[fsm.ServerID]string{}}
+	for id, sums := range m.sums {
+		c.Digests[id] = sums.digest
+	}
+	return c
+}
+
+var errNoState = errors.New("it has this state no more")
+
+// meet finds a state that all the servers hold, as far as they answer, and asks each for its digest. A server that is
+// behind gets some patience; then those are compared that can be. With judge, those that were asked look for
+// themselves, too. It ends early, with an error, only with ctx.
+func (c *comparer) meet(ctx context.Context, others []fsm.ServerID, patience time.Duration, judge bool) (meeting, error) {
+	deadline := time.Now().Add(patience)
+	for {
+		state, holders, m := c.gather(ctx, others)
+		late := time.Now().After(deadline)
+		if late || holders == len(m.held) {
+			if err := c.digestAll(ctx, state, &m, judge); err != nil {
+				return m, err
+			}
+			if late || len(m.sums) == 1+len(m.held) {
+				return m, nil
+			}
+		}
+		pause(ctx, comparePoll)
+		if ctx.Err() != nil {
+			return m, context.Cause(ctx)
+		}
+	}
+}
+
+// gather asks the servers which states they hold, and chooses one.
+func (c *comparer) gather(ctx context.Context, others []fsm.ServerID) (s fsm.State, holders int, m meeting) {
+	own := c.past.hold(c.s.cfg.Machine.State())
+	m = meeting{self: c.s.dir.id, held: map[fsm.ServerID][]stateKey{}, errs: map[fsm.ServerID]error{}, sums: map[fsm.ServerID]stateSums{}}
+	var mu sync.Mutex
+	c.eachOf(others, func(id fsm.ServerID) {
+		held, err := c.askStates(ctx, id)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			m.errs[id] = err
+			return
+		}
+		m.held[id] = held
+	})
+	s, holders = commonState(own, m.held)
+	m.key = keyOf(s)
+	return s, holders, m
+}
+
+// digestAll digests the chosen state here, and asks those who hold it for theirs.
+func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge bool) error {
+	own, err := c.digests.of(ctx, s)
+	if err != nil {
+		return err
+	}
+	m.sums[m.self] = own
+	var holders []fsm.ServerID
+	for id, held := range m.held {
+		if slices.Contains(held, m.key) {
+			holders = append(holders, id)
+		}
+	}
+	var mu sync.Mutex
+	c.eachOf(holders, func(id fsm.ServerID) {
+		sums, err := c.askDigest(ctx, id, digestQuery{Server: m.self, Key: m.key, Digest: own.digest, Tables: own.tables, Judge: judge})
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			m.sums[id] = sums
+		case !errors.Is(err, errNoState):
+			delete(m.held, id)
+			m.errs[id] = err
+		}
+	})
+	return nil
+}
+
+// eachOf runs fn for all servers at once and returns when the last is done.
+func (c *comparer) eachOf(ids []fsm.ServerID, fn func(fsm.ServerID)) {
+	var wg sync.WaitGroup
+	for _, id := range ids {
+		wg.Go(func() { fn(id) })
+	}
+	wg.Wait()
+}

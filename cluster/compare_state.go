@@ -1,0 +1,210 @@
+package cluster
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	// checkpointEvery is after how many entries of the log a state is kept for comparisons. Servers that write all the time
+	// pass an index at different moments; the state at every such boundary is the same everywhere.
+	checkpointEvery = 512
+	checkpointsKept = 8
+	// offersKept is how many states a server keeps because it told another one that it has them, and offerFor for how
+	// long: until the question for their digest comes.
+	offersKept = 16
+	offerFor   = 30 * time.Second
+	// digestsKept are remembered for digestFor, since all servers ask at about the same time. Not for longer: a state that
+	// does not change is read again by the next comparison, so that damage in memory shows.
+	digestsKept = 4
+	digestFor   = time.Minute
+)
+
+// pastStates are the states that a server can be asked about beside its newest. A State is a value, so one costs
+// what has changed since: at most the rows that 4096 entries replaced.
+type pastStates struct {
+	mu          sync.Mutex
+	checkpoints []fsm.State // oldest first
+	offers      []offer     // oldest first
+}
+
+type offer struct {
+	state fsm.State
+	at    time.Time
+}
+
+// passed is told that the entry at index is applied to before. It keeps before if a boundary lies between: every
+// server applies the same entries, so it is the same state everywhere.
+func (p *pastStates) passed(before fsm.State, index uint64) {
+	if before.Index == 0 || before.Index/checkpointEvery == index/checkpointEvery {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checkpoints = append(p.checkpoints, before)
+	p.checkpoints = slices.Delete(p.checkpoints, 0, max(0, len(p.checkpoints)-checkpointsKept))
+}
+
+// clear forgets every state: another history begins.
+func (p *pastStates) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checkpoints, p.offers = nil, nil
+}
+
+// settle forgets the checkpoints up to a state that all servers were found to share.
+func (p *pastStates) settle(key stateKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.checkpoints = slices.DeleteFunc(p.checkpoints, func(s fsm.State) bool { return s.Incarnation == key.Incarnation && s.Index <= key.Index })
+}
+
+// hold returns every state that this server can be asked about, oldest first and current last, and keeps the current
+// one for a while.
+func (p *pastStates) hold(current fsm.State) []fsm.State {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.offers = slices.DeleteFunc(p.offers, func(o offer) bool { return now.Sub(o.at) > offerFor || keyOf(o.state) == keyOf(current) })
+	p.offers = append(p.offers, offer{current, now})
+	p.offers = slices.Delete(p.offers, 0, max(0, len(p.offers)-offersKept))
+	all := slices.Clone(p.checkpoints)
+	for _, o := range p.offers {
+		if !slices.ContainsFunc(all, func(s fsm.State) bool { return keyOf(s) == keyOf(o.state) }) {
+			all = append(all, o.state)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b fsm.State) int { return compareKeys(keyOf(a), keyOf(b)) })
+	return all
+}
+
+func compareKeys(a, b stateKey) int {
+	switch {
+	case a.Incarnation != b.Incarnation:
+		return int(a.Incarnation) - int(b.Incarnation)
+	case a.Index < b.Index:
+		return -1
+	case a.Index > b.Index:
+		return 1
+	}
+	return 0
+}
+
+// find returns the state under a key, or false if this server has it no more, or not yet.
+func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
+	if keyOf(current) == key {
+		return current, true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.checkpoints {
+		if keyOf(s) == key {
+			return s, true
+		}
+	}
+	for _, o := range p.offers {
+		if keyOf(o.state) == key {
+			return o.state, true
+		}
+	}
+	return fsm.State{}, false
+}
+
+// stateSums are the digests of one state.
+type stateSums struct {
+	digest string
+	tables []fsm.TableDigest
+}
+
+// digester computes digests, one at a time: a large state takes a second of a core, which is better spent once than
+// by all who ask at the same time. The log is applied meanwhile.
+type digester struct {
+	turn  chan struct{} // has room for the one whose turn it is
+	mu    sync.Mutex
+	known []knownSums // oldest first
+}
+
+type knownSums struct {
+	key  stateKey
+	at   time.Time
+	sums stateSums
+}
+
+func newDigester() *digester { return &digester{turn: make(chan struct{}, 1)} }
+
+// of returns the digests of a state. It blocks until it is its turn, at most until ctx ends, and then as long as
+// the digest takes.
+func (d *digester) of(ctx context.Context, s fsm.State) (stateSums, error) {
+	select {
+	case d.turn <- struct{}{}:
+	case <-ctx.Done():
+		return stateSums{}, context.Cause(ctx)
+	}
+	defer func() { <-d.turn }()
+	key, began := keyOf(s), time.Now()
+	if sums, ok := d.recall(key); ok {
+		return sums, nil
+	}
+	digest, tables := fsm.Digests(s)
+	sums := stateSums{digest, tables}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known = append(d.known, knownSums{key, began, sums})
+	d.known = slices.Delete(d.known, 0, max(0, len(d.known)-digestsKept))
+	return sums, nil
+}
+
+func (d *digester) recall(key stateKey) (stateSums, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, k := range d.known {
+		if k.key == key && time.Since(k.at) <= digestFor {
+			return k.sums, true
+		}
+	}
+	return stateSums{}, false
+}
+
+// clear forgets every digest: the same key may stand for another state now.
+func (d *digester) clear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known = nil
+}
+
+// comparedFSM is the FSM that raft sees: the machine's, which also keeps states for comparisons and says when one is
+// due.
+type comparedFSM struct {
+	*machineFSM
+	c *comparer
+}
+
+// Apply implements raft.FSM.
+func (f comparedFSM) Apply(l *raft.Log) any {
+	f.c.past.passed(f.machine.State(), l.Index)
+	return f.machineFSM.Apply(l)
+}
+
+// Snapshot implements raft.FSM. What a snapshot makes durable, and lets the log forget, is worth a comparison.
+func (f comparedFSM) Snapshot() (raft.FSMSnapshot, error) {
+	f.c.later()
+	return f.machineFSM.Snapshot()
+}
+
+// Restore implements raft.FSM.
+func (f comparedFSM) Restore(r io.ReadCloser) error {
+	if err := f.machineFSM.Restore(r); err != nil {
+		return err
+	}
+	f.c.past.clear()
+	f.c.digests.clear()
+	f.c.soon()
+	return nil
+}

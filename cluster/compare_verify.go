@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Verdict is what a verification says of one server, or of all, in a closed set.
+type Verdict string
+
+// The verdicts. The last two are of single servers only.
+const (
+	VerdictEqual      Verdict = "equal"
+	VerdictDiffers    Verdict = "differs"
+	VerdictUndecided  Verdict = "undecided"  // servers differ, and no state has a majority of the voters
+	VerdictIncomplete Verdict = "incomplete" // those that were compared are equal, but some were not
+	VerdictBehind     Verdict = "behind"     // it did not reach the index in time, or had left it behind
+	VerdictUnreached  Verdict = "unreachable"
+)
+
+// Valid reports whether v is in the closed set.
+func (v Verdict) Valid() bool {
+	return slices.Contains([]Verdict{VerdictEqual, VerdictDiffers, VerdictUndecided, VerdictIncomplete, VerdictBehind, VerdictUnreached}, v)
+}
+
+// String implements fmt.Stringer.
+func (v Verdict) String() string { return string(v) }
+
+// Verification is a comparison of all servers, as one of them made it.
+type Verification struct {
+	Verdict Verdict
+	Index   uint64 // of the states that were compared
+	Format  uint16 // of these
+	Digest  string // that a majority of the voters has; empty if none has
+	Servers []VerifiedServer
+}
+
+// VerifiedServer is one server of a Verification.
+type VerifiedServer struct {
+	ServerStatus
+	Verdict Verdict
+	Index   uint64 // compared at; the newest that it has where it was not compared; 0: not known
+	Digest  string // empty where it was not compared
+	Detail  string // why it was not compared, or when it was found to differ
+	// Tables are those that differ from the majority's (b), or where there is none, from those of the asked server.
+	Tables []fsm.TableDifference
+}
+
+// Verify compares the states of all servers now, those without a vote too, and has each look for itself soon. It
+// blocks at most patience for servers that are behind, and as long as the digests take. It writes nothing. Codes:
+// no_leader while this server belongs to no cluster, timeout.
+func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verification, error) {
+	var servers []ServerStatus
+	var others []fsm.ServerID
+	for _, one := range s.Servers() {
+		if !one.Member {
+			continue
+		}
+		servers = append(servers, one)
+		if one.ID != s.dir.id {
+			others = append(others, one.ID)
+		}
+	}
+	if len(servers) == 0 {
+		return Verification{}, fsm.Refuse(fsm.CodeNoLeader, "this server belongs to no cluster yet").WithHint("ask another server, or see: outspan server members")
+	}
+	c := s.compare
+	m, err := c.meet(ctx, others, patience, true)
+	if err != nil {
+		return Verification{}, fsm.Refuse(fsm.CodeTimeout, "the servers could not be compared in time: %v", err).WithHint("try again")
+	}
+	judged := m.comparison(s.dir.id, c.voters())
+	c.remember(m, judged)
+	if judged.Result().Differs() {
+		c.soon()
+	}
+	return c.verification(m, judged, servers), nil
+}
+
+func (c *comparer) verification(m meeting, judged Comparison, servers []ServerStatus) Verification {
+	majority, decided := judged.Majority()
+	v := Verification{Verdict: VerdictEqual, Index: m.key.Index, Format: m.key.Format, Digest: majority}
+	right := m.own()
+	if decided && right.digest != majority {
+		right = m.sums[judged.agreeing(majority)[0]]
+	}
+	differ := len(judged.others(right.digest)) > 0
+	for _, one := range servers {
+		r := c.verified(m, one, right, differ && !decided)
+		switch {
+		case r.Verdict == VerdictEqual || v.Verdict == VerdictDiffers || v.Verdict == VerdictUndecided:
+		case r.Verdict == VerdictDiffers && r.Digest != "" && !decided:
+			v.Verdict = VerdictUndecided
+		case r.Verdict == VerdictDiffers:
+			v.Verdict = VerdictDiffers
+		default:
+			v.Verdict = VerdictIncomplete
+		}
+		v.Servers = append(v.Servers, r)
+	}
+	return v
+}
+
+// verified is the part of one server. split: servers differ, and nobody knows who is right.
+func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split bool) VerifiedServer {
+	r := VerifiedServer{ServerStatus: one}
+	sums, compared := m.sums[one.ID]
+	held, answered := m.held[one.ID]
+	switch {
+	case compared:
+		r.Verdict, r.Index, r.Digest = VerdictEqual, m.key.Index, sums.digest
+		if sums.digest != right.digest || split {
+			r.Verdict, r.Tables = VerdictDiffers, fsm.DifferentTables(sums.tables, right.tables)
+		}
+	case answered:
+		r.Verdict, r.Detail = VerdictBehind, "it has no state of index "+decimal(m.key.Index)
+		if len(held) > 0 {
+			newest := held[len(held)-1]
+			r.Index = newest.Index
+			if newest.Program != m.key.Program {
+				r.Detail = "its program knows formats up to " + decimal(uint64(newest.Program)) + ", this one's up to " + decimal(uint64(m.key.Program))
+			}
+		}
+	default:
+		r.Verdict, r.Detail = VerdictUnreached, reasonOf(m.errs[one.ID])
+		if d, ok := c.difference(one.ID); ok {
+			r.Verdict, r.Index = VerdictDiffers, d.Index
+			r.Detail = "it had another state at index " + decimal(d.Index) + " on " + d.At.UTC().Format(time.RFC3339) + " and does not answer now"
+		}
+	}
+	return r
+}
+
+func reasonOf(err error) string {
+	var known *fsm.Error
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}):
+		return "its program is too old to be compared"
+	case errors.As(err, &known):
+		return known.Message
+	}
+	return err.Error()
+}
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -1,0 +1,91 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// statesQuery asks which states a server holds.
+type statesQuery struct {
+	Server fsm.ServerID `cbor:"1,keyasint"`
+}
+
+// statesReply answers it.
+type statesReply struct {
+	Server fsm.ServerID `cbor:"1,keyasint"`
+	Held   []stateKey   `cbor:"2,keyasint"` // oldest first
+}
+
+// digestQuery asks for the digest of a state, and tells that of the asking server.
+type digestQuery struct {
+	Server fsm.ServerID      `cbor:"1,keyasint"`
+	Key    stateKey          `cbor:"2,keyasint"`
+	Digest string            `cbor:"3,keyasint"`
+	Tables []fsm.TableDigest `cbor:"4,keyasint"`
+	// Judge asks the server to compare itself with all voters soon, whatever its digest is.
+	Judge bool `cbor:"5,keyasint,omitempty"`
+}
+
+// digestReply answers it.
+type digestReply struct {
+	Server fsm.ServerID      `cbor:"1,keyasint"`
+	Found  bool              `cbor:"2,keyasint"` // false: the server holds no such state any more
+	Digest string            `cbor:"3,keyasint"`
+	Tables []fsm.TableDigest `cbor:"4,keyasint"`
+}
+
+// answerStates keeps the current state for a while, so that the question for its digest finds it.
+func (c *comparer) answerStates(statesQuery) statesReply {
+	out := statesReply{Server: c.s.dir.id}
+	for _, s := range c.past.hold(c.s.cfg.Machine.State()) {
+		out.Held = append(out.Held, keyOf(s))
+	}
+	return out
+}
+
+// answerDigest blocks as long as a digest takes. What the asking server said of its own state is compared at once:
+// that server may not be there to be asked any more when this one's turn comes.
+func (c *comparer) answerDigest(ctx context.Context, q digestQuery) digestReply {
+	out := digestReply{Server: c.s.dir.id}
+	state, ok := c.past.find(q.Key, c.s.cfg.Machine.State())
+	if !ok {
+		return out
+	}
+	own, err := c.digests.of(ctx, state)
+	if err != nil {
+		return out
+	}
+	out.Found, out.Digest, out.Tables = true, own.digest, own.tables
+	news := q.Digest != own.digest && c.noteDifference(q.Server, q.Key, own, stateSums{q.Digest, q.Tables})
+	if news || q.Judge {
+		c.soon()
+	}
+	return out
+}
+
+func (c *comparer) askStates(ctx context.Context, id fsm.ServerID) ([]stateKey, error) {
+	ctx, cancel := context.WithTimeout(ctx, statesTimeout)
+	defer cancel()
+	reply, err := askPeer[statesReply](ctx, c.s, c.s.addressOf(id), questionStates, statesQuery{Server: c.s.dir.id})
+	if err == nil && reply.Server != id {
+		err = fmt.Errorf("at its address is now %s", reply.Server)
+	}
+	return reply.Held, err
+}
+
+func (c *comparer) askDigest(ctx context.Context, id fsm.ServerID, q digestQuery) (stateSums, error) {
+	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
+	defer cancel()
+	reply, err := askPeer[digestReply](ctx, c.s, c.s.addressOf(id), questionDigest, q)
+	switch {
+	case err != nil:
+		return stateSums{}, err
+	case reply.Server != id:
+		return stateSums{}, fmt.Errorf("at its address is now %s", reply.Server)
+	case !reply.Found || reply.Digest == "":
+		return stateSums{}, errNoState
+	}
+	return stateSums{reply.Digest, reply.Tables}, nil
+}
