@@ -138,61 +138,45 @@ func ReadSnapshot(r io.Reader) (State, error) {
 	return s.publish(), nil
 }
 
-// InspectSnapshot checks a snapshot as ReadSnapshot does, but decodes only its first and last frame, and returns what it is. Same errors.
+// InspectSnapshot checks a snapshot as ReadSnapshot does, but decodes only its first and last frame, and returns what it is. Same errors; what was read
+// before is returned with them.
 func InspectSnapshot(r io.Reader) (SnapshotInfo, error) {
 	return scanSnapshot(r, func(*metaRow, *rowTable, []byte) *Error { return nil })
 }
 
-// scanSnapshot calls visit for the scalars (t is nil) and then for each row.
-func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *Error) (SnapshotInfo, error) {
+// scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it knows until then.
+func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *Error) (info SnapshotInfo, err error) {
 	in := frameReader{r: bufio.NewReaderSize(r, 64<<10)}
-	format, err := in.prelude()
-	if err != nil {
-		return SnapshotInfo{}, err
+	defer func() { info.Bytes = in.read }()
+	if info.Format, err = in.prelude(); err != nil {
+		return info, err
 	}
 	var meta metaRow
 	if err := in.meta(&meta); err != nil {
-		return SnapshotInfo{}, err
+		return info, err
 	}
-	if meta.Format != format {
-		return SnapshotInfo{}, damaged("it says format %d and format %d", format, meta.Format)
+	info.Index, info.Term, info.ClusterID, info.ClusterName = meta.Index, meta.LogTerm, meta.Cluster.ID, meta.Cluster.Name
+	info.Incarnation, info.Wall = meta.Incarnation, meta.Wall
+	if meta.Format != info.Format {
+		return info, damaged("it says format %d and format %d", info.Format, meta.Format)
 	}
 	sum := newRowSum()
 	sum.add(metaTable, in.body)
 	if err := visit(&meta, nil, nil); err != nil {
-		return SnapshotInfo{}, err
+		return info, err
 	}
-	counts := make([]TableCount, len(rowTables))
+	info.Tables = make([]TableCount, len(rowTables))
 	for i := range rowTables {
-		counts[i].Name = rowTables[i].name
+		info.Tables[i].Name = rowTables[i].name
 	}
-	for at := 0; ; {
-		t, err := in.next()
-		if err != nil {
-			return SnapshotInfo{}, err
-		}
-		if t == trailerTable {
-			break
-		}
-		for at < len(rowTables) && rowTables[at].id != t {
-			at++
-		}
-		if at == len(rowTables) {
-			return SnapshotInfo{}, damaged("table %d is unknown or out of order", t)
-		}
-		sum.add(t, in.body)
-		counts[at].Rows++
-		if err := visit(&meta, &rowTables[at], in.body); err != nil {
-			return SnapshotInfo{}, err
-		}
+	if err := in.rows(&meta, info.Tables, sum, visit); err != nil {
+		return info, err
 	}
-	if err := in.trailer(counts, sum.String()); err != nil {
-		return SnapshotInfo{}, err
+	if err := in.trailer(info.Tables, sum.String()); err != nil {
+		return info, err
 	}
-	return SnapshotInfo{
-		Format: format, Index: meta.Index, Term: meta.LogTerm, ClusterID: meta.Cluster.ID, ClusterName: meta.Cluster.Name,
-		Incarnation: meta.Incarnation, Wall: meta.Wall, Tables: counts, Bytes: in.read, Digest: sum.String(),
-	}, nil
+	info.Digest = sum.String()
+	return info, nil
 }
 
 // frameReader reads frames into one buffer that grows to the largest.
@@ -234,6 +218,30 @@ func (f *frameReader) meta(m *metaRow) error {
 		return err
 	}
 	return nil
+}
+
+// rows reads the rows of all tables, counts them and visits them, up to the trailer, which is left in body.
+func (f *frameReader) rows(meta *metaRow, counts []TableCount, sum rowSum, visit func(*metaRow, *rowTable, []byte) *Error) error {
+	for at := 0; ; {
+		t, err := f.next()
+		if err != nil {
+			return err
+		}
+		if t == trailerTable {
+			return nil
+		}
+		for at < len(rowTables) && rowTables[at].id != t {
+			at++
+		}
+		if at == len(rowTables) {
+			return damaged("table %d is unknown or out of order", t)
+		}
+		sum.add(t, f.body)
+		counts[at].Rows++
+		if err := visit(meta, &rowTables[at], f.body); err != nil {
+			return err
+		}
+	}
 }
 
 // next reads one frame into body and returns its table.
