@@ -155,3 +155,20 @@ func (s *State) forgetDeployments(job JobName) {
 		s.Deployments.del(ended[i].ID)
 	}
 }
+
+// SameInstances reports whether two versions of a job ask for the same instances of the same groups, whatever their counts and limits. False if one of them is gone.
+func (s *State) SameInstances(job JobName, a, b uint64) bool {
+	old, ok := s.JobVersion(job, a)
+	now, known := s.JobVersion(job, b)
+	if !ok || !known || len(old.Spec.Groups) != len(now.Spec.Groups) {
+		return false
+	}
+	for i := range old.Spec.Groups {
+		g := &old.Spec.Groups[i]
+		at := slices.IndexFunc(now.Spec.Groups, func(x GroupSpec) bool { return x.Name == g.Name })
+		if at < 0 || !sameEncoding(g.template(), now.Spec.Groups[at].template()) {
+			return false
+		}
+	}
+	return true
+}

@@ -89,14 +89,15 @@ func (p *pass) canariesReady(g *groupView) bool {
 	return g.spec.Update.Canary > 0 && proven >= g.spec.Update.Canary
 }
 
-// failDeployment ends a deployment, and goes back to the last version that succeeded if a group asks for that.
+// failDeployment ends a deployment, and goes back to the last version that succeeded if a group asks for that and it has other instances.
 func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason string) {
 	job := groups[0].job
 	back := false
 	for _, g := range groups {
 		back = back || g.spec.Update.AutoRevert
 	}
-	if back && job.Stable != 0 && job.Stable != d.Version {
+	// What has the same instances as the version to go back to would fail again, and be reverted again, for ever.
+	if back && job.Stable != 0 && !p.state().SameInstances(job.Name, job.Stable, d.Version) {
 		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
 		if p.step(d.ID, fsm.DeploymentFailed, reason, revert) {
 			return
