@@ -123,6 +123,7 @@ func (n *Net) Kill(host string) {
 	n.mu.Lock()
 	n.hosts[host] = faultCut
 	broken := n.of(host)
+	n.changed() // its own dials end, too
 	n.mu.Unlock()
 	for _, c := range broken {
 		c.reset()
