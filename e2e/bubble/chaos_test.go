@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -126,11 +129,16 @@ func (c *chaos) settle(want map[fsm.GroupID]int) {
 func (c *chaos) node() *node { return c.w.nodes[c.random.IntN(len(c.w.nodes))] }
 
 // ask sends a request in the background of a fault: it may be refused, or never be answered.
-func (c *chaos) ask(path string, body any) {
+func (c *chaos) ask(path string, body any) { _ = c.send("POST", path, body) }
+
+func (c *chaos) send(method, path string, body any) error {
 	ctx, cancel := c.w.brief()
 	defer cancel()
-	_, _, err := c.w.cli.Do(ctx, "POST", path, nil, body)
+	id := ulid.Make().String()
+	_, _, err := c.w.cli.Do(ctx, method, path, url.Values{"request_id": {id}}, body)
+	c.w.receipts.note(fsm.RequestID(id), method+" "+path, err)
 	c.say("ask %s: %v", path, err)
+	return err
 }
 
 func (c *chaos) drain() {

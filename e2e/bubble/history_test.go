@@ -3,7 +3,6 @@ package bubble
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 
@@ -23,7 +22,9 @@ type history struct {
 	states  map[uint64]fsm.State // after each entry
 	digests map[uint64]string    // of some of them
 	entries []committed
-	stops   map[fsm.GroupID][]fsm.Time // of the voluntary stops that a rate counts
+	court   *court
+	restart fsm.State // what a server that began with a snapshot would have; see copied
+	up      map[string]*serverProcess // those that run
 }
 
 // committed is one entry with what became of it.
@@ -34,13 +35,16 @@ type committed struct {
 }
 
 func newHistory(t *testing.T) *history {
-	return &history{t: t, state: fsm.NewState(), states: map[uint64]fsm.State{}, digests: map[uint64]string{}, stops: map[fsm.GroupID][]fsm.Time{}}
+	return &history{t: t, state: fsm.NewState(), states: map[uint64]fsm.State{}, digests: map[uint64]string{}, court: newCourt(), up: map[string]*serverProcess{}}
 }
 
 // follow looks at everything that a server publishes, until its context ends.
 func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 	return func(ctx context.Context) {
 		var last uint64
+		h.mu.Lock()
+		h.up[name] = p
+		h.mu.Unlock()
 		for {
 			state, next := p.machine.Watch()
 			if state.Index != 0 {
@@ -50,6 +54,9 @@ func (h *history) follow(name string, p *serverProcess) func(context.Context) {
 			select {
 			case <-next:
 			case <-ctx.Done():
+				h.mu.Lock()
+				delete(h.up, name)
+				h.mu.Unlock()
 				h.look(name, p.store, p.machine.State(), true)
 				return
 			}
@@ -104,128 +111,31 @@ func (h *history) replay(log cluster.LogStore, index uint64) error {
 		h.state, results = before.Apply(i, l.Term, entry)
 		h.states[i] = h.state
 		h.entries = append(h.entries, committed{i, l.Term, entry, results})
-		if entry.Term != 0 && entry.Term != l.Term && slices.ContainsFunc(results, func(r fsm.Result) bool { return r.Refusal == nil }) {
-			h.t.Errorf("S10: entry %d was decided in term %d and taken in term %d", i, entry.Term, l.Term)
-		}
-		h.step(before, h.state)
+		h.step(step{before, h.state, h.entries[len(h.entries)-1]})
 	}
 	return nil
 }
 
 // step judges one entry.
-func (h *history) step(before, after fsm.State) {
-	report := func(err error) {
-		if err != nil {
-			h.t.Errorf("entry %d (%s): %v", after.Index, kinds(h.entries[len(h.entries)-1].Entry), err)
-		}
+func (h *history) step(s step) {
+	for _, err := range h.court.judge(s) {
+		h.t.Errorf("%v\n\tat entry %d: %s%s", err, s.after.Index, kinds(s.entry.Entry), refusals(s.entry.results))
 	}
-	report(fsm.Check(after))
-	if before.Index > 0 {
-		report(fsm.CheckStep(before, after))
+	if err := h.silence(s); err != nil {
+		h.t.Errorf("%v\n\tat entry %d: %s", err, s.after.Index, kinds(s.entry.Entry))
 	}
-	report(h.budgets(before, after))
-	report(holds(before, after))
-	report(storms(after))
+	h.copied(s)
 }
 
-// budgets is S3: who began to stop by somebody's choice left enough behind, and the rate's window was not overdrawn. Commands of one entry
-// see each other, so the groups are judged by what the entry did in all.
-func (h *history) budgets(before, after fsm.State) error {
-	taken := map[fsm.GroupID]int{}
-	for id, now := range after.Instances.All() {
-		was, ok := before.Instances.Get(id)
-		if !ok || was == now || was.Desired != fsm.DesiredRunning || now.Desired == fsm.DesiredRunning || !voluntary(now) {
-			continue
-		}
-		if was.Ready() {
-			taken[now.Group]++
-		}
-		h.rate(after, was, now)
-	}
-	for id, n := range taken {
-		g, _ := before.Groups.Get(id)
-		if left := g.Ready - n; left < g.Budget.MinReady {
-			return fmt.Errorf("S3: %d ready of %s were told to stop, %d are left of the %d that must be", n, id, left, g.Budget.MinReady)
-		}
-	}
-	for id, times := range h.stops {
-		g, ok := after.Groups.Get(id)
-		if !ok || g.Budget.RateMax == 0 {
-			continue
-		}
-		for i := g.Budget.RateMax; i < len(times); i++ {
-			if gap := times[i].Sub(times[i-g.Budget.RateMax]); gap < g.Budget.Window {
-				return fmt.Errorf("S3: %s lost %d within %s, %d within %s are allowed", id, g.Budget.RateMax+1, gap, g.Budget.RateMax, g.Budget.Window)
-			}
-		}
-	}
-	return nil
-}
-
-// rate notes a stop that the group's rate counts: of what was running.
-func (h *history) rate(after fsm.State, was, now *fsm.Instance) {
-	switch was.Status.Observed {
-	case fsm.ObservedLost, fsm.ObservedFailed, fsm.ObservedPending:
-		return
-	}
-	if g, ok := after.Groups.Get(now.Group); ok && g.Budget.RateMax > 0 {
-		h.stops[now.Group] = append(h.stops[now.Group], now.Marks.StopBegan)
-	}
-}
-
-// voluntary reports whether a stop was somebody's choice that budgets are there for.
-func voluntary(i *fsm.Instance) bool {
-	return slices.Contains([]fsm.Cause{fsm.CauseNodeDraining, fsm.CauseRollout, fsm.CauseUser}, i.Marks.StopCause)
-}
-
-// holds is S12: while a hold is set nothing involuntary begins.
-func holds(before, after fsm.State) error {
-	if !before.Hold.Active || !after.Hold.Active {
-		return nil
-	}
-	for id, n := range after.Nodes.All() {
-		if was, ok := before.Nodes.Get(id); ok && was.Health != fsm.HealthOffline && n.Health == fsm.HealthOffline {
-			return fmt.Errorf("S12: node %s was marked offline during a hold", n.Name)
-		}
-	}
-	for id, i := range after.Instances.All() {
-		if !before.Instances.Has(id) && i.Cause == fsm.CauseNodeOffline {
-			return fmt.Errorf("S12: instance %s replaces one of an offline node during a hold", id)
-		}
-	}
-	return nil
-}
-
-// storms is S7: what is desired to run and not lost is at most the count and its surge, and no slot has two successors.
-func storms(s fsm.State) error {
-	for id, g := range s.Groups.All() {
-		if g.Role == fsm.RoleSystem {
-			continue
-		}
-		running, bySlot := 0, map[int]int{}
-		for i := range s.InstancesOf(id) {
-			if i.Wanted() {
-				running++
-				bySlot[i.Slot]++
-			}
-		}
-		for slot, n := range bySlot {
-			if n > 2 {
-				return fmt.Errorf("S7: slot %d of %s has %d instances", slot, id, n)
-			}
-		}
-		if running > 2*max(g.Count, 1) {
-			return fmt.Errorf("S7: %d instances of %s run, its count is %d", running, id, g.Count)
-		}
-	}
-	return nil
-}
-
-// judge is the end: whoever still ran had everything that was committed.
-func (h *history) judge() {
+// judge is the end: whoever still ran had everything that was committed, and it is what clients were told.
+func (h *history) judge(r *receipts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.t.Logf("%d entries, the last at index %d", len(h.entries), h.state.Index)
+	h.compareCopy()
+	if err := r.durable(h.entries, h.state); err != nil {
+		h.t.Error(err)
+	}
+	h.t.Logf("%d entries, the last at index %d; %s", len(h.entries), h.state.Index, r.summary())
 }
 
 // last is the state after the last entry.

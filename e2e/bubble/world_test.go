@@ -47,6 +47,7 @@ type world struct {
 	nodes    []*node
 	truth    *truth
 	history  *history
+	receipts *receipts
 	cli      *transport.Client
 }
 
@@ -87,7 +88,7 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	ca, err := transport.NewAuthority(clusterName, 0)
 	must(t, err)
-	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
+	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), receipts: newReceipts(), profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
 	w.settings.OfflineAfter = 2 * fsm.Second
 	if o.settings != nil {
 		o.settings(&w.settings)
@@ -136,7 +137,7 @@ func (w *world) end() {
 	for _, s := range w.servers {
 		s.stop()
 	}
-	w.history.judge()
+	w.history.judge(w.receipts)
 }
 
 const cliHost = "10.0.9.1"
@@ -311,7 +312,14 @@ func must(t *testing.T, err error) {
 
 // send is a write through the API, repeated with one request id until its outcome is known, as the command line's user is told to do.
 func (w *world) send(path string, body any) ([]byte, error) {
-	query := url.Values{"request_id": {ulid.Make().String()}}
+	id := ulid.Make().String()
+	raw, err := w.sendAs(id, path, body)
+	w.receipts.note(fsm.RequestID(id), "POST "+path, err)
+	return raw, err
+}
+
+func (w *world) sendAs(id, path string, body any) ([]byte, error) {
+	query := url.Values{"request_id": {id}}
 	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		raw, _, err := w.cli.Do(context.Background(), http.MethodPost, path, query, body)
 		var refused *fsm.Error

@@ -1,0 +1,193 @@
+package bubble
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// underBudget reports whether budgets limit stops for a cause: what the system or an operator chose to do, and a scale-down as far as it stops what serves.
+func underBudget(cause fsm.Cause) bool { return cause.Voluntary() || cause == fsm.CauseScaleDown }
+
+// scope is one budget: that of a group, or a shared one with its groups.
+type scope struct {
+	name          string
+	groups        []fsm.GroupID
+	before, after fsm.Budget
+}
+
+// scopes lists the budgets of the groups that lost something with the entry.
+func (s step) scopes(lost map[fsm.GroupID]bool) []scope {
+	var all []scope
+	for id := range lost {
+		now, there := s.after.Groups.Get(id)
+		was, known := s.before.Groups.Get(id)
+		if there && known {
+			all = append(all, scope{"group/" + string(id), []fsm.GroupID{id}, was.Budget, now.Budget})
+		}
+	}
+	for name, b := range s.after.Budgets.All() {
+		old, known := s.before.Budgets.Get(name)
+		if !known {
+			continue
+		}
+		for _, id := range b.Groups {
+			if lost[id] {
+				all = append(all, scope{"budget/" + string(name), b.Groups, old.Resolved, b.Resolved})
+				break
+			}
+		}
+	}
+	return all
+}
+
+// readyOf counts the ready members of groups by their rows: desired running, observed ready, on a node that is not offline.
+func readyOf(st *fsm.State, groups []fsm.GroupID) int {
+	n := 0
+	for _, id := range groups {
+		for i := range st.InstancesOf(id) {
+			if node, ok := st.Nodes.Get(i.Node); ok && node.Health != fsm.HealthOffline && i.Ready() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// budgets is S3: a voluntary stop never lowers ready below min_ready, nor is anything stopped at all when it is already below, except by recorded force.
+// Commands of one entry see each other, so each budget is judged by what the entry did in all.
+func (c *court) budgets(s step) error {
+	lost, ready, unready := map[fsm.GroupID]bool{}, map[fsm.GroupID]int{}, map[fsm.GroupID]fsm.InstanceID{}
+	s.began(func(was, now *fsm.Instance) {
+		if !runs(was) || bypassed(now) || !underBudget(now.Marks.StopCause) {
+			return
+		}
+		switch {
+		case was.Ready():
+			lost[now.Group] = true
+			ready[now.Group]++
+		case now.Marks.StopCause != fsm.CauseScaleDown && !tolerated(s, was):
+			lost[now.Group] = true
+			unready[now.Group] = now.ID
+		}
+	})
+	if len(lost) == 0 {
+		return nil
+	}
+	var f findings
+	for _, b := range s.scopes(lost) {
+		had, taken := readyOf(&s.before, b.groups), 0
+		floor := min(b.before.MinReady, b.after.MinReady)
+		for _, id := range b.groups {
+			taken += ready[id]
+			if one := unready[id]; one != "" && had < floor {
+				f.add("S3: %s is not ready and was told to stop while %s had %d ready of the %d that must be", one, b.name, had, floor)
+			}
+		}
+		if taken > 0 && had-taken < floor {
+			f.add("S3: %d ready of %s were told to stop, %d are left of the %d that must be", taken, b.name, had-taken, floor)
+		}
+	}
+	return f.err()
+}
+
+// tolerated reports whether a member has not been ready for longer than its group tolerates: then no budget keeps it.
+func tolerated(s step, i *fsm.Instance) bool {
+	policy, ok := s.before.Policy(i.Group)
+	return !ok || policy.Toleration.NotReady == nil || s.after.Now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
+}
+
+// window is the stops that a rate counted, and the rate.
+type window struct {
+	most  int
+	per   fsm.Duration
+	stops []fsm.Time
+}
+
+// rates is S3 for the rates of groups, of shared budgets and of actors: within any window no more began than are allowed, whoever led.
+func (c *court) rates(s step) error {
+	began := map[string][]fsm.Time{}
+	s.began(func(was, now *fsm.Instance) {
+		if runs(was) && now.Marks.StopCause.Voluntary() && !bypassed(now) {
+			began["group/"+string(now.Group)] = append(began["group/"+string(now.Group)], now.Marks.StopBegan)
+			if actor := now.Marks.StopCause.StoppedBy(); actor != "" {
+				began["actor/"+string(actor)] = append(began["actor/"+string(actor)], now.Marks.StopBegan)
+			}
+		}
+	})
+	var f findings
+	for _, actor := range fsm.ActorKinds() {
+		r := s.after.Settings.ActorRate(actor)
+		c.count(&f, "actor/"+string(actor), r.Max, r.Window, false, began["actor/"+string(actor)])
+	}
+	for id, g := range s.after.Groups.All() {
+		name := "group/" + string(id)
+		c.count(&f, name, g.Budget.RateMax, g.Budget.Window, !s.before.Groups.Has(id), began[name])
+	}
+	for id, b := range s.after.Budgets.All() {
+		var all []fsm.Time
+		for _, g := range b.Groups {
+			all = append(all, began["group/"+string(g)]...)
+		}
+		c.count(&f, "budget/"+string(id), b.Resolved.RateMax, b.Resolved.Window, !s.before.Budgets.Has(id), all)
+	}
+	return f.err()
+}
+
+// count adds the stops of one entry to those that a rate counts. A rate that was changed begins anew: it knows only what the one before had to remember.
+func (c *court) count(f *findings, name string, most int, per fsm.Duration, fresh bool, stops []fsm.Time) {
+	w := c.windows[name]
+	if w == nil || fresh || w.most != most || w.per != per {
+		w = &window{most: most, per: per}
+		c.windows[name] = w
+	}
+	if most == 0 {
+		return
+	}
+	for _, at := range stops {
+		w.stops = append(w.stops, at)
+		if i := len(w.stops) - 1; i >= most {
+			if gap := at.Sub(w.stops[i-most]); gap < per {
+				f.add("S3: %s lost %d within %s, %d within %s are allowed", name, most+1, gap, most, per)
+			}
+		}
+	}
+	w.stops = w.stops[max(0, len(w.stops)-most-1):]
+}
+
+// railed is when stops that nobody ordered began.
+type railed struct {
+	at fsm.Time
+	n  int
+}
+
+// railway is S7 for stops that nobody ordered: the rescheduler's, and those of a policy that a cordon set off. Within a minute they are at most 5 % of what is to
+// run, and one in any case.
+func (c *court) railway(s step) error {
+	n := 0
+	s.began(func(was, now *fsm.Instance) {
+		cause := now.Marks.StopCause
+		if runs(was) && (cause == fsm.CauseRebalance || cause == fsm.CauseAffinity || now.Marks.StopReason == fsm.ByPolicy) {
+			n++
+		}
+	})
+	if n == 0 {
+		return nil
+	}
+	c.rails = append(c.rails, railed{s.after.Now, n})
+	total, running := 0, 0
+	for _, r := range c.rails {
+		if s.after.Now.Sub(r.at) < fsm.Minute {
+			total += r.n
+		}
+	}
+	for _, i := range s.before.Instances.All() {
+		if i.Desired == fsm.DesiredRunning {
+			running++
+		}
+	}
+	if limit := max(1, running*5/100); total > limit {
+		return fmt.Errorf("S7: %d instances of %d were told to stop within a minute without anybody's order, %d may be", total, running, limit)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package bubble
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// deleted is S9: an instance that ended or was deleted is never there again, whoever reports it late and whatever name is used again; and a job that was
+// purged takes nothing of the old one over.
+func (c *court) deleted(s step) error {
+	if s.before.Instances.Same(s.after.Instances) {
+		return nil
+	}
+	var f findings
+	for id, i := range s.after.Instances.All() {
+		since, over := c.ended[id]
+		switch {
+		case over && !i.Terminal():
+			f.add("S9: instance %s ended at index %d, and is %s, %s now", id, since, i.Desired, i.Status.Observed)
+		case i.Terminal() && !over:
+			c.ended[id] = s.after.Index
+		}
+		name, _ := i.Group.Split()
+		if version, ok := s.after.JobVersion(name, i.Version); ok && version.Index > i.Marks.CreatedIndex {
+			f.add("S9: instance %s is of index %d, the version %d of %s that it runs of index %d: it was of another job", id, i.Marks.CreatedIndex, i.Version, name, version.Index)
+		}
+	}
+	for id := range s.before.Instances.All() {
+		if _, known := c.ended[id]; !known && !s.after.Instances.Has(id) {
+			c.ended[id] = s.after.Index
+		}
+	}
+	return f.err()
+}
+
+// terms is S10: what was decided in one term is not accepted in another.
+func (c *court) terms(s step) error {
+	e := s.entry
+	accepted := func(r fsm.Result) bool { return r.Refusal == nil }
+	if e.Term != 0 && e.Term != e.term && slices.ContainsFunc(e.results, accepted) {
+		return fmt.Errorf("S10: entry %d was decided in term %d and taken in term %d", e.index, e.Term, e.term)
+	}
+	return nil
+}
+
+// once is S4 for the log: a request is carried out by at most one entry, however often it was sent.
+func (c *court) once(s step) error {
+	e := s.entry
+	if e.Request == "" || slices.ContainsFunc(e.results, func(r fsm.Result) bool { return r.Replay || refusedAs(r, fsm.CodeRequestConflict, fsm.CodeBusy) }) {
+		return nil
+	}
+	if first, again := c.ids[e.Request]; again {
+		return fmt.Errorf("S4: request %s was carried out at index %d and again at %d", e.Request, first, e.index)
+	}
+	c.ids[e.Request] = e.index
+	return nil
+}
+
+func refusedAs(r fsm.Result, codes ...fsm.Code) bool {
+	return r.Refusal != nil && slices.Contains(codes, r.Refusal.Code)
+}
+
+// strangers is S15: what an agent says changes what is observed of its own node and its instances, and of nothing else.
+func (c *court) strangers(s step) error {
+	name, agent := strings.CutPrefix(string(s.entry.Actor), "agent:")
+	if !agent {
+		return nil
+	}
+	var f findings
+	own := func(id fsm.NodeID) bool {
+		n, ok := s.after.Nodes.Get(id)
+		return ok && n.Name == name
+	}
+	for id, n := range s.after.Nodes.All() {
+		was, ok := s.before.Nodes.Get(id)
+		if own(id) || ok && was == n {
+			continue
+		}
+		if !ok || was.Health != n.Health || was.Agent.Epoch != n.Agent.Epoch || was.Agent.BootID != n.Agent.BootID || was.FactsGen != n.FactsGen || was.Return != n.Return || was.Intent != n.Intent {
+			f.add("S15: agent %s changed node %s", name, n.Name)
+		}
+	}
+	if !s.before.Instances.Same(s.after.Instances) {
+		for id, i := range s.after.Instances.All() {
+			was, ok := s.before.Instances.Get(id)
+			if ok && was == i || own(i.Node) {
+				continue
+			}
+			if !ok || was.Status.Observed != i.Status.Observed || was.Status.Generation != i.Status.Generation || len(was.Status.Facts) != len(i.Status.Facts) {
+				f.add("S15: agent %s changed what is observed of instance %s on node %s", name, id, i.Node)
+			}
+		}
+	}
+	return f.err()
+}
+
+// preemptions is S11: who takes the room of others is of a higher class, or of the same where that is fair and the owner has the larger share; all of them
+// begin to stop in the entry that places it, on its node; and it waits until they are gone.
+func (c *court) preemptions(s step) error {
+	var f findings
+	s.began(func(was, now *fsm.Instance) {
+		if now.Marks.StopCause != fsm.CausePreempted {
+			return
+		}
+		taker, ok := s.after.Instances.Get(fsm.InstanceID(now.Marks.StopReason))
+		switch {
+		case !ok || s.before.Instances.Has(taker.ID):
+			f.add("S11: instance %s was preempted by %q, which was not placed in the same entry", now.ID, now.Marks.StopReason)
+		case taker.Node != now.Node:
+			f.add("S11: instance %s on %s was preempted for %s on %s", now.ID, now.Node, taker.ID, taker.Node)
+		case runs(was) && !slices.Contains(taker.Links.Awaits, now.ID):
+			f.add("S11: instance %s was preempted by %s, which does not wait for its end", now.ID, taker.ID)
+		}
+		if ok {
+			if err := s.outranks(taker.Group, now.Group); err != nil {
+				f.add("S11: %s was preempted by %s: %w", now.ID, taker.ID, err)
+			}
+		}
+	})
+	s.placed(func(i *fsm.Instance) {
+		for _, id := range i.Links.Awaits {
+			victim, ok := s.after.Instances.Get(id)
+			was, known := s.before.Instances.Get(id)
+			if !ok || !known || victim.Marks.StopCause != fsm.CausePreempted || was.Desired != fsm.DesiredRunning {
+				f.add("S11: instance %s waits for %s, which does not stop for it in the same entry", i.ID, id)
+			}
+		}
+	})
+	return f.err()
+}
+
+// outranks returns nil if one group may take the room of another.
+func (s step) outranks(taker, owner fsm.GroupID) error {
+	a, b := classOf(s, taker), classOf(s, owner)
+	if a < 0 || b < 0 {
+		return errors.New("a class is unknown")
+	}
+	if a < b {
+		return nil
+	}
+	class := s.before.Classes[a]
+	if a > b || class.PreemptEqual != fsm.PreemptFair {
+		return fmt.Errorf("class %s does not outrank %s", class.Name, s.before.Classes[b].Name)
+	}
+	shares := map[fsm.JobName]int64{}
+	largest := int64(0)
+	for id, g := range s.before.Groups.All() {
+		if name, _ := id.Split(); classOf(s, id) == a {
+			shares[name] += int64(g.Running) * memoryOf(s, id)
+		}
+	}
+	for _, share := range shares {
+		largest = max(largest, share)
+	}
+	from, _ := owner.Split()
+	to, _ := taker.Split()
+	if from == to || shares[to]+memoryOf(s, taker) > largest {
+		return fmt.Errorf("job %s has %d and job %s would have %d of at most %d", from, shares[from], to, shares[to]+memoryOf(s, taker), largest)
+	}
+	return nil
+}
+
+// classOf is the rank of a group's class; -1 if it is not known.
+func classOf(s step, id fsm.GroupID) int {
+	name, _ := id.Split()
+	job, ok := s.before.Jobs.Get(name)
+	if !ok {
+		return -1
+	}
+	return slices.IndexFunc(s.before.Classes, func(c fsm.Class) bool { return c.Name == job.Class })
+}
+
+func memoryOf(s step, id fsm.GroupID) int64 {
+	spec, ok := s.before.Policy(id)
+	if !ok {
+		return 0
+	}
+	return spec.Resources.MemoryBytes + s.before.Settings.InstanceOverhead
+}

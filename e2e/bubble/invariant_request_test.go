@@ -1,0 +1,106 @@
+package bubble
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// answered is what a client was told about one request.
+type answered string
+
+const (
+	answeredDone    answered = "done"
+	answeredRefused answered = "refused" // by the log, or before it got there
+	answeredUnknown answered = "unknown"
+)
+
+// receipts is what clients know of their requests, by request id. Safe for many goroutines.
+type receipts struct {
+	mu  sync.Mutex
+	all map[fsm.RequestID]receipt
+}
+
+type receipt struct {
+	what string
+	told answered
+	err  error
+}
+
+func newReceipts() *receipts { return &receipts{all: map[fsm.RequestID]receipt{}} }
+
+// note keeps the last word about a request.
+func (r *receipts) note(id fsm.RequestID, what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[id] = receipt{what, told(err), err}
+}
+
+// told is what an error says about the outcome. A refusal is one only where a server said so and the log can't hold it otherwise.
+func told(err error) answered {
+	var refused *fsm.Error
+	switch {
+	case err == nil:
+		return answeredDone
+	case !errors.As(err, &refused):
+		return answeredUnknown
+	}
+	switch refused.Code {
+	case transport.CodeUnreachable, fsm.CodeUnknownOutcome, fsm.CodeNoLeader, fsm.CodeBusy, fsm.CodeTimeout, fsm.CodeInternal, fsm.CodeStaleTerm,
+		transport.CodeNotCaughtUp, transport.CodeRateLimited, transport.CodeShutdownTimeout:
+		return answeredUnknown
+	}
+	return answeredRefused
+}
+
+// outcome is what the log did with a request.
+type outcome struct {
+	index    uint64
+	accepted bool
+}
+
+// durable is S4 over a whole history: every request that was acknowledged was carried out by exactly one entry, and is remembered; every refused one
+// by none; those that nobody knows of at most once, which court.once sees.
+func (r *receipts) durable(entries []committed, last fsm.State) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var f findings
+	log := map[fsm.RequestID]outcome{}
+	for _, e := range entries {
+		if e.Request == "" || len(e.results) == 0 || e.results[0].Replay || refusedAs(e.results[0], fsm.CodeRequestConflict, fsm.CodeBusy) {
+			continue
+		}
+		log[e.Request] = outcome{e.index, !slices.ContainsFunc(e.results, func(x fsm.Result) bool { return x.Refusal != nil })}
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.all)) {
+		one := r.all[id]
+		done, logged := log[id]
+		switch {
+		case one.told == answeredDone && !logged:
+			f.add("S4: %s (request %s) was acknowledged, and no entry holds it", one.what, id)
+		case one.told == answeredDone && !done.accepted:
+			f.add("S4: %s (request %s) was acknowledged, and entry %d refused it", one.what, id, done.index)
+		case one.told == answeredDone && !last.Requests.Has(id):
+			f.add("S4: %s (request %s) was carried out at index %d, and is not remembered", one.what, id, done.index)
+		case one.told == answeredRefused && logged && done.accepted:
+			f.add("S4: %s (request %s) was refused (%v), and entry %d carried it out", one.what, id, one.err, done.index)
+		}
+	}
+	return f.err()
+}
+
+// summary counts requests by what became of them.
+func (r *receipts) summary() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := map[answered]int{}
+	for _, one := range r.all {
+		n[one.told]++
+	}
+	return fmt.Sprintf("%d requests done, %d refused, %d unknown", n[answeredDone], n[answeredRefused], n[answeredUnknown])
+}

@@ -1,0 +1,105 @@
+package bubble
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// hearing is for how long one running server has not heard a node.
+type hearing struct {
+	server string
+	silent time.Duration
+}
+
+// hears asks every running server for how long it has not heard a node; those that never did say nothing.
+func (h *history) hears(id fsm.NodeID) []hearing {
+	var all []hearing
+	for _, name := range slices.Sorted(maps.Keys(h.up)) {
+		if live, ok := h.up[name].cluster.Live()[id]; ok && !live.Unheard {
+			all = append(all, hearing{name, time.Duration(live.Age) * time.Millisecond})
+		}
+	}
+	return all
+}
+
+// lateForHearings is for how long after an entry what servers hear still tells what they heard then.
+const lateForHearings = 200 * time.Millisecond
+
+// silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. It asks the servers when the first of them has
+// applied the entry, which is a moment after it was written.
+func (h *history) silence(s step) error {
+	if time.Since(time.UnixMilli(s.entry.Wall)).Abs() > lateForHearings {
+		return nil
+	}
+	var f findings
+	for id, n := range s.after.Nodes.All() {
+		was, ok := s.before.Nodes.Get(id)
+		if ok && was.Health != fsm.HealthOffline && n.Health == fsm.HealthOffline {
+			if err := unfair(n.Name, s.before.Settings.OfflineAfter, voters, h.hears(id)); err != nil {
+				f = append(f, err)
+			}
+		}
+	}
+	return f.err()
+}
+
+const voters = 3 // of every world
+
+// unfair is the rule of S13 for one node that was marked offline.
+func unfair(name string, threshold fsm.Duration, voters int, heard []hearing) error {
+	recent := 0
+	for _, one := range heard {
+		if one.silent+lateForHearings < time.Duration(threshold)*time.Millisecond/2 {
+			recent++
+		}
+	}
+	if recent > voters/2 {
+		return fmt.Errorf("S13: node %s was marked offline, and %d of %d servers heard it within %s: %v", name, recent, voters, threshold/2, heard)
+	}
+	return nil
+}
+
+// snapshotEvery is after how many entries a server that begins with a snapshot is compared with the replay.
+const snapshotEvery = 64
+
+// copied is S5 for snapshots: a state that was written and read again is the same, and the entries that follow lead both to the same. It goes on from one
+// snapshot until the next, and looks there.
+func (h *history) copied(s step) {
+	if h.restart.Index != 0 {
+		h.restart, _ = h.restart.Apply(s.entry.index, s.entry.term, s.entry.Entry)
+	}
+	if len(h.entries)%snapshotEvery == 0 {
+		h.compareCopy()
+	}
+}
+
+func (h *history) compareCopy() {
+	if h.restart.Index != 0 {
+		if got, want := fsm.Digest(h.restart), fsm.Digest(h.state); got != want {
+			h.t.Errorf("S5: a snapshot and the entries after it give digest %s at index %d, the replay of all %s", got, h.state.Index, want)
+		}
+	}
+	again, err := reread(h.state)
+	if err != nil {
+		h.t.Errorf("S5: the snapshot at index %d: %v", h.state.Index, err)
+		return
+	}
+	if got, want := fsm.Digest(again), fsm.Digest(h.state); got != want {
+		h.t.Errorf("S5: the snapshot at index %d reads as digest %s, it was %s", h.state.Index, got, want)
+	}
+	h.restart = again
+}
+
+// reread writes a snapshot and reads it.
+func reread(st fsm.State) (fsm.State, error) {
+	var b bytes.Buffer
+	if err := fsm.WriteSnapshot(&b, st); err != nil {
+		return fsm.State{}, err
+	}
+	return fsm.ReadSnapshot(&b)
+}

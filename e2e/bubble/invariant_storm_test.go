@@ -1,0 +1,174 @@
+package bubble
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// surges is S7: what is desired to run and not lost is at most the count and its surge, a slot has at most a holder and one successor, and nothing is replaced
+// twice at a time.
+func (c *court) surges(s step) error {
+	if s.before.Instances.Same(s.after.Instances) {
+		return nil
+	}
+	var f findings
+	for id, g := range s.after.Groups.All() {
+		if g.Role == fsm.RoleSystem {
+			continue
+		}
+		wanted, moving, bySlot := 0, 0, map[int]int{}
+		for i := range s.after.InstancesOf(id) {
+			if i.Desired == fsm.DesiredRunning {
+				bySlot[i.Slot]++
+			}
+			if !i.Wanted() || i.Slot >= g.Count {
+				continue // above the count only what was there before a scale-down is left
+			}
+			wanted++
+			if old, ok := s.after.Instances.Get(i.Links.Replaces); ok && old.Wanted() {
+				moving++
+			}
+		}
+		for slot, n := range bySlot {
+			if n > 2 {
+				f.add("S7: slot %d of %s has %d instances", slot, id, n)
+			}
+		}
+		if wanted > g.Count+moving {
+			f.add("S7: %d instances of %s run, its count is %d and %d are being replaced", wanted, id, g.Count, moving)
+		}
+	}
+	s.placed(func(i *fsm.Instance) { c.placement(&f, s, i) })
+	return f.err()
+}
+
+// placement judges one new instance.
+func (c *court) placement(f *findings, s step, i *fsm.Instance) {
+	g, ok := s.before.Groups.Get(i.Group)
+	old, replaces := s.before.Instances.Get(i.Links.Replaces)
+	if !replaces {
+		if ok && g.Role != fsm.RoleSystem && i.Slot >= max(g.Count, countOf(s, i.Group)) {
+			f.add("S7: instance %s fills slot %d of %s, which has %d", i.ID, i.Slot, i.Group, g.Count)
+		}
+		return
+	}
+	if next, twice := s.after.Instances.Get(old.Links.ReplacedBy); twice && next.Wanted() && next.ID != i.ID {
+		f.add("S7: instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
+	}
+	if i.Cause == fsm.CauseRollout && ok {
+		if limit, n := surgeOf(s, i.Group), rolling(s, i.Group); n > max(limit, pairs(&s.before, i.Group)) { // what a drain doubled may go on as the new version
+			f.add("S7: %d of %s are rolled out at once, %d may be", n, i.Group, limit)
+		}
+	}
+}
+
+func countOf(s step, id fsm.GroupID) int {
+	g, ok := s.after.Groups.Get(id)
+	if !ok {
+		return 0
+	}
+	return g.Count
+}
+
+// surgeOf is how many instances more than its count a rollout of a group may have.
+func surgeOf(s step, id fsm.GroupID) int {
+	policy, ok := s.after.Policy(id)
+	if !ok {
+		return 0
+	}
+	return max(policy.Update.MaxSurge, policy.Update.Canary, 1)
+}
+
+// rolling counts the instances that roll a group out, beside ones that are still wanted and serve.
+func rolling(s step, id fsm.GroupID) int {
+	n := 0
+	for i := range s.after.InstancesOf(id) {
+		old, ok := s.after.Instances.Get(i.Links.Replaces)
+		if i.Cause != fsm.CauseRollout || !i.Wanted() || !ok || !old.Wanted() {
+			continue
+		}
+		if node, there := s.after.Nodes.Get(old.Node); there && node.Intent == fsm.IntentActive && !old.Eviction.Requested {
+			n++ // others have to leave in any case
+		}
+	}
+	return n
+}
+
+// pairs counts the slots of a group in which one instance is to take over from another.
+func pairs(st *fsm.State, id fsm.GroupID) int {
+	n := 0
+	for i := range st.InstancesOf(id) {
+		if old, ok := st.Instances.Get(i.Links.Replaces); ok && i.Wanted() && old.Wanted() {
+			n++
+		}
+	}
+	return n
+}
+
+// failing reports whether a cause is that of something which failed by itself: what replaces it is limited.
+func failing(cause fsm.Cause) bool {
+	switch cause {
+	case fsm.CauseCrashLoop, fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed:
+		return true
+	}
+	return false
+}
+
+const (
+	retryWindow = 10 * fsm.Minute
+	// Three are tried at once, and then again and again with growing delay, each instance of a group for itself.
+	retriesAtMost = 3 + 10
+)
+
+// waves is S7 for replacements: what failed is tried again a limited number of times within a window, and a node that returns starts no second wave.
+func (c *court) waves(s step) error {
+	var f findings
+	s.placed(func(i *fsm.Instance) {
+		if failing(i.Cause) {
+			g, _ := s.after.Groups.Get(i.Group)
+			at := append(c.retried[i.Group], s.after.Now)
+			for len(at) > 0 && s.after.Now.Sub(at[0]) > retryWindow {
+				at = at[1:]
+			}
+			c.retried[i.Group] = at
+			if limit := retriesAtMost * max(1, g.Count); len(at) > limit {
+				f.add("S7: %d instances of %s replaced what failed within %s, at most %d should", len(at), i.Group, retryWindow, limit)
+			}
+		}
+		old, replaces := s.before.Instances.Get(i.Links.Replaces)
+		if i.Cause != fsm.CauseNodeOffline || !replaces {
+			return
+		}
+		now, ok := s.after.Instances.Get(old.ID)
+		node, there := s.after.Nodes.Get(old.Node)
+		if ok && there && node.Health != fsm.HealthOffline && now.Status.Observed != fsm.ObservedLost && now.Status.Observed != fsm.ObservedStopped && old.Status.Observed != fsm.ObservedLost {
+			f.add("S7: instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID, old.ID, old.Status.Observed, node.Name, node.Health)
+		}
+	})
+	return f.err()
+}
+
+// holds is S12: while a hold is set nothing involuntary begins.
+func (c *court) holds(s step) error {
+	if !s.before.Hold.Active || !s.after.Hold.Active {
+		return nil
+	}
+	for id, n := range s.after.Nodes.All() {
+		if was, ok := s.before.Nodes.Get(id); ok && was.Health != fsm.HealthOffline && n.Health == fsm.HealthOffline {
+			return fmt.Errorf("S12: node %s was marked offline during a hold", n.Name)
+		}
+	}
+	var f findings
+	s.placed(func(i *fsm.Instance) {
+		if i.Cause == fsm.CauseNodeOffline {
+			f.add("S12: instance %s replaces one of an offline node during a hold", i.ID)
+		}
+	})
+	s.began(func(was, now *fsm.Instance) {
+		if now.Marks.StopCause == fsm.CauseNodeOffline && runs(was) {
+			f.add("S12: instance %s was told to stop because of an offline node during a hold", now.ID)
+		}
+	})
+	return f.err()
+}
