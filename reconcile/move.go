@@ -62,3 +62,17 @@ func Moves(in Input) ([]fsm.Move, [][]fsm.Command) {
 	}
 	return p.moves, begin
 }
+
+// wakeForgotten asks to be woken when the next thing that keeps a group from a node is forgotten: an entry of the node's avoid list, or a failure there.
+func (p *pass) wakeForgotten(g *groupView) {
+	for _, x := range g.row.Failures {
+		if at := x.At.Add(g.spec.Reschedule.Interval); at > p.in.Now {
+			p.plan.wakeAt(at)
+		}
+	}
+	for _, n := range p.state().Nodes.All() {
+		if a, avoided := n.Avoids(g.id, p.in.Now); avoided {
+			p.plan.wakeAt(a.Until)
+		}
+	}
+}

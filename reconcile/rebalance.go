@@ -298,6 +298,7 @@ func (b *balancer) view(id fsm.GroupID) *groupView {
 	g.deploy, _ = s.Deployments.Get(job.Deployment)
 	b.p.viewSlots(g)
 	b.views[id] = g
+	b.p.wakeForgotten(g)
 	return g
 }
 
