@@ -1,0 +1,116 @@
+package bubble
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// step is one entry, and the states around it.
+type step struct {
+	before, after fsm.State
+	entry         committed
+}
+
+// court judges every entry of one history, in order. It knows only what rows say, and adds up by itself what the product keeps sums of, so
+// that both would have to be wrong in the same way. It belongs to whoever replays.
+type court struct {
+	windows map[string]*window // S3: by budget or actor
+	rails   []railed           // S7
+	retried map[fsm.GroupID][]fsm.Time
+	ended   map[fsm.InstanceID]uint64 // S9: since which index
+	ids     map[fsm.RequestID]uint64  // S4: entries that took a request for new
+}
+
+func newCourt() *court {
+	return &court{windows: map[string]*window{}, retried: map[fsm.GroupID][]fsm.Time{}, ended: map[fsm.InstanceID]uint64{}, ids: map[fsm.RequestID]uint64{}}
+}
+
+// judge returns what is wrong with a step; each finding begins with the id of its invariant (testing.md).
+func (c *court) judge(s step) []error {
+	var found []error
+	for _, one := range []func(step) error{
+		c.rooms, c.holders, c.budgets, c.rates, c.once, c.reasons, c.surges, c.waves, c.railway, c.deleted, c.terms, c.preemptions, c.holds, c.strangers,
+	} {
+		if err := one(s); err != nil {
+			found = append(found, err)
+		}
+	}
+	for _, err := range []error{fsm.Check(s.after), checkStep(s)} {
+		if err != nil {
+			found = append(found, labelled(err))
+		}
+	}
+	return found
+}
+
+func checkStep(s step) error {
+	if s.before.Index == 0 {
+		return nil
+	}
+	return fsm.CheckStep(s.before, s.after)
+}
+
+// labels tell to which invariant a finding of fsm.Check or fsm.CheckStep belongs, by words in it; the first that fits counts.
+var labels = [...]struct{ words, id string }{
+	{"bytes are placed", "S1"}, {"holds", "S1"}, {"port ", "S1"},
+	{"single holder", "S2"},
+	{"are both desired", "S7"}, {"instances are desired", "S7"},
+	{"came back", "S9"},
+	{"became", "S8"}, {"went", "S8"}, {"had ended", "S8"}, {"began anew", "S8"}, {"changed", "S8"}, {"rewritten", "S8"},
+}
+
+// labelled puts the id of its invariant before a finding of the product's own checks; what has none breaks what the others rest on.
+func labelled(err error) error {
+	for _, l := range labels {
+		if strings.Contains(err.Error(), l.words) {
+			return fmt.Errorf("%s: %w", l.id, err)
+		}
+	}
+	return fmt.Errorf("S5: the state contradicts itself: %w", err)
+}
+
+// findings joins what one judge found.
+type findings []error
+
+func (f *findings) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
+
+func (f findings) err() error { return errors.Join(f...) }
+
+// began lists the instances whose stop began with this entry, as they were before and are now.
+func (s step) began(visit func(was, now *fsm.Instance)) {
+	for id, now := range s.after.Instances.All() {
+		was, ok := s.before.Instances.Get(id)
+		if ok && was != now && was.Desired == fsm.DesiredRunning && now.Desired != fsm.DesiredRunning {
+			visit(was, now)
+		}
+	}
+}
+
+// placed lists the instances that are new.
+func (s step) placed(visit func(*fsm.Instance)) {
+	if s.before.Instances.Same(s.after.Instances) {
+		return
+	}
+	for id, now := range s.after.Instances.All() {
+		if !s.before.Instances.Has(id) {
+			visit(now)
+		}
+	}
+}
+
+// runs reports whether an instance has a program, as far as its agent said.
+func runs(i *fsm.Instance) bool {
+	switch i.Status.Observed {
+	case fsm.ObservedBooting, fsm.ObservedReady, fsm.ObservedUnready:
+		return true
+	}
+	return false
+}
+
+// bypassed reports whether a stop was told to skip budgets, which its row records.
+func bypassed(i *fsm.Instance) bool {
+	return strings.HasPrefix(i.Marks.StopReason, "budget bypassed")
+}
