@@ -144,7 +144,11 @@ func processFaults() []fault {
 	return []fault{
 		{name: "kill-leader", kind: ofServers, begin: func(s *strike) { s.kill(s.leader()) }},
 		{name: "kill-follower", kind: ofServers, begin: func(s *strike) { s.kill(s.follower()) }},
-		{name: "kill-majority", kind: ofServers, alone: true, begin: func(s *strike) { s.kill(s.leader()); s.kill(s.follower()) }},
+		{name: "kill-majority", kind: ofServers, alone: true, begin: func(s *strike) {
+			leader, follower := s.leader(), s.follower()
+			s.kill(leader)
+			s.kill(follower)
+		}},
 		{name: "kill-all-servers", kind: ofServers, alone: true, begin: func(s *strike) {
 			s.hit(s.x.c.servers...)
 			for _, m := range s.x.c.servers {

@@ -212,22 +212,40 @@ func (k *kernelEye) judgeWitness(job string) {
 		k.x.book.violate("the witness of %s: %v", job, err)
 		return
 	}
-	turns, over := []string{}, map[string]bool{}
-	for line := range strings.Lines(string(text)) {
-		id, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if id == "" || len(turns) > 0 && turns[len(turns)-1] == id {
-			continue
+	epochs, last, highest := map[string]int{}, "", -1 // base has no epochs: its volume is in one place only
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for n, line := range lines {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] == last {
+			continue // without an epoch there is one word less
 		}
-		k.mu.Lock()
-		_, thawed := k.frozen[id]
-		k.mu.Unlock()
-		if over[id] && !thawed {
-			k.x.book.violate("S2: holder %s of %s wrote again behind %s", id, job, turns[len(turns)-1])
+		id, epoch := words[0], 0
+		if len(words) > 3 {
+			epoch, _ = strconv.Atoi(words[1])
 		}
-		over[id] = true
-		turns = append(turns, id)
+		context := strings.Join(lines[max(0, n-8):n+1], "\n")
+		first, known := epochs[id]
+		switch {
+		case !known && len(words) > 3 && epoch <= highest:
+			k.x.book.violate("S2: holder %s of %s begins with epoch %d behind %d (instance, epoch, node, uptime):\n%s", id, job, epoch, highest, context)
+		case known && epoch != first:
+			k.x.book.violate("S2: holder %s of %s writes under another epoch than its own:\n%s", id, job, context)
+		case known && k.thawed(id):
+			continue // under its old epoch, before it is fenced
+		case known:
+			k.x.book.violate("S2: holder %s of %s writes again behind %s (instance, epoch, node, uptime):\n%s", id, job, last, context)
+		}
+		epochs[id], last, highest = epoch, id, max(highest, epoch)
 	}
-	k.x.book.greatest("holders of "+job, len(over))
+	k.x.book.greatest("holders of "+job, len(epochs))
+}
+
+// thawed reports whether an instance was ever frozen.
+func (k *kernelEye) thawed(id string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, was := k.frozen[id]
+	return was
 }
 
 // leaks are cgroups and shims of instances that don't run. Both go right behind their instance.

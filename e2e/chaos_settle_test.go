@@ -60,17 +60,22 @@ func (x *chaos) wait(what string, limit time.Duration, done func() error) {
 	if !x.book.clean() {
 		return // what is wrong already may be why
 	}
+	var missing error
 	began := time.Now()
 	for deadline := began.Add(limit); ; time.Sleep(100 * time.Millisecond) {
 		err := done()
 		if err == nil {
 			x.book.longest("wait for "+what, time.Since(began))
+			if took := time.Since(began); took > 10*time.Second {
+				x.book.say("%s took %s; the last that was missing: %.600v", what, took.Round(100*time.Millisecond), missing)
+			}
 			return
 		}
 		if time.Now().After(deadline) {
 			x.book.violate("%s did not come about within %s: %v", what, limit, err)
 			return
 		}
+		missing = err
 	}
 }
 

@@ -41,7 +41,7 @@ const holderJob = `job %q {
     exclusive = %t
     exec {
       command = "/bin/sh"
-      args    = ["-c", "while :; do echo $OUTSPAN_INSTANCE_ID $OUTSPAN_FENCING_EPOCH >>%s.$OUTSPAN_SLOT; sleep 0.2; done"]
+      args    = ["-c", "while read up idle </proc/uptime; do echo $OUTSPAN_INSTANCE_ID $OUTSPAN_FENCING_EPOCH $OUTSPAN_NODE $up >>%s.$OUTSPAN_SLOT; sleep 0.2; done"]
     }
     resources {
       memory = "16MiB"
