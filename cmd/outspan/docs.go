@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -38,7 +40,7 @@ func writeDocs(root *cobra.Command, dir string) error {
 			return fmt.Errorf("write the reference: %w", err)
 		}
 	}
-	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), append(newLoopMetrics().collectors(), metrics.New(metrics.Config{}))...)
+	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), []prometheus.Collector{metrics.New(metrics.Config{})})...)
 }
 
 // documented leaves out hidden commands, and help.

@@ -43,6 +43,7 @@ var outcomes = map[fsm.Code]exitCode{
 	codeEndedFailed:  exitFailed,
 	codeWaitTimedOut: exitWaitTimeout,
 	codeCanceled:     exitOther,
+	codeNotVerified:  exitTransient,
 
 	// A job that fits nowhere is refused when it is submitted.
 	fsm.CodeNoMemory:     exitNotAllPlaced,

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/reconcile"
 )
@@ -90,5 +91,41 @@ func (m loopMetrics) note(r reconcile.Report) {
 		if slices.Contains(stopCodes(), refusal.Code) {
 			m.refused.WithLabelValues(string(refusal.Code)).Inc()
 		}
+	}
+}
+
+// compareMetrics are what came of comparing this server's state with the others'.
+type compareMetrics struct {
+	results *prometheus.CounterVec
+	differs prometheus.Gauge
+}
+
+func newCompareMetrics() compareMetrics {
+	m := compareMetrics{
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "outspan_state_comparisons_total", Help: "Comparisons of this server's state with the other servers', by what came of them.",
+		}, []string{"result"}),
+		differs: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "outspan_state_differs", Help: "1 while the last comparison showed servers with different states.",
+		}),
+	}
+	for _, result := range cluster.ComparisonResults() {
+		m.results.WithLabelValues(result.String())
+	}
+	return m
+}
+
+func (m compareMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.results, m.differs}
+}
+
+// note counts one comparison. One that could not be made says nothing about the states.
+func (m compareMetrics) note(r cluster.ComparisonResult) {
+	m.results.WithLabelValues(r.String()).Inc()
+	switch {
+	case r.Differs():
+		m.differs.Set(1)
+	case r == cluster.StatesEqual:
+		m.differs.Set(0)
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
@@ -27,6 +30,7 @@ type serverPart struct {
 	cluster  *cluster.Server
 	api      *api.Server
 	loop     loopMetrics
+	compared compareMetrics
 	counts   *metrics.Collector
 }
 
@@ -78,6 +82,7 @@ func (s *serverPart) openCluster() error {
 		Version: version, Store: s.machine, Explainer: explainer{}, Raft: s.raftPart,
 		Live: func() map[fsm.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() fsm.Time { return s.cluster.Now() },
 	})
+	s.compared = newCompareMetrics()
 	s.cluster, err = cluster.Open(cluster.Config{
 		DataDir: cfg.DataDir, Name: cfg.Name, Version: version, Cluster: cfg.Cluster,
 		BootstrapExpect: cfg.Server.BootstrapExpect, Settings: settings,
@@ -90,6 +95,7 @@ func (s *serverPart) openCluster() error {
 		Lead:    s.lead,
 		Applied: s.counts.ObserveApply,
 		Fatal:   s.p.fatal,
+		Compare: cluster.CompareConfig{Compared: s.compared.note},
 		Raft:    cluster.RaftConfig{Multiplier: cfg.Server.RaftMultiplier},
 		Logger:  s.p.log.Named("cluster"),
 	})
@@ -119,11 +125,11 @@ func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, 
 func (s *serverPart) openAPI() (err error) {
 	registry := s.p.registry
 	s.loop = newLoopMetrics()
-	registry.MustRegister(append(s.loop.collectors(), s.counts)...)
+	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), []prometheus.Collector{s.counts})...)
 	s.api, err = api.New(api.Config{
 		Name: s.p.cfg.Name, Version: version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: explainer{},
-		Servers:       api.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster},
+		Servers:       api.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster, Verifier: verifier{s.cluster}},
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  api.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},

@@ -142,6 +142,7 @@ type Servers struct {
 	Ops       MemberOps
 	Snapshots Snapshots
 	Peers     Peers
+	Verifier  Verifier
 }
 
 // Limits bounds requests. The zero value means the defaults.

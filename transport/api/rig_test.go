@@ -79,7 +79,7 @@ func (r *rig) start(name string, limits api.Limits) *server {
 	agents := transport.NewAgentTransport(transport.Dialer{Credentials: creds})
 	s.api = must(api.New(api.Config{
 		Name: name, Version: "1.2.3", Store: r.machine, Consensus: s, Freshness: s, Liveness: s, Explainer: r, Planner: r,
-		Servers:       api.Servers{Roster: r, Ops: r, Snapshots: r, Peers: r},
+		Servers:       api.Servers{Roster: r, Ops: r, Snapshots: r, Peers: r, Verifier: r},
 		PeerTransport: peers, AgentTransport: agents, Limits: limits,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
 	}))(r.t)
@@ -330,6 +330,18 @@ func (r *rig) Save(_ context.Context, w io.Writer) error {
 func (r *rig) Restore(_ context.Context, from io.Reader) error {
 	_, err := fsm.ReadSnapshot(from)
 	return err
+}
+
+// Verify implements api.Verifier.
+func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verification, error) {
+	if patience != 3*time.Second {
+		return api.Verification{}, fsm.Refuse(fsm.CodeTimeout, "asked to wait %s", patience)
+	}
+	return api.Verification{Verdict: "differs", Index: 7, Format: 1, Digest: "aa", Items: []api.VerifiedServer{
+		{Name: "s1", ID: "id-s1", Address: "127.0.0.1:7640", Voter: true, Leader: true, Version: "1.2.3", Verdict: "equal", Index: 7, Digest: "aa"},
+		{Name: "s2", ID: "id-s2", Address: "127.0.0.1:7640", Voter: true, Version: "1.2.3", Verdict: "differs", Index: 7, Digest: "bb", Tables: []api.TableDiff{{Name: "nodes", Rows: 2, Digest: "cc", ExpectedRows: 3, ExpectedDigest: "dd"}}},
+		{Name: "s3", ID: "id-s3", Verdict: "unreachable", Detail: "no answer"},
+	}}, nil
 }
 
 // AnswerPeer implements api.Peers.

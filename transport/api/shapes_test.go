@@ -129,6 +129,7 @@ func TestShapes(t *testing.T) {
 		{"class", "GET", "/v1/classes/batch", nil},
 		{"settings", "GET", "/v1/settings", nil},
 		{"members", "GET", "/v1/members", nil},
+		{"verify", "GET", "/v1/members/verify?wait=3s", nil},
 		{"status", "GET", "/v1/status", nil},
 		{"healthz", "GET", "/healthz", nil},
 		{"readyz", "GET", "/readyz?leader=1", nil},
