@@ -1,0 +1,70 @@
+package sim
+
+import "github.com/outspan/outspan/fsm"
+
+// assignments is what a server answers an agent: everything that it must run or stop now.
+type assignments struct {
+	epoch    uint64
+	index    uint64
+	register bool
+	list     []assignment
+}
+
+// assignment is one instance of it.
+type assignment struct {
+	id        fsm.InstanceID
+	group     fsm.GroupID
+	slot      int
+	version   uint64
+	spec      *fsm.GroupSpec
+	desired   fsm.Desired
+	grace     fsm.Duration
+	ports     map[string]int
+	memory    int64
+	restarts  uint64
+	preparing uint64
+	gates     []string
+}
+
+func assignmentsOf(s fsm.State, node fsm.NodeID, epoch uint64) assignments {
+	set := assignments{epoch: epoch}
+	n, ok := s.Nodes.Get(node)
+	if !ok || n.Agent.Epoch != epoch || n.Health == fsm.HealthOffline {
+		set.register = true
+		return set
+	}
+	set.index = n.Assigned
+	for i := range s.InstancesOn(node) {
+		if i.Terminal() || i.WaitsForRoom() {
+			continue
+		}
+		set.list = append(set.list, assignmentOf(&s, i))
+	}
+	return set
+}
+
+func assignmentOf(s *fsm.State, i *fsm.Instance) assignment {
+	a := assignment{
+		id: i.ID, group: i.Group, slot: i.Slot, version: i.Version, desired: i.Desired, ports: i.Claims.Ports, memory: i.Claims.Resources.MemoryBytes,
+		restarts: i.Links.RestartSeq, preparing: i.Preparation(),
+	}
+	a.spec, _ = s.Spec(i.Group, i.Version)
+	if a.spec != nil {
+		a.grace = a.spec.Stop.Grace
+	}
+	if i.Marks.GraceOverride != nil {
+		a.grace = *i.Marks.GraceOverride
+	}
+	if a.preparing == 0 {
+		return a
+	}
+	if d, ok := s.Drains.Get(fsm.DrainID(i.Eviction.By)); ok && i.Eviction.Cause == fsm.CauseNodeDraining && d.Options.Force {
+		return a
+	}
+	for _, text := range s.GatesOf(i, i.Eviction.Cause) {
+		if gate, refusal := fsm.ParseGate(text); refusal == nil && gate.Self() {
+			a.gates = append(a.gates, text)
+		}
+	}
+	return a
+}

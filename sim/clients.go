@@ -1,0 +1,97 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// tries is how often a client asks again when it does not know what became of a request.
+const tries = 6
+
+// request is one write of a person. Its id stays the same when it is tried again.
+type request struct {
+	id       fsm.RequestID
+	name     string
+	groups   [][]fsm.Command
+	tries    int
+	answered bool
+	refused  *fsm.Error // of the answer
+	index    uint64
+}
+
+// clients are the people who write.
+type clients struct {
+	w    *world
+	all  []*request
+	byID map[fsm.RequestID]*request
+}
+
+func newClients(w *world) *clients { return &clients{w: w, byID: map[fsm.RequestID]*request{}} }
+
+// ask writes the commands as one request: a group for each of them.
+func (c *clients) ask(name string, commands ...fsm.Command) {
+	var groups [][]fsm.Command
+	for _, command := range commands {
+		groups = append(groups, []fsm.Command{command})
+	}
+	r := &request{id: fsm.RequestID(fmt.Sprintf("r%d", len(c.all)+1)), name: name, groups: groups}
+	c.all = append(c.all, r)
+	c.byID[r.id] = r
+	c.w.trace.say("  asks %s: %s", r.id, name)
+	c.try(r)
+	if c.w.chance.IntN(25) == 0 { // an impatient client asks twice at once
+		c.w.after(between(c.w.chance, 0, 20), func() { c.try(r) })
+	}
+}
+
+func (c *clients) try(r *request) {
+	if r.answered || r.tries >= tries {
+		return
+	}
+	r.tries++
+	e := c.w.entry("cli:alice")
+	e.Request, e.Body, e.Groups = r.id, r.name, r.groups
+	if r.tries > 1 {
+		c.w.counts[CountRetries]++
+	}
+	ok := c.w.log.propose(&proposal{entry: e, done: func(o outcome) { c.answer(r, o) }})
+	if !ok {
+		r.tries--
+		c.again(r)
+	}
+}
+
+// answer takes the outcome. An answer that is lost on the way is one that is not known.
+func (c *clients) answer(r *request, o outcome) {
+	if r.answered {
+		return
+	}
+	if !o.known || c.w.chance.IntN(50) == 0 {
+		c.w.counts[CountUnknown]++
+		c.again(r)
+		return
+	}
+	r.answered, r.index = true, o.results[0].Index
+	for _, result := range o.results {
+		if result.Refusal != nil {
+			r.refused = result.Refusal
+		}
+	}
+	c.w.judge.answered(r)
+	if r.refused != nil {
+		c.w.counts[CountRefused]++
+		c.w.trace.say("  %s %s: refused, %v", r.id, r.name, r.refused)
+	} else {
+		c.w.counts[CountAccepted]++
+	}
+}
+
+// again asks a while later; some people give up.
+func (c *clients) again(r *request) {
+	if r.tries > 0 && c.w.chance.IntN(8) == 0 {
+		r.tries = tries
+		return
+	}
+	c.w.after(between(c.w.chance, 50, 2500), func() { c.try(r) })
+}

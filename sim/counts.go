@@ -1,0 +1,197 @@
+package sim
+
+// Counter is one of the things that histories count: how much was done, and that each behaviour was reached at all.
+type Counter int
+
+// What is counted.
+const (
+	CountSteps Counter = iota
+	CountEntries
+	CountDecisions
+	CountAhead
+	CountPlanRefused
+	CountDigests
+	CountSnapshots
+	CountRestores
+	CountFailovers
+	CountSurvivors
+	CountLostEntries
+	CountIsolations
+	CountServerCrashes
+	CountStaleTerm
+	CountRetries
+	CountReplays
+	CountUnknown
+	CountAccepted
+	CountRefused
+	CountRegistrations
+	CountAssignments
+	CountReports
+	CountLostReports
+	CountLostMessages
+	CountRepeated
+	CountStaleReports
+	CountPrograms
+	CountStarts
+	CountFailures
+	CountFenced
+	CountHooks
+	CountAborted
+	CountFacts
+	CountPowerLosses
+	CountAgentCrashes
+	CountFreezes
+	CountCuts
+	CountLossy
+	CountSuspected
+	CountOffline
+	CountReturned
+	CountDegraded
+	CountHolds
+	CountConfirmed
+	CountForgotten
+	CountReused
+	CountPlacements
+	CountReplacements
+	CountLost
+	CountGoneFromNode
+	CountStops
+	CountDrainStops
+	CountUserStops
+	CountRolloutStops
+	CountScaleStops
+	CountBypassed
+	CountBudgetRefused
+	CountRateRefused
+	CountForced
+	CountKills
+	CountPreemptions
+	CountEqualPreemptions
+	CountMoves
+	CountMovesDone
+	CountPolicyStops
+	CountDrains
+	CountDrained
+	CountDrainFailed
+	CountDrainCanceled
+	CountEvictions
+	CountLastCopies
+	CountRoleRefused
+	CountSucceeded
+	CountDeployFailed
+	CountReverted
+	CountPurged
+	CountQuotaRefused
+	CountMinutes
+	CountOfflineProved
+
+	counters // how many there are
+)
+
+// counterNames are the counters in words, in their order.
+var counterNames = [counters]string{
+	"steps",
+	"entries applied",
+	"decisions",
+	"decisions on entries under way",
+	"planned groups refused by the log",
+	"replicas compared",
+	"snapshots written and read back",
+	"replicas restored from a snapshot",
+	"failovers",
+	"uncommitted entries that survived",
+	"uncommitted entries lost",
+	"leaders isolated",
+	"servers crashed",
+	"entries refused as of an old term",
+	"requests tried again",
+	"requests answered from memory",
+	"unknown outcomes",
+	"requests accepted",
+	"requests refused",
+	"registrations",
+	"assignments acted on",
+	"reports sent",
+	"reports not acknowledged",
+	"messages lost",
+	"messages repeated",
+	"reports of an old epoch refused",
+	"changes of programs",
+	"programs started",
+	"programs failed",
+	"programs fenced",
+	"stops prepared",
+	"preparations aborted",
+	"changes of facts",
+	"power losses",
+	"agents crashed",
+	"nodes frozen",
+	"nodes cut off",
+	"spells of lossy network",
+	"nodes suspected for nothing",
+	"nodes marked offline",
+	"nodes back from an outage",
+	"nodes degraded",
+	"holds begun",
+	"nodes confirmed dead",
+	"nodes forgotten",
+	"names used again",
+	"placements",
+	"replacements",
+	"instances lost",
+	"instances gone from their node",
+	"stops begun",
+	"stops of drains",
+	"stops of operators",
+	"stops of rollouts",
+	"stops of scale-downs",
+	"stops past the budget",
+	"stops refused by a budget",
+	"stops refused by a rate",
+	"stops at a forced deadline",
+	"kills after the grace",
+	"preemptions",
+	"preemptions within a class",
+	"moves begun",
+	"moves finished",
+	"stops of a cordon's policy",
+	"drains begun",
+	"nodes drained",
+	"nodes whose drain failed",
+	"nodes whose drain was canceled",
+	"evictions marked",
+	"stops refused for the last copy",
+	"stops refused by a role or gate",
+	"deployments succeeded",
+	"deployments failed",
+	"automatic reverts",
+	"jobs purged",
+	"placements refused by a quota",
+	"minutes of cluster time",
+	"nodes found offline in time in the end",
+}
+
+// String implements fmt.Stringer.
+func (c Counter) String() string { return counterNames[c] }
+
+// Valid reports whether c is in the closed set.
+func (c Counter) Valid() bool { return c >= 0 && c < counters }
+
+// Counters lists them all.
+func Counters() []Counter {
+	list := make([]Counter, counters)
+	for i := range list {
+		list[i] = Counter(i)
+	}
+	return list
+}
+
+// Counts is how often each was counted.
+type Counts [counters]int
+
+// Add adds those of another history.
+func (c *Counts) Add(other *Counts) {
+	for i := range c {
+		c[i] += other[i]
+	}
+}

@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+// committed is one entry with the state before and after it.
+type committed struct {
+	index, term   uint64
+	entry         fsm.Entry
+	results       []fsm.Result
+	basis         *fsm.State // that a leader decided on; nil for anybody else
+	before, after *fsm.State
+}
+
+// taken visits the commands of the groups that were accepted now, group by group.
+func (c *committed) taken(visit func(group []fsm.Command, command fsm.Command)) {
+	for i, group := range c.entry.Groups {
+		if c.results[i].Refusal != nil || c.results[i].Replay {
+			continue
+		}
+		for _, command := range group {
+			visit(group, command)
+		}
+	}
+}
+
+// judge holds every entry, every decision and every start of a program against the rules, by what it knows itself.
+type judge struct {
+	*world
+	requests requestBook
+	rates    rateBook
+	ended    endedBook
+	sample   uint64
+}
+
+func newJudge(w *world) *judge {
+	return &judge{world: w, requests: newRequestBook(), rates: newRateBook(), ended: newEndedBook()}
+}
+
+// entry judges one committed entry.
+func (j *judge) entry(c *committed) {
+	j.describe(c)
+	if err := fsm.Check(*c.after); err != nil {
+		j.fail("check", "after entry %d (%s): %v", c.index, kinds(c.entry), err)
+		return
+	}
+	if c.before.Index > 0 {
+		if err := fsm.CheckStep(*c.before, *c.after); err != nil {
+			j.fail("S8", "entry %d (%s): %v", c.index, kinds(c.entry), err)
+			return
+		}
+	}
+	for _, rule := range [...]func(*committed){
+		j.terms, j.repeats, j.budgets, j.roles, j.storms, j.deleted, j.preemptions, j.holds, j.owners, j.count,
+	} {
+		if rule(c); j.failure != nil {
+			return
+		}
+	}
+}
+
+// describe adds an entry to the trace.
+func (j *judge) describe(c *committed) {
+	j.trace.note(j.now, 'c', c.index, c.term, c.entry.Term)
+	if !j.trace.on() {
+		return
+	}
+	j.trace.say("%d/%d %s%s", c.term, c.index, c.entry.Actor, requestText(c.entry))
+	for i, group := range c.entry.Groups {
+		text := ""
+		for _, command := range group {
+			text += " " + describeCommand(command)
+		}
+		if r := c.results[i]; r.Refusal != nil {
+			text += fmt.Sprintf(" -> %s: %s", r.Refusal.Code, r.Refusal.Message)
+		} else if r.Replay {
+			text += fmt.Sprintf(" -> as at index %d", r.Index)
+		}
+		j.trace.say("   %s", text)
+	}
+}
+
+func requestText(e fsm.Entry) string {
+	if e.Request == "" {
+		return ""
+	}
+	return " " + string(e.Request) + " (" + e.Body + ")"
+}
+
+// kinds names the commands of an entry.
+func kinds(e fsm.Entry) string {
+	text := string(e.Actor)
+	for _, group := range e.Groups {
+		for _, c := range group {
+			text += " " + fsm.KindName(c.Kind())
+		}
+	}
+	return text
+}
+
+// terms is S10: what was decided in another term than that of its entry has no effect.
+func (j *judge) terms(c *committed) {
+	if c.entry.Term == 0 || c.entry.Term == c.term {
+		return
+	}
+	j.counts[CountStaleTerm]++
+	for _, r := range c.results {
+		if r.Refusal == nil || r.Refusal.Code != fsm.CodeStaleTerm {
+			j.fail("S10", "entry %d was decided in term %d and is taken in term %d", c.index, c.entry.Term, c.term)
+		}
+	}
+}
+
+// plan judges a decision: made again it is the same, as is a decision on a copy of the state, and its entries carry the leader's term.
+func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
+	for _, e := range plan.Entries {
+		if e.Term != in.Term {
+			j.fail("S10", "a decision of term %d has an entry of term %d", in.Term, e.Term)
+		}
+		for _, group := range e.Groups {
+			if health, ok := group[0].(*fsm.NodeHealth); ok && health.Health == fsm.HealthOffline {
+				j.offline(health)
+			}
+		}
+	}
+	for _, r := range plan.Refused {
+		j.trace.text(string(r.Code))
+		j.trace.text(r.Subject)
+	}
+	if j.sample++; j.sample%32 != 0 {
+		return
+	}
+	if again := reconcile.Decide(in); !samePlan(plan, again) {
+		j.fail("S5", "the same state gives another decision:\n%s", cmp.Diff(plan, again))
+	}
+	j.explained(in, plan)
+}
+
+func samePlan(a, b reconcile.Plan) bool { return cmp.Equal(a, b) }
+
+// explained is S14: what a group lacks is on its way in this very plan, or there is a reason.
+func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {
+	if len(plan.Entries) > 0 {
+		return
+	}
+	e := reconcile.Explain(in)
+	for id, g := range in.State.Groups.All() {
+		if g.Role != fsm.RoleSystem && g.Running < g.Count && e.Pending(id) == nil && !waits(in.State, e, id) {
+			j.fail("S14", "%s has %d of %d, nothing is planned, and there is no reason", id, g.Running, g.Count)
+			return
+		}
+	}
+}
+
+// waits reports whether an instance of a group says what it waits for, or who comes after it.
+func waits(s fsm.State, e *reconcile.Explanation, id fsm.GroupID) bool {
+	for i := range s.InstancesOf(id) {
+		if !i.Terminal() && len(e.Waiting(i.ID)) > 0 {
+			return true
+		}
+	}
+	return false
+}

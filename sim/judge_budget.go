@@ -1,0 +1,201 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// unlimited reports whether a stop is one that no budget holds back: by an order on record, of a disabled node, or of a job that ends.
+func unlimited(c *fsm.InstanceStop) bool {
+	return c.Bypass || c.Cause == fsm.CauseNodeDisabled || c.Cause == fsm.CauseJobStopped
+}
+
+// spared is an instance that counts for a budget: ready, desired, and not about to stop.
+func spared(i *fsm.Instance) bool { return i.Ready() && !i.Eviction.Preparing }
+
+// lost reports whether an instance is lost after the entry: the same entry may have found its node offline, and then nothing was taken.
+func (c *committed) lost(id fsm.InstanceID) bool {
+	i, ok := c.after.Instances.Get(id)
+	return ok && i.Status.Observed == fsm.ObservedLost
+}
+
+// debit is what one entry takes from a group.
+type debit struct {
+	limited int // stops and preparations that budgets are there for, of ready ones
+	given   int // preparations given up
+}
+
+// budgets is S3: the numbers are counted from the instances and from the jobs' specs, not from what the state sums up.
+func (j *judge) budgets(c *committed) {
+	debits := map[fsm.GroupID]*debit{}
+	var order []fsm.GroupID
+	of := func(id fsm.GroupID) *debit {
+		if debits[id] == nil {
+			debits[id] = &debit{}
+			order = append(order, id)
+		}
+		return debits[id]
+	}
+	c.taken(func(_ []fsm.Command, command fsm.Command) {
+		switch one := command.(type) {
+		case *fsm.InstanceStop:
+			if i, ok := c.before.Instances.Get(one.ID); ok && !c.lost(one.ID) {
+				j.rates.stop(j, c, one, i)
+				if spared(i) && !unlimited(one) {
+					of(i.Group).limited++
+				}
+			}
+		case *fsm.InstancePrepare:
+			if i, ok := c.before.Instances.Get(one.ID); ok && spared(i) && !one.Bypass {
+				of(i.Group).limited++
+			}
+		case *fsm.InstanceRelease:
+			j.release(c, one.ID, of)
+		case *fsm.InstanceMark:
+			if !one.Requested {
+				j.release(c, one.ID, of)
+			}
+		case *fsm.BudgetRemove:
+			j.rates.forget("budget/" + string(one.Name))
+		}
+	})
+	for _, id := range order {
+		if d := debits[id]; d.limited > 0 {
+			j.ready(c, id, debits, d)
+		}
+	}
+}
+
+func (j *judge) release(c *committed, id fsm.InstanceID, of func(fsm.GroupID) *debit) {
+	if i, ok := c.before.Instances.Get(id); ok && i.Ready() && i.Eviction.Preparing {
+		of(i.Group).given++
+	}
+}
+
+// ready holds that a group, and those that it shares budgets with, keep as many ready as they must.
+func (j *judge) ready(c *committed, id fsm.GroupID, debits map[fsm.GroupID]*debit, d *debit) {
+	g, ok := c.before.Groups.Get(id)
+	if !ok || g.Role == fsm.RoleSystem {
+		return
+	}
+	had := sparedOf(c.before, id)
+	must := min(mustKeep(c.before, id), mustKeep(c.after, id))
+	if left := had - d.limited + d.given; left < must {
+		j.fail("S3", "entry %d takes %d of %s: of %d ready and not about to stop %d are left, and %d must be", c.index, d.limited, id, had, left, must)
+		return
+	}
+	for _, name := range specOf(c.before, id).Budgets {
+		had, taken := 0, 0
+		for _, member := range sharers(c.before, name) {
+			had += sparedOf(c.before, member)
+			if other := debits[member]; other != nil {
+				taken += other.limited - other.given
+			}
+		}
+		must := min(mustShare(c.before, name), mustShare(c.after, name))
+		if had-taken < must {
+			j.fail("S3", "entry %d takes %d of those under the budget %s: %d are left, and %d must be", c.index, taken, name, had-taken, must)
+		}
+	}
+}
+
+func sparedOf(s *fsm.State, id fsm.GroupID) int {
+	n := 0
+	for i := range s.InstancesOf(id) {
+		if spared(i) {
+			n++
+		}
+	}
+	return n
+}
+
+// specOf is what the job says of a group now; empty if it says nothing.
+func specOf(s *fsm.State, id fsm.GroupID) *fsm.GroupSpec {
+	name, group := id.Split()
+	if job, ok := s.Jobs.Get(name); ok && !job.Stopped {
+		if v, ok := s.JobVersion(name, job.Version); ok {
+			for i := range v.Spec.Groups {
+				if v.Spec.Groups[i].Name == group {
+					return &v.Spec.Groups[i]
+				}
+			}
+		}
+	}
+	return &fsm.GroupSpec{}
+}
+
+// mustKeep is how many of a group must be ready, by its own budget or its class.
+func mustKeep(s *fsm.State, id fsm.GroupID) int {
+	spec := specOf(s, id)
+	if b := spec.Budget; b != nil && (b.MinReady != nil || b.MaxDown != nil) {
+		return keeps(b, spec.Count)
+	}
+	for _, name := range spec.Budgets {
+		if b, ok := s.Budgets.Get(name); spec.Budget == nil && ok && (b.Spec.MinReady != nil || b.Spec.MaxDown != nil) {
+			return 0
+		}
+	}
+	name, _ := id.Split()
+	job, ok := s.Jobs.Get(name)
+	if !ok {
+		return 0
+	}
+	class, _, _ := s.Class(job.Class)
+	down := part(class.MaxDown.Amount, spec.Count, false)
+	return spec.Count - min(max(down, class.MaxDown.Floor), spec.Count)
+}
+
+// keeps is how many of a count must be ready by a budget that says a number.
+func keeps(b *fsm.BudgetSpec, count int) int {
+	switch {
+	case b.MinReady != nil:
+		return min(part(*b.MinReady, count, true), count)
+	case b.MaxDown != nil:
+		return max(count-part(*b.MaxDown, count, false), 0)
+	}
+	return 0
+}
+
+func part(a fsm.Amount, count int, up bool) int {
+	switch {
+	case !a.Percent:
+		return a.N
+	case up:
+		return (a.N*count + 99) / 100
+	}
+	return a.N * count / 100
+}
+
+// sharers are the groups whose jobs name a shared budget.
+func sharers(s *fsm.State, name fsm.BudgetName) []fsm.GroupID {
+	var list []fsm.GroupID
+	for id := range s.Groups.All() {
+		if slices.Contains(specEvenStopped(s, id).Budgets, name) {
+			list = append(list, id)
+		}
+	}
+	return list
+}
+
+func specEvenStopped(s *fsm.State, id fsm.GroupID) *fsm.GroupSpec {
+	if policy, ok := s.Policy(id); ok {
+		if g, ok := s.Groups.Get(id); ok && !g.Removed {
+			return policy
+		}
+	}
+	return &fsm.GroupSpec{}
+}
+
+// mustShare is how many must be ready under a shared budget.
+func mustShare(s *fsm.State, name fsm.BudgetName) int {
+	b, ok := s.Budgets.Get(name)
+	if !ok {
+		return 0
+	}
+	count := 0
+	for _, id := range sharers(s, name) {
+		count += specOf(s, id).Count
+	}
+	return keeps(&b.Spec, count)
+}

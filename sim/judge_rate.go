@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// stopBook is every stop that a rate counted since it was what it is.
+type stopBook struct {
+	most   int
+	window fsm.Duration
+	stops  []fsm.Time
+}
+
+// rateBook keeps them by what the rate is of: "group/ID", "budget/NAME", "actor/KIND", "rail".
+type rateBook struct{ of map[string]*stopBook }
+
+func newRateBook() rateBook { return rateBook{of: map[string]*stopBook{}} }
+
+func (b *rateBook) forget(name string) { delete(b.of, name) }
+
+// stop is the half of S3 that is about time: no window holds more stops than its rate allows, whoever led while they began. Cluster time is that of the
+// entries.
+func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
+	now, ok := c.after.Instances.Get(stop.ID)
+	if ok && now.Desired == fsm.DesiredRunning || !runs(i) {
+		return // it is prepared first, or nothing runs
+	}
+	if stop.Cause == fsm.CauseRebalance || stop.Cause == fsm.CauseAffinity || stop.By == fsm.ByPolicy {
+		running := 0
+		for _, other := range c.before.Instances.All() {
+			if other.Desired == fsm.DesiredRunning {
+				running++
+			}
+		}
+		b.spend(j, c, "rail", max(1, running*5/100), fsm.Minute, stop.Bypass)
+	}
+	if !voluntary(stop.Cause) {
+		return
+	}
+	spec := specEvenStopped(c.before, i.Group)
+	if spec.Budget != nil && spec.Budget.Rate != nil {
+		b.spend(j, c, "group/"+string(i.Group), spec.Budget.Rate.Max, spec.Budget.Rate.Window, unlimited(stop))
+	} else {
+		b.forget("group/" + string(i.Group))
+	}
+	for _, name := range spec.Budgets {
+		if row, ok := c.before.Budgets.Get(name); ok && row.Spec.Rate != nil {
+			b.spend(j, c, "budget/"+string(name), row.Spec.Rate.Max, row.Spec.Rate.Window, unlimited(stop))
+		} else {
+			b.forget("budget/" + string(name))
+		}
+	}
+	b.actor(j, c, stop)
+}
+
+func (b *rateBook) actor(j *judge, c *committed, stop *fsm.InstanceStop) {
+	kind := stop.Cause.StoppedBy()
+	if kind == "" {
+		return
+	}
+	name := "actor/" + string(kind)
+	if rate := c.before.Settings.ActorRate(kind); rate.Max > 0 {
+		b.spend(j, c, name, rate.Max, rate.Window, unlimited(stop))
+	} else {
+		b.forget(name)
+	}
+}
+
+// spend notes a stop, which must not be one too many unless it is free. A rate that changed begins anew.
+func (b *rateBook) spend(j *judge, c *committed, name string, most int, window fsm.Duration, free bool) {
+	book := b.of[name]
+	if book == nil || name != "rail" && (book.most != most || book.window != window) {
+		book = &stopBook{most: most, window: window}
+		b.of[name] = book
+	}
+	now := c.after.Now
+	book.stops = slices.DeleteFunc(book.stops, func(t fsm.Time) bool { return t.Add(window) <= now })
+	if len(book.stops) >= most && !free {
+		j.fail("S3", "entry %d begins one more stop of %s, after %d within %s; %d are allowed", c.index, name, len(book.stops), window, most)
+	}
+	book.stops = append(book.stops, now)
+}
+
+// runs reports whether an instance's program runs, by the state.
+func runs(i *fsm.Instance) bool {
+	switch i.Status.Observed {
+	case fsm.ObservedBooting, fsm.ObservedReady, fsm.ObservedUnready:
+		return true
+	}
+	return false
+}
+
+// voluntary causes are those that rates count.
+func voluntary(c fsm.Cause) bool {
+	switch c {
+	case fsm.CauseRollout, fsm.CauseNodeDraining, fsm.CauseUser, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseRoleReplacement:
+		return true
+	}
+	return false
+}

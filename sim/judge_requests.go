@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"maps"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// requestBook is what was answered, and what took effect, told from the log alone.
+type requestBook struct {
+	effects map[fsm.RequestID]uint64 // index of the entry whose outcome was made, not repeated
+	refused map[fsm.RequestID]bool   // what was made was a refusal
+	labels  map[fsm.NodeID]map[string]string
+}
+
+func newRequestBook() requestBook {
+	return requestBook{effects: map[fsm.RequestID]uint64{}, refused: map[fsm.RequestID]bool{}, labels: map[fsm.NodeID]map[string]string{}}
+}
+
+// repeats is the half of S4 that entries show: a request takes effect once, however often it is in the log; and labels are a register that every write and
+// nothing else changes.
+func (j *judge) repeats(c *committed) {
+	if id := c.entry.Request; id != "" {
+		j.effect(c, id)
+	}
+	before := j.requests.labels
+	c.taken(func(_ []fsm.Command, command fsm.Command) {
+		switch one := command.(type) {
+		case *fsm.NodeLabel:
+			labels := maps.Clone(before[one.ID])
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			maps.Copy(labels, one.Labels)
+			before[one.ID] = labels
+		case *fsm.NodeRegister:
+			if one.Shape.Labels != nil {
+				before[one.ID] = one.Shape.Labels
+			}
+		case *fsm.NodeForget:
+			delete(before, one.ID)
+		}
+	})
+	for id, n := range c.after.Nodes.All() {
+		if !maps.Equal(n.Shape.Labels, before[id]) {
+			j.fail("S4", "node %s has the labels %v, what was committed gives %v", id, n.Shape.Labels, before[id])
+			return
+		}
+	}
+}
+
+func (j *judge) effect(c *committed, id fsm.RequestID) {
+	replay := c.results[0].Replay
+	first, seen := j.requests.effects[id]
+	switch {
+	case replay && !seen:
+		j.fail("S4", "entry %d: request %s is answered from memory and never took effect", c.index, id)
+	case !replay && seen:
+		j.fail("S4", "entry %d: request %s takes effect again, it did at index %d", c.index, id, first)
+	case replay:
+		j.counts[CountReplays]++
+		if (c.results[0].Refusal != nil) != j.requests.refused[id] {
+			j.fail("S4", "entry %d: request %s had refused %v, now %v", c.index, id, j.requests.refused[id], c.results[0].Refusal)
+		}
+	default:
+		j.requests.effects[id] = c.index
+		for _, r := range c.results {
+			j.requests.refused[id] = j.requests.refused[id] || r.Refusal != nil
+		}
+	}
+}
+
+// answered is the other half of S4: what was answered is in the log, as it was answered.
+func (j *judge) answered(r *request) {
+	index, ok := j.requests.effects[r.id]
+	switch {
+	case !ok:
+		j.fail("S4", "request %s (%s) was answered and is not in the log", r.id, r.name)
+	case index != r.index:
+		j.fail("S4", "request %s (%s) was answered for index %d and took effect at %d", r.id, r.name, r.index, index)
+	case (r.refused != nil) != j.requests.refused[r.id]:
+		j.fail("S4", "request %s (%s) was answered %v, the log says refused %v", r.id, r.name, r.refused, j.requests.refused[r.id])
+	}
+}
+
+// kept is S4 at the end: every answer still stands in the state.
+func (j *judge) kept() {
+	s := &j.log.first
+	for _, r := range j.clients.all {
+		row, ok := s.Requests.Get(r.id)
+		switch {
+		case !r.answered:
+		case !ok:
+			j.fail("S4", "request %s (%s) was answered and the state does not know it", r.id, r.name)
+		case row.Index != r.index || (row.Refusal != nil) != (r.refused != nil):
+			j.fail("S4", "request %s (%s) was answered for index %d, refused %v; the state says index %d, %v", r.id, r.name, r.index, r.refused, row.Index, row.Refusal)
+		}
+		if index := j.requests.effects[r.id]; ok && index != row.Index {
+			j.fail("S4", "request %s took effect at index %d, the state says %d", r.id, index, row.Index)
+		}
+	}
+}

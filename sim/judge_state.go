@@ -1,0 +1,205 @@
+package sim
+
+import (
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// stormWindow and stormLimit bound how often one slot is filled. What fails is tried again with growing pauses, what is drained moves once, so it takes
+// many faults to come near.
+const (
+	stormWindow = fsm.Minute
+	stormLimit  = 14
+)
+
+// endedBook is what is gone for good.
+type endedBook struct {
+	instances map[fsm.InstanceID]bool
+	slots     map[string][]fsm.Time
+}
+
+func newEndedBook() endedBook {
+	return endedBook{instances: map[fsm.InstanceID]bool{}, slots: map[string][]fsm.Time{}}
+}
+
+// storms is S7: nothing is replaced that needs no replacement, and no slot is filled again and again.
+func (j *judge) storms(c *committed) {
+	c.taken(func(_ []fsm.Command, command fsm.Command) {
+		place, ok := command.(*fsm.InstancePlace)
+		if !ok || j.failure != nil {
+			return
+		}
+		slot := string(place.Group) + "/" + string(rune('0'+place.Slot))
+		var recent []fsm.Time
+		for _, t := range j.ended.slots[slot] {
+			if t.Add(stormWindow) > c.after.Now {
+				recent = append(recent, t)
+			}
+		}
+		j.ended.slots[slot] = append(recent, c.after.Now)
+		if len(recent) >= stormLimit {
+			j.fail("S7", "entry %d fills slot %d of %s for the %dth time within %s", c.index, place.Slot, place.Group, len(recent)+1, stormWindow)
+		}
+		if place.Replaces != "" {
+			j.counts[CountReplacements]++
+		}
+		for i := range c.before.InstancesInSlot(place.Group, place.Slot) {
+			if now, ok := c.after.Instances.Get(i.ID); ok && content(c.before, c.after, i, now, place) && c.onPurpose(i.ID, place) {
+				j.fail("S7", "entry %d places %s into slot %d of %s, where %s is %s and nothing is wrong with it", c.index, place.ID, place.Slot, place.Group, i.ID, i.Status.Observed)
+				return
+			}
+		}
+	})
+}
+
+// content reports whether an instance holds its slot and nothing says that it should not.
+func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.InstancePlace) bool {
+	if !before.Wanted() || !now.Wanted() || now.Eviction.Requested || before.Eviction.Requested || before.Version != place.Version {
+		return false
+	}
+	a, ok := earlier.Nodes.Get(before.Node)
+	b, still := after.Nodes.Get(before.Node)
+	if !ok || !still || a.Health == fsm.HealthOffline || b.Health == fsm.HealthOffline || busy(a) || busy(b) {
+		return false
+	}
+	if before.Status.Observed == fsm.ObservedPending || before.Status.Observed == fsm.ObservedBooting {
+		return after.Now < max(before.Marks.Created, before.Marks.UnreadySince).Add(earlier.Settings.StartTimeout)
+	}
+	return true
+}
+
+// onPurpose reports whether nothing was wrong with an instance when the leader decided, either: a reason may have gone meanwhile, and then one of the two is a
+// surplus (L14).
+func (c *committed) onPurpose(id fsm.InstanceID, place *fsm.InstancePlace) bool {
+	if c.basis == nil {
+		return true
+	}
+	i, ok := c.basis.Instances.Get(id)
+	return ok && content(c.basis, c.after, i, i, place)
+}
+
+func busy(n *fsm.Node) bool {
+	return n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled
+}
+
+// deleted is S9: what is gone stays gone, and what is new was made by this entry.
+func (j *judge) deleted(c *committed) {
+	placed, registered, submitted := map[fsm.InstanceID]bool{}, map[fsm.NodeID]bool{}, map[fsm.JobName]bool{}
+	c.taken(func(_ []fsm.Command, command fsm.Command) {
+		switch one := command.(type) {
+		case *fsm.InstancePlace:
+			placed[one.ID] = true
+		case *fsm.NodeRegister:
+			registered[one.ID] = true
+		case *fsm.JobSubmit:
+			submitted[one.Spec.Name] = true
+		}
+	})
+	if !c.before.Instances.Same(c.after.Instances) {
+		j.deletedInstances(c, placed)
+	}
+	for id := range c.after.Nodes.All() {
+		if !c.before.Nodes.Has(id) && !registered[id] {
+			j.fail("S9", "entry %d brings node %s back", c.index, id)
+		}
+	}
+	for name := range c.after.Jobs.All() {
+		if !c.before.Jobs.Has(name) && !submitted[name] {
+			j.fail("S9", "entry %d brings job %s back", c.index, name)
+		}
+	}
+	for name := range c.before.Jobs.All() {
+		if !c.after.Jobs.Has(name) {
+			j.counts[CountPurged]++
+			for id := range c.before.GroupsOf(name) {
+				j.rates.forget("group/" + string(id))
+			}
+		}
+	}
+}
+
+func (j *judge) deletedInstances(c *committed, placed map[fsm.InstanceID]bool) {
+	for id := range c.after.Instances.All() {
+		if c.before.Instances.Has(id) {
+			continue
+		}
+		if !placed[id] || j.ended.instances[id] {
+			j.fail("S9", "entry %d brings instance %s back", c.index, id)
+		}
+	}
+	for id := range c.before.Instances.All() {
+		if !c.after.Instances.Has(id) {
+			j.ended.instances[id] = true
+		}
+	}
+}
+
+// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted.
+func (j *judge) holds(c *committed) {
+	if !c.before.Hold.Active || !c.after.Hold.Active {
+		return
+	}
+	c.taken(func(_ []fsm.Command, command fsm.Command) {
+		switch one := command.(type) {
+		case *fsm.NodeHealth:
+			if one.Health == fsm.HealthOffline {
+				j.fail("S12", "entry %d marks node %s offline during a hold", c.index, one.ID)
+			}
+		case *fsm.InstancePlace:
+			if old, ok := c.before.Instances.Get(one.Replaces); ok && old.Status.Observed == fsm.ObservedLost && one.Cause == fsm.CauseNodeOffline {
+				j.fail("S12", "entry %d replaces the lost %s during a hold", c.index, one.Replaces)
+			}
+			if len(one.Awaits) > 0 {
+				j.fail("S12", "entry %d preempts during a hold", c.index)
+			}
+		case *fsm.InstanceMove:
+			j.fail("S12", "entry %d moves %s during a hold", c.index, one.ID)
+		}
+	})
+}
+
+// offline is S13: nobody decides that a node is offline that a majority heard a moment ago; by what was heard, not by the evidence that the leader was given.
+func (j *judge) offline(c *fsm.NodeHealth) {
+	half := j.log.first.Settings.OfflineAfter / 2
+	for _, m := range j.nodes {
+		if m.id != c.ID {
+			continue
+		}
+		heard := 0
+		for s, server := range j.log.servers {
+			if server.up && j.net.heardOnce(m.index, s) && j.now.Sub(j.net.lastBeat(m.index, s)) < half {
+				heard++
+			}
+		}
+		if 2*heard > servers {
+			j.fail("S13", "node %s is decided to be offline, which %d servers heard within %s", c.ID, heard, half)
+		}
+	}
+}
+
+// owners is S15: what an agent writes changes what is observed of its own node, and nothing of others.
+func (j *judge) owners(c *committed) {
+	name, ok := strings.CutPrefix(string(c.entry.Actor), "agent:")
+	if !ok {
+		return
+	}
+	own := fsm.NodeID(name)
+	if !c.before.Instances.Same(c.after.Instances) {
+		for id, i := range c.after.Instances.All() {
+			was, ok := c.before.Instances.Get(id)
+			if !ok || was == i || i.Node == own {
+				continue
+			}
+			if was.Status.Observed != i.Status.Observed || was.Status.Generation != i.Status.Generation || was.Desired != i.Desired {
+				j.fail("S15", "entry %d of %s changes instance %s on node %s", c.index, own, id, i.Node)
+			}
+		}
+	}
+	for id, n := range c.after.Nodes.All() {
+		was, ok := c.before.Nodes.Get(id)
+		if ok && id != own && (was.Health != n.Health || was.Intent != n.Intent || was.Agent.Epoch != n.Agent.Epoch || was.FactsGen != n.FactsGen) {
+			j.fail("S15", "entry %d of %s changes node %s", c.index, own, id)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// roles is S6: nothing that has data or a role is stopped from outside its job without a reason that is on record and still holds.
+func (j *judge) roles(c *committed) {
+	c.taken(func(_ []fsm.Command, command fsm.Command) {
+		stop, ok := command.(*fsm.InstanceStop)
+		if !ok || j.failure != nil {
+			return
+		}
+		i, ok := c.before.Instances.Get(stop.ID)
+		now, still := c.after.Instances.Get(stop.ID)
+		if !ok || !runs(i) || c.lost(stop.ID) || still && now.Desired == fsm.DesiredRunning {
+			return
+		}
+		force := j.reason(c, stop, i)
+		j.role(c, stop, i, force)
+		j.lastCopy(c, stop, i)
+	})
+}
+
+// reason holds that what a stop names as its reason is there, and reports whether it is a drain with force.
+func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (force bool) {
+	n, ok := c.before.Nodes.Get(i.Node)
+	if !ok {
+		return false
+	}
+	switch stop.Cause {
+	case fsm.CauseNodeDisabled:
+		if n.Intent != fsm.IntentDisabled {
+			j.fail("S6", "entry %d stops %s because its node %s is disabled, which is %s", c.index, i.ID, n.ID, n.Intent)
+		}
+	case fsm.CauseNodeDraining:
+		if stop.By == fsm.ByPolicy {
+			if n.Intent != fsm.IntentCordoned || c.before.Settings.EvictOn != fsm.EvictOnCordon {
+				j.fail("S6", "entry %d stops %s by the policy for cordoned nodes, and its node is %s", c.index, i.ID, n.Intent)
+			}
+			return false
+		}
+		d, ok := c.before.Drains.Get(fsm.DrainID(stop.By))
+		later, _ := c.after.Drains.Get(fsm.DrainID(stop.By))
+		if !ok || later == nil {
+			j.fail("S6", "entry %d stops %s for the drain %q, which there is not", c.index, i.ID, stop.By)
+			return false
+		}
+		was, _ := d.Node(i.Node)
+		part, _ := later.Node(i.Node)
+		if was.Phase != fsm.PhaseDraining || !part.Turn || d.Paused {
+			j.fail("S6", "entry %d stops %s for the drain %s, which is %s there, turn %v, paused %v", c.index, i.ID, d.ID, was.Phase, part.Turn, d.Paused)
+		}
+		return d.Options.Force
+	}
+	return false
+}
+
+// role holds that who must never be evicted is not, and who may only be when it does not lead does not.
+func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
+	outside := slices.Contains([]fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity}, stop.Cause)
+	policy, ok := c.before.Policy(i.Group)
+	if !outside || force || !ok {
+		return
+	}
+	if policy.Eviction.Mode == fsm.ModeNever {
+		j.fail("S6", "entry %d stops %s of %s for %s, and its role says never", c.index, i.ID, i.Group, stop.Cause)
+		return
+	}
+	if policy.Eviction.Mode != fsm.ModeWhen || !slices.Contains(policy.Eviction.When, "!self.leader") {
+		return
+	}
+	a, _ := c.before.Nodes.Get(i.Node)
+	b, _ := c.after.Nodes.Get(i.Node)
+	online := a.Health == fsm.HealthOnline || b != nil && b.Health == fsm.HealthOnline
+	if !online || i.Status.Facts[fsm.FactLeader] != "false" && !saidByPeers(c.before, i) {
+		j.fail("S6", "entry %d stops %s of %s for %s, which says %v on a node that is %s", c.index, i.ID, i.Group, stop.Cause, i.Status.Facts, a.Health)
+	}
+}
+
+// saidByPeers reports whether others may have spoken for an instance that says nothing itself.
+func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
+	for other := range s.InstancesOf(i.Group) {
+		for name := range other.Status.Facts {
+			if len(name) > 5 && name[:5] == "slot." {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lastCopy holds that no copy with data is stopped while no other one can be relied on.
+func (j *judge) lastCopy(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) {
+	spec, ok := c.before.Spec(i.Group, i.Version)
+	g, known := c.before.Groups.Get(i.Group)
+	if !ok || !known || !spec.Replicated() || g.Count == 0 || stop.Cause == fsm.CauseJobStopped || stop.Bypass && stop.Cause == fsm.CauseUser || !holdsData(c.before, i) {
+		return
+	}
+	if d, ok := c.before.Drains.Get(fsm.DrainID(stop.By)); ok && (stop.Cause == fsm.CauseNodeDraining || stop.Cause == fsm.CauseDrainTimeout) {
+		policy := fsm.DrainPolicy(d.Options.Policy)
+		if policy == "" {
+			policy = fsm.DrainPolicy(c.before.Settings.NodeDrainPolicy)
+		}
+		if d.Options.Force || policy == fsm.PolicyAlwaysAllow {
+			return
+		}
+	}
+	if !reliable(c.before, c.after, i, true) || !reliable(c.after, c.after, i, false) {
+		j.fail("S6", "entry %d stops %s of %s for %s, whose copy is the last one that can be relied on", c.index, i.ID, i.Group, stop.Cause)
+	}
+}
+
+func holdsData(s *fsm.State, i *fsm.Instance) bool {
+	spec, _ := s.Spec(i.Group, i.Version)
+	for _, v := range spec.Volumes {
+		if row, ok := s.Volumes.Get(fsm.NewCopyID(i.Group, i.Slot, v.Name, i.Node)); ok && row.Held {
+			return true
+		}
+	}
+	return false
+}
+
+// reliable reports whether a member elsewhere is in sync in a state; strictly: on a node that is online and stays, and not to be evicted.
+func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
+	for peer := range s.InstancesOf(i.Group) {
+		if peer.ID == i.ID || peer.Node == i.Node || !peer.Ready() || peer.Status.Facts[fsm.FactInSync] != "true" {
+			continue
+		}
+		n, ok := s.Nodes.Get(peer.Node)
+		later, _ := after.Nodes.Get(peer.Node)
+		online := ok && (n.Health == fsm.HealthOnline || later != nil && later.Health == fsm.HealthOnline) // the same entry may have found it well
+		stays := online && n.Intent == fsm.IntentActive && !n.Return.Recovering && !peer.Eviction.Requested
+		if stays || !strictly && ok && n.Health != fsm.HealthOffline {
+			return true
+		}
+	}
+	return false
+}
+
+// preemptions is S11: a victim is of a strictly lower class, or of the same where that is fair; it stands in one group with the placement that it makes room
+// for; and no node had that room.
+func (j *judge) preemptions(c *committed) {
+	c.taken(func(group []fsm.Command, command fsm.Command) {
+		stop, ok := command.(*fsm.InstanceStop)
+		if !ok || stop.Cause != fsm.CausePreempted || j.failure != nil {
+			return
+		}
+		victim, known := c.before.Instances.Get(stop.ID)
+		at := slices.IndexFunc(group, func(other fsm.Command) bool {
+			place, ok := other.(*fsm.InstancePlace)
+			return ok && string(place.ID) == stop.By && slices.Contains(place.Awaits, stop.ID)
+		})
+		if at < 0 || !known {
+			j.fail("S11", "entry %d preempts %s for %q, which is not placed with it", c.index, stop.ID, stop.By)
+			return
+		}
+		place := group[at].(*fsm.InstancePlace)
+		j.counts[CountPreemptions]++
+		j.lower(c, place, victim)
+		j.needed(c, place)
+	})
+}
+
+func (j *judge) lower(c *committed, place *fsm.InstancePlace, victim *fsm.Instance) {
+	taker, owner := jobOf(c.before, place.Group), jobOf(c.before, victim.Group)
+	if taker == nil || owner == nil || place.Node != victim.Node {
+		j.fail("S11", "entry %d preempts %s on %s for %s on %s", c.index, victim.Group, victim.Node, place.Group, place.Node)
+		return
+	}
+	class, rank, _ := c.before.Class(taker.Class)
+	other := c.before.ClassRank(owner.Class)
+	switch {
+	case rank < other:
+	case rank == other && class.PreemptEqual == fsm.PreemptFair && taker.Name != owner.Name:
+		j.counts[CountEqualPreemptions]++
+	default:
+		j.fail("S11", "entry %d preempts %s of class %s for %s of class %s", c.index, victim.Group, owner.Class, place.Group, taker.Class)
+	}
+}
+
+func jobOf(s *fsm.State, id fsm.GroupID) *fsm.Job {
+	name, _ := id.Split()
+	job, _ := s.Jobs.Get(name)
+	return job
+}
+
+// needed holds that nobody was stopped while a node had room, where nothing but room decides.
+func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
+	spec, ok := c.before.Spec(place.Group, place.Version)
+	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.Exclusive || spec.Role == fsm.RoleSystem || place.Replaces != "" {
+		return
+	}
+	claims := c.after.ClaimsOf(spec, nil)
+	for _, n := range c.after.Nodes.All() {
+		if n.ID != place.Node && c.after.Eligible(n) == nil && n.FreeBytes() >= claims.Resources.MemoryBytes {
+			j.fail("S11", "entry %d preempts on %s for %s, and %s has %d MiB free", c.index, place.Node, place.Group, n.ID, n.FreeBytes()/mib)
+			return
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package sim
+
+// started judges a program at the moment at which it starts, by what truly runs: S1, what is on the machine fits into it; S2, nobody else has its identity or its
+// volume.
+func (j *judge) started(p *program) {
+	j.fits(p)
+	if p.spec == nil || !p.spec.Exclusive && !p.hasLocal() {
+		return
+	}
+	for _, m := range j.nodes {
+		for _, other := range m.programs {
+			if other == p || !other.alive || other.group != p.group || other.slot != p.slot {
+				continue
+			}
+			shares := other.spec != nil && (p.spec.Exclusive && other.spec.Exclusive || p.hasLocal() && other.hasLocal())
+			doomed := m.frozen && other.fenced() && m.lease.over(j.now) // it is killed before it does anything
+			if shares && !doomed {
+				j.fail("S2", "%s starts on %s as slot %d of %s, and %s runs on %s (frozen %v)", p.id, p.m.id, p.slot, p.group, other.id, m.id, m.frozen)
+				return
+			}
+		}
+	}
+}
+
+func (j *judge) fits(p *program) {
+	sum := int64(0)
+	ports := map[int]*program{}
+	for _, other := range p.m.programs {
+		if !other.alive {
+			continue
+		}
+		sum += other.memory
+		for _, port := range other.ports {
+			if holder := ports[port]; holder != nil {
+				j.fail("S1", "port %d of %s is used by %s and %s", port, p.m.id, holder.id, other.id)
+				return
+			}
+			ports[port] = other
+		}
+	}
+	if sum > p.m.memory*1 {
+		j.fail("S1", "programs of %d MiB run on %s, which has %d", sum/mib, p.m.id, p.m.memory/mib)
+	}
+}

@@ -1,0 +1,221 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// digestEvery is after how many entries whole replicas are compared. States that differ once differ from then on, so nothing is missed in between; the
+// answers of the replicas are compared at each entry.
+const digestEvery = 16
+
+// proposal is an entry on its way into the log.
+type proposal struct {
+	entry fsm.Entry
+	data  []byte
+	basis *fsm.State    // that a leader decided on; nil for anybody else
+	done  func(outcome) // called once; may be nil
+}
+
+// outcome is what the proposer learns. Known is false if leadership was lost: the entry may be committed or not.
+type outcome struct {
+	known   bool
+	index   uint64
+	results []fsm.Result
+}
+
+// logged is one committed entry. Data is nil in what a leader writes at the start of its term.
+type logged struct {
+	term    uint64
+	data    []byte
+	results []fsm.Result
+	digest  string // of the state after it, of some
+}
+
+// log is the replicated log as raft keeps it: a prefix that is committed, what the leader has beyond it, and terms.
+type log struct {
+	w       *world
+	term    uint64
+	leader  int // -1: none
+	entries []logged
+	pending []*proposal // in the leader's log and not committed
+	servers []*server
+	first   fsm.State // after the last committed entry, on whoever applied it first
+	stuck   bool      // the leader reaches no majority
+}
+
+func newLog(w *world) *log {
+	l := &log{w: w, leader: -1, first: fsm.NewState()}
+	for i := range servers {
+		l.servers = append(l.servers, newServer(w, i))
+	}
+	return l
+}
+
+// propose puts an entry into the leader's log; false if there is no leader. It is committed a while later, in order.
+func (l *log) propose(p *proposal) bool {
+	if l.leader < 0 {
+		return false
+	}
+	data, err := fsm.EncodeEntry(p.entry)
+	if err != nil {
+		l.w.fail("codec", "an entry can't be encoded: %v", err)
+		return false
+	}
+	p.data = data
+	l.w.trace.bytes(data)
+	l.pending = append(l.pending, p)
+	l.w.after(l.commitDelay(), func() { l.commit(p) })
+	return true
+}
+
+func (l *log) commitDelay() fsm.Duration {
+	r := l.w.chance
+	switch {
+	case r.IntN(200) == 0:
+		return between(r, 200, 3000)
+	case r.IntN(10) == 0:
+		return between(r, 20, 200)
+	}
+	return between(r, 1, 15)
+}
+
+// commit commits everything up to p, if the leader that it was proposed to still leads.
+func (l *log) commit(p *proposal) {
+	if l.stuck {
+		return
+	}
+	for i, other := range l.pending {
+		if other == p {
+			ready := l.pending[:i+1]
+			l.pending = l.pending[i+1:]
+			for _, one := range ready {
+				l.land(one, l.term)
+			}
+			l.spread()
+			return
+		}
+	}
+}
+
+// land commits one entry: the leader applies it, the judges look at it, and the proposer is told.
+func (l *log) land(p *proposal, term uint64) {
+	if l.w.failure != nil {
+		return
+	}
+	l.entries = append(l.entries, logged{term: term, data: p.data})
+	index := uint64(len(l.entries))
+	before := l.first
+	results := l.servers[l.leader].apply(index)
+	if l.w.failure != nil {
+		return
+	}
+	l.first = l.servers[l.leader].state()
+	l.entries[index-1].results = results
+	if index%digestEvery == 0 {
+		l.entries[index-1].digest = fsm.Digest(l.first)
+	}
+	l.w.step(CountEntries)
+	l.w.judge.entry(&committed{
+		index: index, term: term, entry: p.entry, results: results, basis: p.basis, before: &before, after: &l.first,
+	})
+	if p.done != nil {
+		p.done(outcome{known: true, index: index, results: results})
+	}
+	if l.w.lead != nil {
+		l.w.lead.poke()
+	}
+}
+
+// spread lets the other servers hear of what was committed.
+func (l *log) spread() {
+	for _, s := range l.servers {
+		s.catchUp()
+	}
+	l.w.net.published(l.leader)
+}
+
+// elect begins the term of a server: it has all that is committed, and writes an entry of its own.
+func (l *log) elect(id int, base fsm.Time) {
+	l.term++
+	l.leader = id
+	s := l.servers[id]
+	s.applyAll()
+	l.first = s.state()
+	l.entries = append(l.entries, logged{term: l.term})
+	s.applied = uint64(len(l.entries))
+	l.w.trace.note(l.w.now, 'e', uint64(id), l.term)
+	l.w.trace.say("server s%d leads term %d", id+1, l.term)
+	l.w.lead = newLeader(l.w, id, l.term, max(base, l.first.Now))
+	l.w.lead.poke()
+	l.spread()
+}
+
+// failover takes the leadership away. What was not committed survives up to some point, the rest is lost. A while later somebody leads; spare, if it is not
+// negative, is a server that can't.
+func (l *log) failover(r *rand.Rand, spare int) {
+	if l.leader < 0 {
+		return
+	}
+	w, old := l.w, l.leader
+	left := l.pending
+	kept := r.IntN(len(left) + 1)
+	if l.stuck && r.IntN(3) > 0 {
+		kept = 0 // an isolated leader's entries reached nobody
+	}
+	w.step(CountFailovers)
+	w.counts[CountSurvivors] += kept
+	w.counts[CountLostEntries] += len(left) - kept
+	w.trace.say("failover from s%d: %d of %d entries survive", old+1, kept, len(left))
+	term, clock, stale := l.term, w.lead.clock(), w.lead.undecided()
+	w.lead = nil
+	l.leader, l.pending, l.stuck = -1, nil, false
+	for _, p := range left {
+		if p.done != nil {
+			p.done(outcome{})
+		}
+	}
+	stopped := w.now
+	loss := between(r, 0, 1000)
+	w.after(between(r, 300, 4000), func() {
+		next := l.candidate(r, spare)
+		base := clock.Add(w.now.Sub(stopped) - loss)
+		if r.IntN(10) == 0 {
+			base = 0 // it heard nothing of the others' clocks
+		}
+		l.succeed(next, term, left[:kept], base)
+		if len(stale) > 0 && r.IntN(2) == 0 { // what the old leader decided gets into the new term
+			l.propose(&proposal{entry: stale[0]})
+		}
+	})
+}
+
+// succeed has a server lead that commits what survived of the term before.
+func (l *log) succeed(id int, term uint64, survivors []*proposal, base fsm.Time) {
+	if l.leader >= 0 || l.w.failure != nil {
+		return
+	}
+	s := l.servers[id]
+	s.applyAll()
+	l.first = s.state()
+	l.leader = id
+	for _, p := range survivors {
+		p.done = nil
+		l.land(p, term)
+	}
+	l.leader = -1
+	if l.w.failure == nil {
+		l.elect(id, base)
+	}
+}
+
+// candidate draws a server that runs and is not the one that can't lead.
+func (l *log) candidate(r *rand.Rand, spare int) int {
+	for {
+		id := r.IntN(servers)
+		if id != spare && l.servers[id].up {
+			return id
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// performer does one action with the choices that its number gives.
+type performer struct {
+	*world
+	r *rand.Rand
+	s *fsm.State
+	n uint64
+}
+
+// perform does an action. What it names it finds in the state of now; where there is nothing to name it does nothing.
+func (w *world) perform(a Action) {
+	state := w.log.first
+	p := &performer{world: w, r: rand.New(rand.NewPCG(a.Number, 1)), s: &state, n: a.Number}
+	switch {
+	case a.Kind >= ActPowerLoss:
+		p.fault(a.Kind)
+	case a.Kind >= ActLabel:
+		p.policy(a.Kind)
+	case a.Kind >= ActDrain:
+		p.operate(a.Kind)
+	default:
+		p.jobs(a.Kind)
+	}
+}
+
+func keys[K ~string, V any](t fsm.Table[K, V]) []K {
+	var list []K
+	for k := range t.All() {
+		list = append(list, k)
+	}
+	return list
+}
+
+// key draws the key of a row; false if there is none.
+func key[K ~string, V any](r *rand.Rand, t fsm.Table[K, V]) (K, bool) {
+	list := keys(t)
+	if len(list) == 0 {
+		return "", false
+	}
+	return pick(r, list...), true
+}
+
+func (p *performer) machine() *machine { return pick(p.r, p.nodes...) }
+
+// instance draws one that is to run; of its kind if ok says so.
+func (p *performer) instance(ok func(*fsm.Instance) bool) *fsm.Instance {
+	var list []*fsm.Instance
+	for _, i := range p.s.Instances.All() {
+		if i.Desired == fsm.DesiredRunning && ok(i) {
+			list = append(list, i)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return pick(p.r, list...)
+}
+
+func anyInstance(*fsm.Instance) bool { return true }
+
+func (p *performer) jobs(kind ActionKind) {
+	if kind == ActSubmit {
+		name := pick(p.r, jobNames()...)
+		j := spec(p.r, name)
+		p.clients.ask(fmt.Sprintf("submit %s x%d %s", name, j.Groups[0].Count, j.Groups[0].Exec.Command), &fsm.JobSubmit{Spec: j})
+		return
+	}
+	name, ok := key(p.r, p.s.Jobs)
+	if !ok {
+		return
+	}
+	job, _ := p.s.Jobs.Get(name)
+	switch kind {
+	case ActScale:
+		n := p.r.IntN(6)
+		p.clients.ask(fmt.Sprintf("scale %s to %d", name, n), &fsm.JobScale{Job: name, Group: "main", Count: n})
+	case ActStopJob:
+		p.clients.ask(fmt.Sprintf("stop %s", name), &fsm.JobStop{Job: name})
+	case ActPurge:
+		p.clients.ask(fmt.Sprintf("purge %s", name), &fsm.JobStop{Job: name, Purge: true})
+	case ActRestartJob:
+		p.clients.ask(fmt.Sprintf("restart %s", name), &fsm.JobRestart{Job: name})
+	case ActRevert:
+		version := job.Version - min(job.Version-1, uint64(1+p.r.IntN(3)))
+		p.clients.ask(fmt.Sprintf("revert %s to %d", name, version), &fsm.JobRevert{Job: name, Version: version})
+	case ActPromote:
+		for id, d := range p.s.Deployments.All() {
+			if !d.Status.Ended() && !d.Promoted {
+				p.clients.ask("promote "+string(id), &fsm.DeploymentPromote{ID: id})
+			}
+		}
+	}
+}
+
+// drainOptions draws the options of a drain.
+func (p *performer) drainOptions(nodes int) fsm.DrainOptions {
+	r := p.r
+	o := fsm.DrainOptions{Deadline: pick(r, 20*fsm.Second, fsm.Minute, 10*fsm.Minute, fsm.Hour, fsm.Forever)}
+	o.ForceAtDeadline = rarely(r, 3)
+	o.Force = rarely(r, 8)
+	o.IgnoreSystem = rarely(r, 3)
+	if rarely(r, 4) {
+		o.AcceptDowntime = []string{"*"}
+	}
+	if nodes > 1 && rarely(r, 2) {
+		o.MaxParallelNodes = 1
+	}
+	if rarely(r, 3) {
+		o.Policy = pick(r, fsm.DrainPolicies()...)
+	}
+	return o
+}
+
+func (p *performer) operate(kind ActionKind) {
+	m := p.machine()
+	switch kind {
+	case ActDrain, ActDrainMany:
+		p.drain(kind == ActDrainMany)
+	case ActCancelDrain, ActPauseDrain:
+		for id, d := range p.s.Drains.All() {
+			if d.Phase() != fsm.PhaseDraining || rarely(p.r, 2) {
+				continue
+			}
+			if kind == ActCancelDrain {
+				p.clients.ask("cancel drain "+string(id), &fsm.DrainCancel{ID: id, Uncordon: rarely(p.r, 2)})
+			} else {
+				p.clients.ask(fmt.Sprintf("pause drain %s: %v", id, !d.Paused), &fsm.DrainPause{ID: id, Paused: !d.Paused})
+			}
+			return
+		}
+	case ActUncordon:
+		p.eachNode(fsm.IntentDraining, fsm.IntentCordoned, func(n *fsm.Node) {
+			if d, running := p.s.RunningDrain(n); !running || rarely(p.r, 4) || d == nil {
+				p.clients.ask("uncordon "+n.Name, &fsm.NodeIntent{ID: n.ID, Intent: fsm.IntentActive})
+			}
+		})
+	case ActCordon:
+		p.clients.ask("cordon "+m.name, &fsm.NodeIntent{ID: m.id, Intent: fsm.IntentCordoned})
+	case ActDisable:
+		p.clients.ask("disable "+m.name, &fsm.NodeIntent{ID: m.id, Intent: fsm.IntentDisabled})
+	case ActEnable:
+		p.eachNode(fsm.IntentDisabled, fsm.IntentDisabled, func(n *fsm.Node) {
+			p.clients.ask("enable "+n.Name, &fsm.NodeIntent{ID: n.ID, Intent: fsm.IntentActive})
+		})
+	case ActAck:
+		p.eachNode(fsm.IntentDraining, fsm.IntentDisabled, func(n *fsm.Node) { p.clients.ask("ack blockers of "+n.Name, &fsm.NodeAck{ID: n.ID}) })
+	case ActConfirmDead, ActForget, ActReplaceMachine:
+		p.giveUp(kind)
+	default:
+		p.evict(kind)
+	}
+}
+
+// eachNode visits nodes of either intent; some are left out by chance.
+func (p *performer) eachNode(a, b fsm.Intent, visit func(*fsm.Node)) {
+	for _, n := range p.s.Nodes.All() {
+		if (n.Intent == a || n.Intent == b) && !rarely(p.r, 3) {
+			visit(n)
+		}
+	}
+}
+
+func (p *performer) drain(many bool) {
+	nodes := []string{p.machine().name}
+	if many {
+		for range 1 + p.r.IntN(2) {
+			nodes = append(nodes, p.machine().name)
+		}
+	}
+	id := fsm.DrainID(fmt.Sprintf("d%x", p.n&0xffffff))
+	p.clients.ask(fmt.Sprintf("drain %s %v", id, nodes), &fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
+}
+
+// giveUp is about nodes that are offline: a person may say that nothing runs there any more when the machine has no power, or when what is fenced must have
+// been killed: after the lease, the grace and a margin.
+func (p *performer) giveUp(kind ActionKind) {
+	for _, m := range p.nodes {
+		n, ok := p.s.Nodes.Get(m.id)
+		if !ok || n.Health != fsm.HealthOffline {
+			continue
+		}
+		over := p.clock() > n.Return.OfflineSince.Add(leaseBeats*p.net.interval()+20*fsm.Second)
+		switch {
+		case m.power && !over || kind != ActConfirmDead && m.power:
+		case kind == ActConfirmDead:
+			p.clients.ask("confirm dead "+n.Name, &fsm.NodeConfirmDead{ID: n.ID})
+			p.counts[CountConfirmed]++
+			return
+		default:
+			p.clients.ask("confirm dead and forget "+n.Name, &fsm.NodeConfirmDead{ID: n.ID}, &fsm.NodeForget{ID: n.ID})
+			p.counts[CountForgotten]++
+			if kind == ActReplaceMachine {
+				m.replace()
+			}
+			return
+		}
+	}
+}
+
+func (p *performer) evict(kind ActionKind) {
+	i := p.instance(anyInstance)
+	if i == nil {
+		return
+	}
+	evict := func(i *fsm.Instance) *fsm.InstanceStop {
+		return &fsm.InstanceStop{ID: i.ID, Cause: fsm.CauseUser, By: "alice", Facts: p.s.FactsRefs(i), Avoid: rarely(p.r, 4)}
+	}
+	switch kind {
+	case ActEvict:
+		p.clients.ask("evict "+string(i.ID), evict(i))
+	case ActEvictPair: // two people at once
+		p.clients.ask("evict "+string(i.ID), evict(i))
+		if other := p.instance(func(o *fsm.Instance) bool { return o.Group == i.Group && o.ID != i.ID }); other != nil {
+			p.clients.ask("evict "+string(other.ID)+" too", evict(other))
+		}
+	case ActStopInstance:
+		c := evict(i)
+		if rarely(p.r, 2) {
+			grace := pick(p.r, 0, fsm.Second, 5*fsm.Second)
+			c.Grace = &grace
+		}
+		c.Bypass = rarely(p.r, 3)
+		p.clients.ask(fmt.Sprintf("stop %s, bypass %v", i.ID, c.Bypass), c)
+	case ActRestartInstance:
+		p.clients.ask("restart "+string(i.ID), &fsm.InstanceRestart{ID: i.ID})
+	}
+}

@@ -1,0 +1,121 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+// policy changes what everything is measured by.
+func (p *performer) policy(kind ActionKind) {
+	r := p.r
+	switch kind {
+	case ActLabel:
+		m := p.machine()
+		p.clients.ask("label "+m.name, &fsm.NodeLabel{ID: m.id, Labels: map[string]string{fmt.Sprintf("k%d", r.IntN(3)): fmt.Sprintf("v%x", p.n&0xffff)}})
+	case ActBudget:
+		p.clients.ask("set a budget", p.budget())
+	case ActBudgetRemove:
+		p.clients.ask("remove a budget", &fsm.BudgetRemove{Name: pick[fsm.BudgetName](r, "both", "all")})
+	case ActClass:
+		p.clients.ask("set a class", p.class())
+	case ActClassRemove:
+		p.clients.ask("remove a class", &fsm.ClassRemove{Name: pick[fsm.ClassName](r, "gold", fsm.ClassBatch)})
+	case ActJobClass:
+		p.jobClass()
+	case ActAskMoves:
+		p.askMoves()
+	case ActHold:
+		p.clients.ask("hold", &fsm.HoldSet{Active: !p.s.Hold.Active, Reason: "by hand"})
+	default:
+		p.settings(kind)
+	}
+}
+
+func (p *performer) settings(kind ActionKind) {
+	r, c := p.r, p.s.Settings
+	switch kind {
+	case ActPolicy:
+		c.NodeDrainPolicy = pick(r, fsm.DrainPolicies()...)
+		if rarely(r, 3) {
+			c.EvictOn = pick(r, fsm.EvictOnDrain, fsm.EvictOnCordon)
+		}
+	case ActRates:
+		c.RateDrain = pick(r, fsm.ActorRate{}, fsm.ActorRate{Max: 1, Window: 10 * fsm.Second}, fsm.ActorRate{Max: 3, Window: fsm.Minute})
+		c.RateOperator = pick(r, fsm.ActorRate{}, fsm.ActorRate{Max: 1, Window: 5 * fsm.Second})
+		c.RatePreemption = pick(r, fsm.ActorRate{}, fsm.ActorRate{Max: 2, Window: 30 * fsm.Second})
+	case ActPauseAll:
+		c.Paused = !c.Paused
+		if c.Paused { // not for ever
+			p.after(between(r, 5000, 120000), func() {
+				again := p.log.first.Settings
+				again.Paused = false
+				p.clients.ask("resume actuation", &fsm.SettingsSet{Settings: again})
+			})
+		}
+	case ActRescheduler:
+		c.Rescheduler = pick(r, fsm.Reschedulers()...)
+		c.MoveGain = pick(r, 0, 1, 5)
+		c.Algorithm = pick(r, "spread", "spread", "binpack")
+	}
+	p.clients.ask(fmt.Sprintf("%s (%d)", kind, p.n&0xff), &fsm.SettingsSet{Settings: c})
+}
+
+func (p *performer) budget() *fsm.BudgetSet {
+	c := &fsm.BudgetSet{Name: pick[fsm.BudgetName](p.r, "both", "all"), Spec: fsm.BudgetSpec{Blocking: true}}
+	switch p.r.IntN(4) {
+	case 0:
+		c.Spec.MaxDown = &fsm.Amount{N: p.r.IntN(3)}
+	case 1:
+		c.Spec.MinReady = &fsm.Amount{N: 70, Percent: true}
+	case 2:
+		c.Spec.MaxDown, c.Spec.Rate = &fsm.Amount{N: 50, Percent: true}, &fsm.RateSpec{Max: 1, Window: pick(p.r, 10*fsm.Second, fsm.Minute)}
+	case 3:
+		c.Spec.Rate = &fsm.RateSpec{Max: 2, Window: fsm.Minute}
+	}
+	return c
+}
+
+func (p *performer) class() *fsm.ClassSet {
+	c := &fsm.ClassSet{Name: pick[fsm.ClassName](p.r, "gold", fsm.ClassBatch, fsm.ClassProduction)}
+	if c.Name == "gold" {
+		c.Below = pick(p.r, fsm.ClassCritical, fsm.ClassProduction)
+	}
+	switch p.r.IntN(3) {
+	case 0:
+		c.Quota = &fsm.Quota{Instances: pick(p.r, 0, 0, 4, 8), MemoryBytes: pick[int64](p.r, 0, 0, 1024) * mib}
+	case 1:
+		c.PreemptEqual = pick(p.r, fsm.PreemptOff, fsm.PreemptFair)
+	case 2:
+		c.MaxDown = &fsm.MaxDown{Amount: fsm.Amount{N: pick(p.r, 0, 25, 100), Percent: true}, Floor: p.r.IntN(2)}
+	}
+	return c
+}
+
+// jobClass submits a job again in another class.
+func (p *performer) jobClass() {
+	name, ok := key(p.r, p.s.Jobs)
+	if !ok {
+		return
+	}
+	job, _ := p.s.Jobs.Get(name)
+	if v, ok := p.s.JobVersion(name, job.Version); ok {
+		j := v.Spec
+		j.Class = pick(p.r, fsm.ClassCritical, fsm.ClassProduction, fsm.ClassBatch, "gold")
+		p.clients.ask(fmt.Sprintf("submit %s in class %s", name, j.Class), &fsm.JobSubmit{Spec: j})
+	}
+}
+
+// askMoves has a leader make what moves there are now, whether the rescheduler is on or not.
+func (p *performer) askMoves() {
+	l := p.lead
+	if l == nil || len(l.flights) > 0 || len(l.queue) > 0 {
+		return
+	}
+	in := l.input()
+	in.Rebalance = true
+	plan := reconcile.Decide(in)
+	l.queue = plan.Entries
+	l.poke()
+}

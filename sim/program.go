@@ -1,0 +1,308 @@
+package sim
+
+import (
+	"maps"
+	"math/rand/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// The words that a group's command begins with say how its programs behave.
+const (
+	behaveSteady = "steady" // ready within a few seconds
+	behaveSlow   = "slow"   // ready after a long start
+	behaveNever  = "never"  // never ready
+	behaveCrash  = "crash"  // fails again and again
+	behaveFlaky  = "flaky"  // ready, and unready now and then
+)
+
+// program is one instance as it truly is on its machine.
+type program struct {
+	m *machine
+	assignment
+	chance *rand.Rand
+
+	alive    bool // its process exists
+	ready    bool
+	stopping bool
+	gone     bool // the servers don't have it any more
+	run      int  // grows with each start and end of the process
+	began    uint64
+	hooked   uint64 // the last preparation that was begun
+
+	status fsm.InstanceStatus
+	acked  uint64
+	synced bool // its copy is complete
+	told   map[string]string
+}
+
+func newProgram(m *machine, a assignment) *program {
+	p := &program{m: m, assignment: a, chance: random(m.w.seed, string(a.id))}
+	p.status = fsm.InstanceStatus{ID: a.id, Observed: fsm.ObservedPending}
+	p.began = a.restarts
+	p.desired = ""
+	return p
+}
+
+// fenced reports whether it may run only while the node's lease is held.
+func (p *program) fenced() bool {
+	return p.spec != nil && p.spec.Exclusive && !p.hasLocal()
+}
+
+func (p *program) hasLocal() bool {
+	return p.spec != nil && len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == fsm.VolumeLocal
+}
+
+func (p *program) unreported() bool {
+	return p.status.Observed != fsm.ObservedPending && p.status.Generation > p.acked
+}
+
+// tell is the newest that the agent has to say of it. While there is no agent nobody sees it.
+func (p *program) tell(observed fsm.Observed, reason string) {
+	m := p.m
+	if !m.agent {
+		return
+	}
+	facts := p.told
+	if observed != fsm.ObservedBooting && observed != fsm.ObservedReady && observed != fsm.ObservedUnready {
+		facts = nil
+	}
+	if !maps.Equal(facts, p.status.Facts) {
+		m.facts = factsCount{now: m.facts.now + 1, before: m.facts.now, moved: m.w.now}
+	}
+	m.generation++
+	p.status = fsm.InstanceStatus{ID: p.id, Generation: m.generation, Observed: observed, Reason: reason, Restarts: p.run / 2, Facts: facts, Hook: p.status.Hook}
+	m.w.step(CountPrograms)
+	m.w.trace.note(m.w.now, 'p', uint64(m.index), m.generation)
+	m.w.trace.say("  %s: %s of %s slot %d is %s %s %v", m.id, p.id, p.group, p.slot, observed, reason, facts)
+	m.kick()
+}
+
+// want takes what the servers assigned.
+func (p *program) want(a assignment) {
+	before := p.assignment
+	p.assignment = a
+	switch {
+	case a.desired == fsm.DesiredRunning:
+		if before.desired == "" {
+			p.start()
+			return
+		}
+		if a.restarts > p.began && p.alive {
+			p.began = a.restarts
+			p.restart("asked")
+		}
+		if a.preparing != 0 && a.preparing != p.hooked {
+			p.hooked = a.preparing
+			p.prepare(a.preparing)
+		}
+	case a.desired == fsm.DesiredDraining:
+		p.stop()
+	default:
+		p.kill()
+	}
+}
+
+// start starts the process: a fenced one once the lease is held.
+func (p *program) start() {
+	if p.alive || p.gone || p.desired != fsm.DesiredRunning && p.desired != "" {
+		return
+	}
+	if p.fenced() && !p.m.lease.held {
+		p.m.soon(500, p.start)
+		return
+	}
+	p.alive, p.ready, p.synced = true, false, false
+	p.run++
+	p.m.w.step(CountStarts)
+	p.m.w.judge.started(p)
+	p.tell(fsm.ObservedBooting, "")
+	p.boot()
+}
+
+// boot lets the process become ready, or whatever its program does.
+func (p *program) boot() {
+	r, calm := p.chance, p.m.w.calm
+	switch {
+	case calm:
+		p.in(between(r, 100, 3000), p.becomeReady)
+	case p.behaves(behaveSlow):
+		p.in(between(r, 5000, 45000), p.becomeReady)
+	case p.behaves(behaveNever):
+	case p.behaves(behaveCrash):
+		p.in(between(r, 500, 12000), func() { p.fails("crash_loop") })
+	case p.behaves(behaveFlaky):
+		p.in(between(r, 500, 4000), p.becomeReady)
+		p.in(between(r, 10000, 300000), p.blip)
+	default:
+		p.in(between(r, 100, 4000), p.becomeReady)
+	}
+}
+
+func (p *program) behaves(word string) bool { return p.spec != nil && p.spec.Exec.Command == word }
+
+// in lets something happen to this run of the process.
+func (p *program) in(d fsm.Duration, do func()) {
+	run := p.run
+	p.m.later(d, func() {
+		if p.run == run && p.alive {
+			do()
+		}
+	})
+}
+
+func (p *program) becomeReady() {
+	if p.ready || p.stopping {
+		return
+	}
+	p.ready = true
+	p.tell(fsm.ObservedReady, "")
+	p.m.w.roles(p)
+}
+
+// blip is a check that fails for a while.
+func (p *program) blip() {
+	if !p.ready || p.stopping || p.m.w.calm {
+		return
+	}
+	p.ready = false
+	p.tell(fsm.ObservedUnready, "check_failed")
+	p.m.w.roles(p)
+	p.in(between(p.chance, 300, 20000), p.becomeReady)
+}
+
+// restart ends the process and starts it again in its place, as the agent does after a crash.
+func (p *program) restart(reason string) {
+	if !p.alive || p.stopping {
+		return
+	}
+	p.end()
+	p.tell(fsm.ObservedUnready, reason)
+	p.m.w.roles(p)
+	p.m.later(between(p.chance, 500, 6000), func() {
+		if !p.alive && !p.stopping && !p.gone && p.desired == fsm.DesiredRunning && p.status.Observed == fsm.ObservedUnready {
+			p.start()
+		}
+	})
+}
+
+// fails ends the process for good.
+func (p *program) fails(reason string) {
+	if !p.alive {
+		return
+	}
+	p.m.w.step(CountFailures)
+	p.end()
+	if p.stopping || p.desired == fsm.DesiredDraining {
+		p.tell(fsm.ObservedStopped, "")
+	} else {
+		p.tell(fsm.ObservedFailed, reason)
+	}
+	p.m.w.roles(p)
+}
+
+// end is the end of the process, seen or not.
+func (p *program) end() {
+	if p.alive {
+		p.alive, p.ready, p.synced = false, false, false
+		p.run++
+		p.told = nil
+	}
+}
+
+// stop begins the stop: it is over within the grace, or the agent kills.
+func (p *program) stop() {
+	if p.stopping {
+		return
+	}
+	p.stopping, p.ready = true, false
+	if !p.alive {
+		p.tell(fsm.ObservedStopped, "")
+		return
+	}
+	p.tell(fsm.ObservedDraining, "")
+	p.m.w.roles(p)
+	takes := between(p.chance, 20, min(3000, max(p.grace, 20)))
+	if p.chance.IntN(10) == 0 {
+		takes = p.grace
+	}
+	if p.spec != nil {
+		takes += p.spec.Stop.DrainDelay
+	}
+	p.in(takes, p.kill)
+}
+
+// kill ends the process now.
+func (p *program) kill() {
+	p.stopping = true
+	if p.status.Observed == fsm.ObservedStopped && !p.alive {
+		return
+	}
+	p.end()
+	p.tell(fsm.ObservedStopped, "")
+	p.m.w.roles(p)
+}
+
+// dismiss ends what the servers don't have any more. It is forgotten once they know.
+func (p *program) dismiss() {
+	p.gone, p.desired = true, fsm.DesiredStopped
+	p.kill()
+	if p.acked >= p.status.Generation || p.status.Observed == fsm.ObservedPending {
+		p.m.remove(p)
+	}
+}
+
+// adopted is when a new process of the agent finds it: what went unseen is told now, and nothing is known of what it says of itself.
+func (p *program) adopted() {
+	p.told = nil
+	switch {
+	case p.alive && p.ready:
+		p.tell(fsm.ObservedReady, "")
+	case p.alive && p.stopping:
+		p.tell(fsm.ObservedDraining, "")
+	case p.alive && p.status.Observed == fsm.ObservedUnready:
+		p.tell(fsm.ObservedUnready, "")
+	case p.alive:
+		p.tell(fsm.ObservedBooting, "")
+	case p.stopping:
+		p.tell(fsm.ObservedStopped, "")
+	case p.status.Observed != fsm.ObservedFailed && p.status.Observed != fsm.ObservedPending && p.desired == fsm.DesiredRunning:
+		p.tell(fsm.ObservedFailed, "shim_lost")
+	}
+	p.m.soon(between(p.chance, 300, 4000), func() { p.m.w.roles(p) })
+}
+
+// prepare is what comes before a planned stop: the hook runs, and the instance's own gates are looked at.
+func (p *program) prepare(seq uint64) {
+	takes := between(p.chance, 20, 6000)
+	works := p.m.w.calm || p.chance.IntN(100) >= p.m.w.scenario.hookFails
+	hook := p.spec != nil && len(p.spec.Hooks) > 0
+	p.m.w.step(CountHooks)
+	p.m.soon(takes, func() {
+		if p.preparingFor(seq) && p.alive && works && hook {
+			p.m.w.resign(p)
+		}
+		p.m.soon(200, func() { p.prepared(seq, works || !hook) })
+	})
+}
+
+// preparingFor reports whether a preparation is still the one that is asked for.
+func (p *program) preparingFor(seq uint64) bool { return p.preparing == seq }
+
+func (p *program) prepared(seq uint64, works bool) {
+	if !p.alive || p.stopping {
+		return
+	}
+	result := &fsm.HookResult{Seq: seq, OK: works}
+	if !works {
+		result.Message = "the hook exits with 1"
+	}
+	for _, text := range p.gates {
+		gate, _ := fsm.ParseGate(text)
+		if refusal := gate.HoldsFor(p.told); refusal != nil {
+			result.OK, result.Message = false, refusal.Message
+		}
+	}
+	p.status.Hook = result
+	p.tell(p.status.Observed, p.status.Reason)
+}

@@ -1,0 +1,264 @@
+package sim
+
+import (
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+const (
+	quietLimit = 24 * fsm.Hour // in which everything has to come to rest; retries that a person has to end are pauses of an hour
+	quietFor   = 3 * fsm.Hour  // in which a settled cluster writes nothing
+)
+
+// finish ends the faults and judges what must be true then: drains end (L2), everything settles and stays so (L3), whoever is silent is found (L4), and
+// what is wanted runs or there is a reason (S14). Every replica has the same state, which is also what a replay of the log gives (S5).
+func (w *world) finish() {
+	w.until(w.now.Add(20 * fsm.Second))
+	w.mend()
+	for _, part := range [...]func(){w.drainsEnd, w.settle, w.atRest, w.silence, w.agree} {
+		if w.failure == nil {
+			part()
+		}
+	}
+}
+
+// mend ends every fault, and what only a person can end.
+func (w *world) mend() {
+	if w.failure != nil {
+		return
+	}
+	w.calm = true
+	w.trace.say("quiet: faults end")
+	w.net.lossy, w.net.twice = 0, 0
+	for _, s := range w.log.servers {
+		s.lag = 0
+		s.restart(s)
+	}
+	for i, m := range w.nodes {
+		w.net.cut[i], w.net.suspect[i] = [servers]bool{}, 0
+		m.start()
+		m.thaw()
+		m.startAgent()
+	}
+	w.net.changed()
+	if w.log.stuck {
+		w.log.failover(w.chance, -1)
+	}
+	w.until(w.now.Add(15 * fsm.Second))
+	settings := w.log.first.Settings
+	settings.Paused = false
+	w.clients.ask("resume actuation", &fsm.SettingsSet{Settings: settings})
+	w.until(w.now.Add(10 * fsm.Second))
+	for id, d := range w.log.first.Drains.All() {
+		if d.Phase() != fsm.PhaseDraining {
+			continue
+		}
+		if d.Paused {
+			w.clients.ask("resume "+string(id), &fsm.DrainPause{ID: id})
+		}
+		if d.Options.Deadline == fsm.Forever {
+			w.clients.ask("cancel "+string(id), &fsm.DrainCancel{ID: id})
+		}
+	}
+	w.heal0()
+}
+
+// heal0 lets programs that never became ready do so: nothing is wrong with them any more.
+func (w *world) heal0() {
+	for _, m := range w.nodes {
+		for _, p := range m.programs {
+			if p.alive && !p.ready && !p.stopping {
+				p.in(between(p.chance, 100, 3000), p.becomeReady)
+			}
+		}
+	}
+}
+
+// drainsEnd is L2: what has a deadline ends by itself, at the deadline or before, and half a minute for what was killed.
+func (w *world) drainsEnd() {
+	latest := w.now.Add(fsm.Minute)
+	waiting := 0
+	for _, d := range w.log.first.Drains.All() {
+		if d.Phase() == fsm.PhaseDraining && d.Options.Deadline != fsm.Forever {
+			waiting = max(waiting, len(d.Nodes))
+			latest = max(latest, w.now.Add(fsm.Duration(len(d.Nodes))*(d.Options.Deadline+fsm.Minute)))
+		}
+	}
+	for w.failure == nil && w.now < latest {
+		w.until(w.now.Add(max(latest.Sub(w.now)/20, 1000)))
+		if !w.draining(nil) {
+			return
+		}
+	}
+	w.draining(func(d *fsm.Drain) {
+		w.fail("L2", "drain %s of %d nodes has not ended, %s after everything was well", d.ID, len(d.Nodes), latest.Sub(w.now))
+	})
+}
+
+func (w *world) draining(visit func(*fsm.Drain)) bool {
+	any := false
+	for _, d := range w.log.first.Drains.All() {
+		if d.Phase() == fsm.PhaseDraining {
+			any = true
+			if visit != nil {
+				visit(d)
+			}
+		}
+	}
+	return any
+}
+
+// settle waits until nothing is written for a while, and then holds that nothing is in all that time that follows: L3.
+func (w *world) settle() {
+	limit := w.now.Add(quietLimit)
+	for w.failure == nil {
+		before := w.log.first.Index
+		w.until(w.now.Add(quietFor))
+		if w.log.first.Index == before {
+			return
+		}
+		if w.now > limit {
+			w.fail("L3", "it does not come to rest: %d entries in the last %s", w.log.first.Index-before, quietFor)
+		}
+	}
+}
+
+// atRest holds what must be true when nothing is left to do.
+func (w *world) atRest() {
+	w.draining(func(d *fsm.Drain) { w.fail("L2", "drain %s has not ended and nothing is written", d.ID) })
+	if w.failure != nil {
+		return
+	}
+	if w.lead == nil {
+		w.fail("L1", "nobody leads")
+		return
+	}
+	in := w.lead.input()
+	if plan := reconcile.Decide(in); len(plan.Entries) > 0 {
+		w.fail("L3", "at rest, and yet this is decided, and was from %s of the %s since the last entry on, unnoticed: %s", unnoticed(in), in.Now.Sub(in.State.Now), kinds(plan.Entries[0]))
+		return
+	}
+	e := reconcile.Explain(in)
+	s := &w.log.first
+	for id, g := range s.Groups.All() {
+		if g.Role == fsm.RoleSystem {
+			continue
+		}
+		if g.Ready < g.Count && e.Pending(id) == nil {
+			w.fail("S14", "at rest %s has %d of %d ready, and there is no reason", id, g.Ready, g.Count)
+		}
+		job := jobOf(s, id)
+		d, ok := s.Deployments.Get(job.Deployment)
+		if g.Running > g.Count && (!ok || d.Status.Ended()) && !waits(*s, e, id) {
+			w.fail("S7", "at rest %s has %d running, %d are wanted", id, g.Running, g.Count)
+		}
+		if g.Held != 0 {
+			w.fail("S3", "at rest %s holds %d of its budget", id, g.Held)
+		}
+	}
+	w.truth()
+}
+
+// truth holds that at rest the state says what is: every ready instance runs, and nothing runs beside them.
+func (w *world) truth() {
+	s := &w.log.first
+	for _, m := range w.nodes {
+		for _, p := range m.programs {
+			i, ok := s.Instances.Get(p.id)
+			if p.alive && (!ok || i.Node != m.id || i.Desired == fsm.DesiredStopped) {
+				w.fail("S15", "at rest %s runs on %s and is not to", p.id, m.id)
+			}
+		}
+		for i := range s.InstancesOn(m.id) {
+			if p := m.find(i.ID); i.Ready() && (p == nil || !p.alive || !p.ready) {
+				w.fail("S15", "at rest %s is ready on %s by the state, and not in truth", i.ID, m.id)
+			}
+		}
+	}
+}
+
+// silence is L4: one node loses its power, and is known to be offline in time.
+func (w *world) silence() {
+	s := &w.log.first
+	var victim *machine
+	for _, m := range w.nodes {
+		if n, ok := s.Nodes.Get(m.id); ok && n.Health == fsm.HealthOnline && n.Intent == fsm.IntentActive {
+			victim = m
+		}
+	}
+	if victim == nil || s.Hold.Active || s.Settings.FailureDomainLabel != "" || w.outages() > 0 {
+		return
+	}
+	threshold, interval := s.Settings.OfflineAfter, w.net.interval()
+	victim.stop()
+	w.until(w.now.Add(threshold + 2*interval + 2*fsm.Second))
+	if w.failure != nil {
+		return
+	}
+	if n, ok := w.log.first.Nodes.Get(victim.id); !ok || n.Health != fsm.HealthOffline {
+		w.fail("L4", "node %s is silent for %s, and not offline", victim.id, threshold+2*interval+2*fsm.Second)
+		return
+	}
+	w.counts[CountOfflineProved]++
+	victim.start()
+	w.settle()
+	if w.failure == nil {
+		w.atRest()
+	}
+}
+
+// outages is how many nodes are offline.
+func (w *world) outages() int {
+	n := 0
+	for _, row := range w.log.first.Nodes.All() {
+		if row.Health == fsm.HealthOffline {
+			n++
+		}
+	}
+	return n
+}
+
+// agree is S5 at the end: all replicas and a replay of the whole log, and S4: every answer still stands.
+func (w *world) agree() {
+	w.until(w.now.Add(fsm.Minute))
+	if w.failure != nil {
+		return
+	}
+	want := fsm.Digest(w.log.first)
+	for _, s := range w.log.servers {
+		s.applyAll()
+		if got := fsm.Digest(s.state()); got != want && w.failure == nil {
+			w.fail("S5", "in the end server s%d has digest %s, the others %s", s.id+1, got, want)
+		}
+	}
+	replay := fsm.NewState()
+	for i, e := range w.log.entries {
+		if e.data == nil {
+			continue
+		}
+		entry, err := fsm.DecodeEntry(e.data)
+		if err != nil {
+			w.fail("S5", "entry %d can't be read again: %v", i+1, err)
+			return
+		}
+		replay, _ = replay.Apply(uint64(i+1), e.term, entry)
+	}
+	if got := fsm.Digest(replay); got != want {
+		w.fail("S5", "a replay of the log has digest %s, the servers %s", got, want)
+	}
+	w.judge.kept()
+}
+
+// unnoticed is how long after the last entry something could have been decided: the wake-up that a plan did not ask for.
+func unnoticed(in reconcile.Input) fsm.Duration {
+	low, high := in.State.Now, in.Now
+	for low < high {
+		in.Now = low + (high-low)/2
+		if len(reconcile.Decide(in).Entries) > 0 {
+			high = in.Now
+		} else {
+			low = in.Now + 1
+		}
+	}
+	return high.Sub(in.State.Now)
+}

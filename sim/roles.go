@@ -1,0 +1,139 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// roles has the programs of a group find out who leads and who is in sync, a while after something about them changed.
+func (w *world) roles(p *program) {
+	if p.spec == nil || p.spec.RoleCheck == nil {
+		return
+	}
+	group := p.group
+	w.after(between(w.chance, 200, 2500), func() { w.settleRoles(group) })
+}
+
+// members are the living programs of a group, in order of machine.
+func (w *world) members(group fsm.GroupID) []*program {
+	var list []*program
+	for _, m := range w.nodes {
+		for _, p := range m.programs {
+			if p.group == group && p.alive && !m.frozen {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// settleRoles lets every member say what it is: one of those that are ready leads, and a copy is in sync a while after there is one to copy.
+func (w *world) settleRoles(group fsm.GroupID) {
+	members := w.members(group)
+	if len(members) == 0 {
+		return
+	}
+	leader := slices.IndexFunc(members, func(p *program) bool { return p.told[fsm.FactLeader] == "true" && p.ready })
+	if leader < 0 {
+		leader = w.choose(members)
+	}
+	source := slices.ContainsFunc(members, func(p *program) bool { return p.synced })
+	for i, p := range members {
+		if p.ready && !p.synced && replicated(p) {
+			w.sync(p, source)
+		}
+		p.say(p.facts(i == leader))
+	}
+}
+
+// choose is who leads now: one that is ready, on a machine that is meant to stay if there is one. -1: nobody.
+func (w *world) choose(members []*program) int {
+	best := -1
+	for i, p := range members {
+		row, ok := w.log.first.Nodes.Get(p.m.id)
+		stays := ok && row.Intent == fsm.IntentActive
+		if p.ready && (best < 0 || stays) {
+			best = i
+			if stays {
+				break
+			}
+		}
+	}
+	return best
+}
+
+func replicated(p *program) bool {
+	return len(p.spec.Volumes) > 0 && p.spec.Volumes[0].Kind == fsm.VolumeReplicated
+}
+
+// sync completes a copy: from a member that is in sync, or where there is none from what is on the disk.
+func (w *world) sync(p *program, source bool) {
+	takes := between(p.chance, 500, 8000)
+	if !source {
+		takes = between(p.chance, 500, 2000)
+	}
+	p.in(takes, func() {
+		if p.ready && !p.synced {
+			p.synced = true
+			p.say(p.facts(p.told[fsm.FactLeader] == "true"))
+			w.roles(p)
+		}
+	})
+}
+
+// facts are what the role check answers.
+func (p *program) facts(leads bool) map[string]string {
+	switch {
+	case replicated(p):
+		return map[string]string{fsm.FactInSync: fmt.Sprint(p.synced)}
+	case p.spec.Role == fsm.RoleShardedData:
+		return map[string]string{fsm.FactDrained: fmt.Sprint(p.hooked != 0 && p.preparingFor(p.hooked)), fsm.FactLeadsShards: "false", fsm.FactShardsSafe: "true"}
+	}
+	return map[string]string{fsm.FactLeader: fmt.Sprint(leads && p.ready)}
+}
+
+// say reports new facts.
+func (p *program) say(facts map[string]string) {
+	if maps.Equal(p.told, facts) || p.stopping || !p.alive || !p.m.agent {
+		return
+	}
+	p.told = facts
+	p.m.w.counts[CountFacts]++
+	switch {
+	case p.ready:
+		p.tell(fsm.ObservedReady, "")
+	case p.status.Observed == fsm.ObservedUnready:
+		p.tell(fsm.ObservedUnready, p.status.Reason)
+	default:
+		p.tell(fsm.ObservedBooting, "")
+	}
+}
+
+// resign is what a before_stop hook does: somebody else leads, or the data is cleaned out.
+func (w *world) resign(p *program) {
+	if p.spec.RoleCheck == nil || replicated(p) {
+		return
+	}
+	if p.told[fsm.FactLeader] == "true" {
+		others := slices.DeleteFunc(w.members(p.group), func(o *program) bool { return o == p || !o.ready })
+		if len(others) == 0 {
+			return
+		}
+		p.say(p.facts(false))
+		next := others[max(w.choose(others), 0)]
+		next.say(next.facts(true))
+		return
+	}
+	p.say(p.facts(false))
+}
+
+// unknown makes a member's role check fail for a while: what it said is withdrawn.
+func (p *program) unknown() {
+	if p.alive && p.told != nil {
+		p.say(nil)
+		p.m.w.after(between(p.chance, 1000, 30000), func() { p.m.w.settleRoles(p.group) })
+	}
+}

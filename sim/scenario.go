@@ -1,0 +1,161 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// ActionKind is something that a person does, or a fault.
+type ActionKind uint8
+
+// Action is one of them at a time. Number is what it draws its choices from when it happens, so that it does not depend on the actions before it more than it
+// must.
+type Action struct {
+	At     fsm.Time
+	Kind   ActionKind
+	Number uint64
+}
+
+// scenario is what sort of history it is: how large, how long, and what happens how often.
+type scenario struct {
+	name        string
+	least, most int // nodes
+	memory      []int64
+	actions     int
+	longest     fsm.Duration // gap between two actions
+	hookFails   int          // percent
+	weights     []weight
+	tune        func(*fsm.Settings)
+}
+
+type weight struct {
+	kind ActionKind
+	n    int
+}
+
+// everything is how often each kind of action comes where a scenario says nothing else.
+func everything() []weight {
+	return []weight{
+		{ActSubmit, 16}, {ActScale, 8}, {ActStopJob, 2}, {ActPurge, 1}, {ActRestartJob, 3}, {ActRevert, 2}, {ActPromote, 3},
+		{ActDrain, 8}, {ActDrainMany, 4}, {ActCancelDrain, 3}, {ActPauseDrain, 2}, {ActUncordon, 8}, {ActCordon, 2}, {ActDisable, 2}, {ActEnable, 3}, {ActAck, 3},
+		{ActConfirmDead, 3}, {ActForget, 1}, {ActReplaceMachine, 2}, {ActEvict, 5}, {ActEvictPair, 4}, {ActStopInstance, 3}, {ActRestartInstance, 2}, {ActLabel, 4},
+		{ActBudget, 4}, {ActBudgetRemove, 1}, {ActPolicy, 4}, {ActRates, 2}, {ActPauseAll, 1}, {ActHold, 1}, {ActClass, 3}, {ActClassRemove, 1}, {ActJobClass, 2}, {ActRescheduler, 3}, {ActAskMoves, 1},
+		{ActPowerLoss, 5}, {ActAgentCrash, 4}, {ActFreeze, 3}, {ActCutNode, 5}, {ActCutOne, 3}, {ActFailover, 6}, {ActIsolateLeader, 2}, {ActServerCrash, 3}, {ActSlowServer, 2},
+		{ActKillProgram, 6}, {ActBlip, 4}, {ActLossy, 3}, {ActSuspect, 3}, {ActRoleFlip, 4}, {ActMassCut, 1}, {ActOutage, 1},
+	}
+}
+
+// more is everything with some kinds more often.
+func more(changes ...weight) []weight {
+	all := everything()
+	for _, c := range changes {
+		for i := range all {
+			if all[i].kind == c.kind {
+				all[i].n = c.n
+			}
+		}
+	}
+	return all
+}
+
+func small() []int64 { return []int64{1024, 1024, 1536, 2048} }
+
+// scenarios are all there are. The seed draws one of them, the first ones more often.
+func scenarios() []*scenario {
+	return []*scenario{
+		{name: "mixed", least: 3, most: 6, memory: small(), actions: 60, longest: 60 * fsm.Second, hookFails: 25, weights: everything()},
+		{name: "drains", least: 3, most: 7, memory: small(), actions: 60, longest: 90 * fsm.Second, hookFails: 25, weights: more(
+			weight{ActDrain, 30}, weight{ActDrainMany, 16}, weight{ActUncordon, 24}, weight{ActPolicy, 10}, weight{ActEvictPair, 12}, weight{ActAck, 8})},
+		{name: "tight", least: 3, most: 5, memory: []int64{512, 640, 768}, actions: 70, longest: 40 * fsm.Second, hookFails: 10, weights: more(
+			weight{ActSubmit, 40}, weight{ActScale, 20}, weight{ActClass, 10}, weight{ActJobClass, 6})},
+		{name: "outages", least: 4, most: 9, memory: small(), actions: 60, longest: 60 * fsm.Second, hookFails: 10, weights: more(
+			weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8}, weight{ActConfirmDead, 12}, weight{ActSuspect, 10})},
+		{name: "failovers", least: 3, most: 6, memory: small(), actions: 80, longest: 20 * fsm.Second, hookFails: 10, weights: more(
+			weight{ActFailover, 60}, weight{ActIsolateLeader, 16}, weight{ActServerCrash, 16}, weight{ActSlowServer, 10}, weight{ActEvictPair, 20}, weight{ActLossy, 10})},
+		{name: "stateful", least: 4, most: 7, memory: small(), actions: 60, longest: 90 * fsm.Second, hookFails: 25, weights: more(
+			weight{ActDrain, 20}, weight{ActUncordon, 20}, weight{ActPolicy, 14}, weight{ActRoleFlip, 20}, weight{ActFreeze, 8}, weight{ActCutNode, 10}, weight{ActCordon, 8})},
+		{name: "moves", least: 4, most: 8, memory: small(), actions: 50, longest: 5 * fsm.Minute, weights: more(weight{ActRescheduler, 12}, weight{ActAskMoves, 6}, weight{ActUncordon, 20}, weight{ActScale, 16}),
+			tune: func(s *fsm.Settings) {
+				s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle = "eager", 10*fsm.Second, 20*fsm.Second, 10*fsm.Second
+			}},
+		{name: "idle", least: 3, most: 5, memory: small(), actions: 30, longest: 40 * fsm.Minute, hookFails: 10, weights: everything()},
+		{name: "large", least: 20, most: 40, memory: small(), actions: 60, longest: 30 * fsm.Second, hookFails: 10, weights: more(weight{ActSubmit, 30}, weight{ActScale, 20})},
+	}
+}
+
+func scenarioOf(cfg Config) *scenario {
+	all := scenarios()
+	for _, s := range all {
+		if s.name == cfg.Scenario {
+			return s
+		}
+	}
+	at := random(cfg.Seed, "scenario").IntN(4 * len(all))
+	if at == 0 {
+		return all[len(all)-1] // large ones take longest
+	}
+	return all[at%(len(all)-1)]
+}
+
+// schedule draws what happens when.
+func (s *scenario) schedule(seed uint64) []Action {
+	r := random(seed, "schedule")
+	total := 0
+	for _, w := range s.weights {
+		total += w.n
+	}
+	var list []Action
+	at := fsm.Time(6000)
+	for i := range s.actions {
+		kind := ActSubmit
+		if i > 4 { // a cluster without jobs is no cluster
+			kind = s.draw(r, total)
+		}
+		list = append(list, Action{At: at, Kind: kind, Number: r.Uint64()})
+		at = at.Add(s.gap(r))
+	}
+	return list
+}
+
+// gap is short as often as not, so that things happen at the same time.
+func (s *scenario) gap(r *rand.Rand) fsm.Duration {
+	switch r.IntN(10) {
+	case 0, 1:
+		return between(r, 0, 30)
+	case 2, 3, 4, 5:
+		return between(r, 100, 5000)
+	case 9:
+		return between(r, 0, 3*s.longest)
+	}
+	return between(r, 0, s.longest)
+}
+
+func (s *scenario) draw(r *rand.Rand, total int) ActionKind {
+	at := r.IntN(total)
+	for _, w := range s.weights {
+		if at -= w.n; at < 0 {
+			return w.kind
+		}
+	}
+	return ActSubmit
+}
+
+// settings are those that the cluster begins with.
+func (s *scenario) settings(r *rand.Rand) fsm.Settings {
+	c := fsm.DefaultSettings()
+	c.OfflineAfter = []fsm.Duration{2 * fsm.Second, 6 * fsm.Second, 60 * fsm.Second}[r.IntN(3)]
+	c.StartTimeout = 20 * fsm.Second
+	c.EventLimit, c.EventAge = 1000, fsm.Minute // what is kept for people costs the checks time
+	c.InstanceOverhead = 8 * mib
+	c.Rescheduler = []string{"off", "balanced", "eager"}[r.IntN(3)]
+	c.MoveMinAge, c.MoveCooldown = 30*fsm.Second, fsm.Minute
+	c.Algorithm = []string{"spread", "spread", "binpack"}[r.IntN(3)]
+	if r.IntN(3) == 0 {
+		c.FailureDomainLabel = "rack"
+	}
+	if s.tune != nil {
+		s.tune(&c)
+	}
+	return c
+}

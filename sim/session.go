@@ -1,0 +1,250 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// attach has the agent look for a server: it registers, or asks for what it must run.
+func (m *machine) attach() {
+	if !m.runs() {
+		return
+	}
+	if m.home = m.w.net.reach(m.index, m.w.chance); m.home < 0 {
+		return
+	}
+	if m.epoch == 0 {
+		m.register()
+	} else {
+		m.told = 0
+		m.poll()
+		m.kick()
+	}
+}
+
+// register makes the node known. An answer that doesn't come is asked for again.
+func (m *machine) register() {
+	if m.registering || !m.runs() {
+		return
+	}
+	m.registering = true
+	shape := fsm.NodeShape{Capacity: fsm.Resources{CPU: 8000, MemoryBytes: m.memory}, PortMin: 20000, PortMax: 20050}
+	if m.incarnation <= 1 || m.seen == 0 {
+		shape.Labels = m.labels
+	}
+	key := fmt.Sprintf("%s-%d-%d", m.id, m.incarnation, m.w.now)
+	c := &fsm.NodeRegister{ID: m.id, Name: m.name, Shape: shape, Agent: fsm.AgentInfo{
+		BootID: fmt.Sprintf("%s-boot%d", m.id, m.boot), Incarnation: fmt.Sprintf("%s-%d", m.id, m.incarnation), Address: "127.0.0.1", Key: []byte(key),
+	}}
+	m.w.net.send(m.index, func() {
+		m.w.log.propose(&proposal{entry: m.w.entry("agent:"+fsm.Actor(m.id), c), done: func(o outcome) {
+			if o.known && o.results[0].Refusal == nil {
+				m.w.net.send(m.index, func() { m.registered(key) })
+			}
+		}})
+	})
+	m.soon(between(m.w.chance, 800, 4000), func() {
+		if m.registering {
+			m.registering = false
+			m.attach()
+		}
+	})
+}
+
+func (m *machine) registered(key string) {
+	row, ok := m.w.log.first.Nodes.Get(m.id)
+	if !m.runs() || !m.registering || !ok || string(row.Agent.Key) != key {
+		return
+	}
+	m.w.step(CountRegistrations)
+	m.w.trace.say("%s registered, epoch %d", m.id, row.Agent.Epoch)
+	m.registering, m.opened, m.full, m.told, m.sending = false, false, false, 0, 0
+	m.epoch = row.Agent.Epoch
+	m.facts = factsCount{now: 1, moved: m.w.now}
+	m.w.net.changed()
+	m.poll()
+}
+
+// poll is the agent's long poll at the moment at which its server has something: it is answered with the whole set if that is newer than what the agent was sent.
+func (m *machine) poll() {
+	if !m.runs() || m.epoch == 0 {
+		return
+	}
+	if m.home < 0 || !m.w.net.linked(m.index, m.home) {
+		m.home = m.w.net.reach(m.index, m.w.chance)
+		if m.home < 0 {
+			return
+		}
+	}
+	set := assignmentsOf(m.w.log.servers[m.home].state(), m.id, m.epoch)
+	if set.register {
+		m.again()
+		return
+	}
+	if m.opened && set.index <= m.told {
+		return
+	}
+	m.told = set.index
+	arrived := false
+	m.w.net.send(m.index, func() {
+		if !arrived {
+			arrived = true
+			m.accept(set)
+		}
+	})
+	m.soon(between(m.w.chance, 1500, 3000), func() {
+		if !arrived && m.epoch == set.epoch {
+			m.told = 0
+			m.attach()
+		}
+	})
+}
+
+// again registers anew if a second answer says so too: one server may lag.
+func (m *machine) again() {
+	epoch := m.epoch
+	m.soon(500, func() {
+		if m.epoch != epoch || epoch == 0 {
+			return
+		}
+		server := m.w.net.reach(m.index, m.w.chance)
+		if server < 0 {
+			return
+		}
+		if assignmentsOf(m.w.log.servers[server].state(), m.id, epoch).register {
+			m.epoch = 0
+			m.attach()
+		} else {
+			m.home, m.told = server, 0
+			m.poll()
+		}
+	})
+}
+
+// accept makes the node run what it was assigned, unless the answer is an old one.
+func (m *machine) accept(set assignments) {
+	if !m.runs() || set.epoch != m.epoch || set.index < m.seen {
+		return
+	}
+	m.w.step(CountAssignments)
+	m.w.trace.note(m.w.now, 'a', uint64(m.index), set.index)
+	m.seen = set.index
+	m.converge(set)
+	if !m.opened {
+		m.opened, m.full = true, true
+		if m.boot > 1 && m.w.chance.IntN(3) == 0 {
+			m.forgetPrograms() // its disk is gone: what it started a moment ago is all that it knows
+		}
+	}
+	m.kick()
+}
+
+// forgetPrograms models an agent that comes back without knowing what ran: the inventory lacks what the servers believe.
+func (m *machine) forgetPrograms() {
+	for _, p := range m.programs {
+		if p.status.Observed == fsm.ObservedPending {
+			p.end()
+		}
+	}
+}
+
+func (m *machine) converge(set assignments) {
+	var fresh []assignment
+	assigned := map[fsm.InstanceID]bool{}
+	for _, a := range set.list {
+		assigned[a.id] = true
+		if p := m.find(a.id); p != nil {
+			p.want(a)
+			continue
+		}
+		fresh = append(fresh, a)
+	}
+	for _, p := range append([]*program(nil), m.programs...) {
+		if !assigned[p.id] {
+			p.dismiss()
+		}
+	}
+	for _, a := range fresh { // stops have the word first
+		m.programs = append(m.programs, newProgram(m, a))
+		m.programs[len(m.programs)-1].want(a)
+	}
+}
+
+// kick sends what changed, soon.
+func (m *machine) kick() {
+	if m.sending != 0 || !m.runs() || m.epoch == 0 || !m.opened || !m.full && !m.pending() {
+		return
+	}
+	m.sent++
+	m.sending = m.sent
+	m.soon(30, m.flush)
+}
+
+func (m *machine) pending() bool {
+	for _, p := range m.programs {
+		if p.unreported() {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) flush() {
+	report := &fsm.NodeReport{ID: m.id, Epoch: m.epoch, Full: m.full, FactsGen: m.facts.now}
+	for _, p := range m.programs {
+		if m.full && p.status.Observed != fsm.ObservedPending || p.unreported() {
+			report.Instances = append(report.Instances, p.status)
+		}
+	}
+	token, full, epoch := m.sending, m.full, m.epoch
+	m.w.step(CountReports)
+	m.w.net.send(m.index, func() {
+		m.w.log.propose(&proposal{entry: m.w.entry("agent:"+fsm.Actor(m.id), report), done: func(o outcome) {
+			if o.known {
+				m.w.net.send(m.index, func() { m.booked(token, epoch, full, report, o.results[0].Refusal) })
+			}
+		}})
+	})
+	m.soon(between(m.w.chance, 2000, 6000), func() {
+		if m.sending == token {
+			m.w.counts[CountLostReports]++
+			m.sending = 0
+			m.kick()
+		}
+	})
+}
+
+// booked takes the answer to a report.
+func (m *machine) booked(token, epoch uint64, full bool, report *fsm.NodeReport, refusal *fsm.Error) {
+	if !m.runs() || m.epoch != epoch || m.sending != token {
+		return
+	}
+	m.sending = 0
+	if refusal != nil {
+		m.epoch = 0
+		m.attach()
+		return
+	}
+	if full {
+		m.full = false
+	}
+	for _, s := range report.Instances {
+		if p := m.find(s.ID); p != nil {
+			p.acked = max(p.acked, s.Generation)
+			if p.gone && p.acked >= p.status.Generation {
+				m.remove(p)
+			}
+		}
+	}
+	m.kick()
+}
+
+func (m *machine) remove(p *program) {
+	for i, other := range m.programs {
+		if other == p {
+			m.programs = append(m.programs[:i:i], m.programs[i+1:]...)
+			return
+		}
+	}
+}

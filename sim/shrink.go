@@ -1,0 +1,68 @@
+package sim
+
+import "time"
+
+// Shrink leaves actions out of a failing history as long as it fails by the same rule, for at most limit of real time. It returns the smallest that it found, with
+// the last lines of its trace.
+func Shrink(failed Result, lines int, limit time.Duration) Result {
+	end := time.Now().Add(limit)
+	cfg := Config{Seed: failed.Seed, Scenario: failed.Scenario, Keep: make([]bool, len(failed.Schedule)), Lines: lines}
+	for i := range cfg.Keep {
+		cfg.Keep[i] = i <= failed.FailedAt
+	}
+	best := failed
+	try := func(keep []bool) bool {
+		r := Run(Config{Seed: cfg.Seed, Scenario: cfg.Scenario, Keep: keep, Lines: lines})
+		if r.Failure == nil || rule(r) != rule(failed) {
+			return false
+		}
+		cfg.Keep, best = keep, r
+		return true
+	}
+	if !try(cfg.Keep) {
+		return best
+	}
+	for size := max(failed.FailedAt/2, 1); time.Now().Before(end); size = max(size/2, 1) {
+		if !leaveOut(&cfg, size, end, try) && size == 1 {
+			break
+		}
+	}
+	best.Schedule = nil
+	for i, keep := range cfg.Keep {
+		if keep {
+			best.Schedule = append(best.Schedule, failed.Schedule[i])
+		}
+	}
+	return best
+}
+
+// leaveOut tries each run of size actions that are still in, and reports whether any could go.
+func leaveOut(cfg *Config, size int, end time.Time, try func([]bool) bool) bool {
+	any := false
+	for from := 0; from < len(cfg.Keep) && time.Now().Before(end); {
+		keep, left := append([]bool(nil), cfg.Keep...), size
+		next := from
+		for ; next < len(keep) && left > 0; next++ {
+			if keep[next] {
+				keep[next] = false
+				left--
+			}
+		}
+		if left < size && try(keep) {
+			any = true
+		}
+		from = next
+	}
+	return any
+}
+
+// rule is the id of the rule that a failure names.
+func rule(r Result) string {
+	text := r.Failure.Error()
+	for i := range text {
+		if text[i] == ':' {
+			return text[:i]
+		}
+	}
+	return text
+}

@@ -1,0 +1,151 @@
+package sim
+
+import (
+	"bufio"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	fixed       = 60 // seeds 1 to fixed run with every test
+	traceLines  = 60
+	shrinkLimit = 20 * time.Second
+)
+
+// job is one history to run.
+type job struct {
+	seed     uint64
+	scenario string
+}
+
+// corpus is the seeds that found something once.
+func corpus(t *testing.T) []job {
+	t.Helper()
+	f, err := os.Open("testdata/seeds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var jobs []job
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			continue
+		}
+		seed, err := strconv.ParseUint(words[0], 0, 64)
+		if err != nil || len(words) != 2 {
+			t.Fatalf("testdata/seeds: %q is not a seed and a scenario", lines.Text())
+		}
+		jobs = append(jobs, job{seed, words[1]})
+	}
+	return jobs
+}
+
+// runAll runs histories on all cores and reports the failures, the first few of them shrunk.
+func runAll(t *testing.T, jobs []job, cores int) *Total {
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	total := &Total{}
+	next := 0
+	for range cores {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				i := next
+				next++
+				mu.Unlock()
+				if i >= len(jobs) {
+					return
+				}
+				began := time.Now()
+				r := Run(Config{Seed: jobs[i].seed, Scenario: jobs[i].scenario})
+				mu.Lock()
+				total.Add(r, time.Since(began))
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	for i, r := range total.Failed {
+		if i < 3 {
+			r = Shrink(r, traceLines, shrinkLimit)
+		}
+		t.Errorf("OUTSPAN_SEED=%d\n%s", r.Seed, r.Story())
+	}
+	return total
+}
+
+// TestSeeds runs what failed once and a fixed set of histories, and holds that together they reach every behaviour that is counted: a simulation that never preempts
+// proves nothing about preemption.
+func TestSeeds(t *testing.T) {
+	jobs := corpus(t)
+	for seed := uint64(1); seed <= fixed; seed++ {
+		jobs = append(jobs, job{seed: seed})
+	}
+	total := runAll(t, jobs, runtime.GOMAXPROCS(0))
+	t.Log(total)
+	for _, c := range Counters() {
+		if total.Counts[c] == 0 {
+			t.Errorf("no history has any of these: %s", c)
+		}
+	}
+}
+
+// TestDeterminism holds that a seed is a history: run again, bit for bit the same happens, whatever the order of maps is.
+func TestDeterminism(t *testing.T) {
+	for _, s := range scenarios() {
+		for seed := uint64(100); seed < 102; seed++ {
+			cfg := Config{Seed: seed, Scenario: s.name}
+			first, second := Run(cfg), Run(cfg)
+			if first.Hash != second.Hash || first.Counts != second.Counts {
+				t.Errorf("OUTSPAN_SEED=%d scenario %s: run twice, two histories", seed, s.name)
+			}
+		}
+	}
+}
+
+// TestSeed runs the one history that OUTSPAN_SEED and OUTSPAN_SCENARIO name, and tells it.
+func TestSeed(t *testing.T) {
+	text := os.Getenv("OUTSPAN_SEED")
+	if text == "" {
+		t.Skip("set OUTSPAN_SEED to run one history again")
+	}
+	seed, err := strconv.ParseUint(text, 0, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Run(Config{Seed: seed, Scenario: os.Getenv("OUTSPAN_SCENARIO"), Lines: traceLines})
+	if r.Failure != nil {
+		r = Shrink(r, traceLines, 3*shrinkLimit)
+		t.Error(r.Story())
+	}
+	t.Logf("scenario %s, %d steps, hash %x", r.Scenario, r.Counts[CountSteps], r.Hash)
+}
+
+// TestMany runs as many fresh seeds as OUTSPAN_SEEDS says, from OUTSPAN_SEED on if that is given.
+func TestMany(t *testing.T) {
+	count, err := strconv.Atoi(os.Getenv("OUTSPAN_SEEDS"))
+	if err != nil {
+		t.Skip("set OUTSPAN_SEEDS to a number of fresh histories to run (make sim does)")
+	}
+	first, err := strconv.ParseUint(os.Getenv("OUTSPAN_SEED"), 0, 64)
+	if err != nil {
+		first = rand.Uint64() >> 1
+	}
+	t.Logf("OUTSPAN_SEED=%d OUTSPAN_SEEDS=%d", first, count)
+	jobs := corpus(t)
+	for i := range count {
+		jobs = append(jobs, job{seed: first + uint64(i), scenario: os.Getenv("OUTSPAN_SCENARIO")})
+	}
+	began := time.Now()
+	total := runAll(t, jobs, runtime.GOMAXPROCS(0))
+	t.Logf("in %s: %s", time.Since(began).Round(time.Second), total)
+}

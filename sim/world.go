@@ -1,0 +1,171 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// servers is how many there are, all of them voters.
+const servers = 3
+
+// Config says which history to run.
+type Config struct {
+	Seed     uint64
+	Scenario string // empty: the seed draws one
+	Keep     []bool // which actions of the schedule happen; nil = all
+	Lines    int    // of the trace that are kept, the last ones; 0 = none
+}
+
+// Result is what became of a history.
+type Result struct {
+	Seed     uint64
+	Scenario string
+	Schedule []Action
+	Failure  error  // nil: every rule held. Its text begins with the rule's id
+	FailedAt int    // actions of the schedule that had happened when it failed
+	Hash     uint64 // of all that happened
+	Counts   Counts
+	Trace    []string
+}
+
+// world is one history while it runs. It belongs to one goroutine.
+type world struct {
+	seed     uint64
+	scenario *scenario
+	now      fsm.Time // true time, ms
+	events   queue
+	log      *log
+	lead     *leader // nil while nobody leads
+	nodes    []*machine
+	net      *network
+	clients  *clients
+	judge    *judge
+	trace    *trace
+	counts   Counts
+	chance   *rand.Rand // of the model's own delays and losses
+	failure  error
+	calm     bool // faults are over
+}
+
+// Run runs one history. It takes well below a second, uses no other goroutine, and the same Config gives the same Result.
+func Run(cfg Config) (result Result) {
+	sc := scenarioOf(cfg)
+	w := newWorld(cfg, sc)
+	result = Result{Seed: cfg.Seed, Scenario: sc.name, Schedule: sc.schedule(cfg.Seed)}
+	defer func() {
+		if cause := recover(); cause != nil {
+			w.fail("panic", "%v\n%s", cause, stack())
+		}
+		result.Failure, result.Hash, result.Counts, result.Trace = w.failure, w.trace.sum, w.counts, w.trace.last()
+	}()
+	w.begin()
+	for i, action := range result.Schedule {
+		result.FailedAt = i
+		w.until(action.At)
+		if w.failure != nil {
+			return
+		}
+		if cfg.Keep == nil || cfg.Keep[i] {
+			w.trace.note(w.now, byte(action.Kind), uint64(i), action.Number)
+			w.trace.say("action %d: %s", i, action.Kind)
+			w.perform(action)
+		}
+	}
+	result.FailedAt = len(result.Schedule)
+	w.finish()
+	return result
+}
+
+func newWorld(cfg Config, sc *scenario) *world {
+	w := &world{seed: cfg.Seed, scenario: sc, trace: newTrace(cfg.Lines), chance: random(cfg.Seed, "model")}
+	w.trace.clock = func() fsm.Time { return w.now }
+	w.log = newLog(w)
+	w.net = newNetwork(w)
+	w.clients = newClients(w)
+	w.judge = newJudge(w)
+	return w
+}
+
+// random is a source of its own for each purpose, so that more of one thing does not change all others.
+func random(seed uint64, purpose string) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for i := range len(purpose) {
+		h = (h ^ uint64(purpose[i])) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(seed, h))
+}
+
+// begin makes the cluster: its first leader, its settings, its nodes.
+func (w *world) begin() {
+	r := random(w.seed, "cluster")
+	w.log.elect(r.IntN(servers), 0)
+	settings := w.scenario.settings(r)
+	w.log.propose(&proposal{entry: w.entry("server:s1", &fsm.ClusterInit{ID: "c1", Name: "sim", Settings: settings})})
+	count := w.scenario.least + r.IntN(w.scenario.most-w.scenario.least+1)
+	for i := range count {
+		m := newMachine(w, i, r)
+		w.nodes = append(w.nodes, m)
+		w.net.join(m)
+	}
+	for _, m := range w.nodes {
+		m.start()
+	}
+	w.until(5000)
+}
+
+// entry is one of a person or an agent: true in any term.
+func (w *world) entry(actor fsm.Actor, commands ...fsm.Command) fsm.Entry {
+	e := fsm.Entry{Format: fsm.CurrentFormat, At: w.clock(), Wall: w.wall(), Actor: actor}
+	for _, c := range commands {
+		e.Groups = append(e.Groups, []fsm.Command{c})
+	}
+	return e
+}
+
+// clock is cluster time as the leader has it, or the last that anybody had.
+func (w *world) clock() fsm.Time {
+	if w.lead != nil {
+		return w.lead.clock()
+	}
+	return w.log.first.Now
+}
+
+// wall is the clock for people. It starts at some day.
+func (w *world) wall() int64 { return 1_700_000_000_000 + int64(w.now) }
+
+// until lets everything happen up to a time.
+func (w *world) until(t fsm.Time) {
+	for w.failure == nil && len(w.events.heap) > 0 && w.events.heap[0].at <= t {
+		e, _ := w.events.pop()
+		w.now = max(w.now, e.at)
+		e.do()
+	}
+	if w.failure == nil {
+		w.now = max(w.now, t)
+	}
+}
+
+// after lets something happen in a while.
+func (w *world) after(d fsm.Duration, do func()) { w.events.push(w.now.Add(d), do) }
+
+// between draws a duration.
+func between(r *rand.Rand, low, high fsm.Duration) fsm.Duration {
+	return low + fsm.Duration(r.Int64N(int64(high-low)+1))
+}
+
+// fail ends the history. The first failure is the one that counts.
+func (w *world) fail(rule, format string, args ...any) {
+	if w.failure != nil {
+		return
+	}
+	w.failure = fmt.Errorf("%s: %s (true time %s, index %d)", rule, fmt.Sprintf(format, args...), fsm.Duration(w.now), w.log.first.Index)
+	w.trace.say("FAILED %v", w.failure)
+}
+
+// step counts one entry or one thing that happened to an agent, a program or the network.
+func (w *world) step(kind Counter) {
+	w.counts[CountSteps]++
+	w.counts[kind]++
+}
