@@ -96,6 +96,9 @@ func (m *mailbox) take() []bool {
 // startTerm begins to lead and returns the function that ends it and waits for the end.
 func (s *Server) startTerm(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	if plant.Is(plant.UnreadNotify) {
+		s.settle(ctx)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -250,11 +250,7 @@ func (r *rig) threeServersRunning(edit func(*Config)) {
 
 // register proposes a node, which is the smallest entry that leaves a row.
 func (s *rigServer) register(ctx context.Context, name string) error {
-	results, err := s.Propose(ctx, fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.NodeRegister{
-		ID: fsm.NodeID(name), Name: name,
-		Agent: fsm.AgentInfo{BootID: "boot", Incarnation: "1", Address: "127.0.0.1", Key: []byte("0123456789abcdef0123456789abcdef")},
-		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 30000},
-	}}}})
+	results, err := s.Propose(ctx, nodeEntry(name))
 	if err != nil {
 		return err
 	}
@@ -262,6 +258,14 @@ func (s *rigServer) register(ctx context.Context, name string) error {
 		return results[0].Refusal
 	}
 	return nil
+}
+
+func nodeEntry(name string) fsm.Entry {
+	return fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.NodeRegister{
+		ID: fsm.NodeID(name), Name: name,
+		Agent: fsm.AgentInfo{BootID: "boot", Incarnation: "1", Address: "127.0.0.1", Key: []byte("0123456789abcdef0123456789abcdef")},
+		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 30000},
+	}}}}
 }
 
 // mustRegister registers at whoever leads, trying again while nobody does.
