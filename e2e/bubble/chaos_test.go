@@ -14,6 +14,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // chaos does things to a world at random. At most one server and two nodes are broken at a time. It belongs to one goroutine.
@@ -132,10 +133,15 @@ func (c *chaos) node() *node { return c.w.nodes[c.random.IntN(len(c.w.nodes))] }
 func (c *chaos) ask(path string, body any) { _ = c.send("POST", path, body) }
 
 func (c *chaos) send(method, path string, body any) error {
+	return c.sendBy(c.w.cli, method, path, body)
+}
+
+// sendBy sends a request by one client, and keeps what became of it.
+func (c *chaos) sendBy(by *transport.Client, method, path string, body any) error {
 	ctx, cancel := c.w.brief()
 	defer cancel()
 	id := ulid.Make().String()
-	_, _, err := c.w.cli.Do(ctx, method, path, url.Values{"request_id": {id}}, body)
+	_, _, err := by.Do(ctx, method, path, url.Values{"request_id": {id}}, body)
 	c.w.receipts.note(fsm.RequestID(id), method+" "+path, err)
 	c.say("ask %s: %v", path, err)
 	return err

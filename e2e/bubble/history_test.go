@@ -23,7 +23,7 @@ type history struct {
 	digests map[uint64]string    // of some of them
 	entries []committed
 	court   *court
-	restart fsm.State // what a server that began with a snapshot would have; see copied
+	restart fsm.State                 // what a server that began with a snapshot would have; see copied
 	up      map[string]*serverProcess // those that run
 }
 

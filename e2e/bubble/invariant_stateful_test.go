@@ -57,7 +57,7 @@ func (c *court) reason(f *findings, s step, was, now *fsm.Instance) {
 
 // drainOf is the drain in whose name an instance stops. A reason may have a remark behind it.
 func drainOf(s step, i *fsm.Instance) (*fsm.Drain, bool) {
-	by, _, _ := strings.Cut(i.Marks.StopReason, ";")
+	by, _, _ := strings.Cut(strings.TrimPrefix(i.Marks.StopReason, "budget bypassed: "), ";")
 	return s.after.Drains.Get(fsm.DrainID(by))
 }
 

@@ -2,10 +2,10 @@ package bubble
 
 import (
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -28,12 +28,16 @@ type truth struct {
 	starts  map[fsm.InstanceID]int
 	stopped map[fsm.InstanceID]time.Time // when a program was told to stop
 	floors  map[fsm.GroupID]int          // how many of a group must serve whenever one of it is told to stop
+	epochs  map[string]uint64            // the highest fencing epoch under which a slot with one holder ran
+	stage   stage                        // what the programs play among themselves
+	losses  map[fsm.GroupID]time.Time    // when one of a group last ended
+	stops   func(*program)               // is told of each program that gets its stop signal; see judgeCopies
 }
 
 func newTruth(t *testing.T) *truth {
 	return &truth{
 		t: t, alive: map[fsm.InstanceID]*program{}, starts: map[fsm.InstanceID]int{}, stopped: map[fsm.InstanceID]time.Time{},
-		floors: map[fsm.GroupID]int{},
+		floors: map[fsm.GroupID]int{}, epochs: map[string]uint64{}, stage: newStage(), losses: map[fsm.GroupID]time.Time{}, stops: func(*program) {},
 	}
 }
 
@@ -73,26 +77,56 @@ func (tr *truth) begin(p *program) {
 	if tr.alive[p.instance] != nil {
 		tr.t.Errorf("two programs of instance %s run at once", p.instance)
 	}
-	for _, other := range tr.alive {
-		if p.fenced && other.group == p.group && other.slot == p.slot {
-			tr.t.Errorf("S2: instance %s is started on %s while %s runs on %s, and its group is exclusive", p.instance, p.node, other.instance, other.node)
-		}
-	}
+	tr.mayBegin(p)
 	tr.alive[p.instance] = p
 	tr.starts[p.instance]++
 	delete(tr.stopped, p.instance)
 }
 
+// mayBegin judges a start by what runs: S1, the machine has the memory for it; S2, nobody else has its volume or its identity, and whoever has it next
+// has a higher epoch.
+func (tr *truth) mayBegin(p *program) {
+	memory := p.memory
+	for _, other := range tr.alive {
+		if other.node == p.node {
+			memory += other.memory
+		}
+		if p.single() && other.group == p.group && other.slot == p.slot {
+			tr.t.Errorf("S2: instance %s is started on %s while %s runs on %s, and its slot has one holder", p.instance, p.node, other.instance, other.node)
+		}
+	}
+	if memory > nodeMemory {
+		tr.t.Errorf("S1: with instance %s the programs on %s may use %d bytes, it has %d", p.instance, p.node, memory, int64(nodeMemory))
+	}
+	if slot := string(p.group) + "/" + p.slot; p.single() {
+		if p.epoch < tr.epochs[slot] {
+			tr.t.Errorf("S2: instance %s is started under the epoch %d of %s, and one ran under %d", p.instance, p.epoch, slot, tr.epochs[slot])
+		}
+		tr.epochs[slot] = max(p.epoch, tr.epochs[slot])
+	}
+}
+
+// single reports whether a slot of the program's group has one holder at a time.
+func (p *program) single() bool { return p.fenced || p.env["ONE"] != "" }
+
 func (tr *truth) told(p *program) {
+	if tr.first(p) {
+		tr.stops(p)
+	}
+}
+
+// first notes that a program was told to stop, and reports whether it was for the first time.
+func (tr *truth) first(p *program) bool {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if !tr.stopped[p.instance].IsZero() {
-		return
+		return false
 	}
 	tr.stopped[p.instance] = time.Now()
 	if left := tr.count(p.group); left < tr.floors[p.group] {
-		tr.t.Errorf("instance %s was told to stop while %d of %s serve, %d must", p.instance, left, p.group, tr.floors[p.group])
+		tr.t.Errorf("S3: instance %s was told to stop while %d of %s serve, %d must", p.instance, left, p.group, tr.floors[p.group])
 	}
+	return true
 }
 
 func (tr *truth) ended(p *program) {
@@ -100,6 +134,7 @@ func (tr *truth) ended(p *program) {
 	defer tr.mu.Unlock()
 	if tr.alive[p.instance] == p {
 		delete(tr.alive, p.instance)
+		tr.losses[p.group] = time.Now()
 	}
 }
 
@@ -129,7 +164,11 @@ type program struct {
 	boot     time.Time // of its machine
 	began    time.Time
 	slow     time.Duration // how long it takes to end when it is asked to
+	memory   int64         // its cap, in bytes
+	epoch    uint64        // of fencing; 0: none
+	env      map[string]string
 	done     chan struct{}
+	part     part // what it plays; guarded by truth.mu
 
 	mu    sync.Mutex
 	exit  *driver.Exit
@@ -151,7 +190,9 @@ func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error
 	t := &program{
 		truth: p.truth, instance: fsm.InstanceID(spec.ID), group: fsm.GroupID(spec.Env["OUTSPAN_JOB"] + "/" + spec.Env["OUTSPAN_GROUP"]),
 		slot: spec.Env["OUTSPAN_SLOT"], node: p.node, fenced: spec.LeaseUntil != 0, boot: p.boot, began: time.Now(), slow: slow, done: make(chan struct{}),
+		memory: spec.Limits.MemoryBytes, env: spec.Env,
 	}
+	t.epoch, _ = strconv.ParseUint(spec.Env["OUTSPAN_FENCING_EPOCH"], 10, 64)
 	p.tasks[spec.ID] = t
 	p.truth.begin(t)
 	if t.fenced {
@@ -243,6 +284,11 @@ func (t *program) finish(e driver.Exit) {
 	close(t.done)
 }
 
+// crash ends the program by itself, with an error.
+func (t *program) crash() {
+	t.finish(driver.Exit{Reason: driver.ReasonExited, Code: 1, EndedAt: time.Now()})
+}
+
 // forget stops the clocks of a program that is gone with its machine.
 func (t *program) forget() {
 	t.mu.Lock()
@@ -308,9 +354,17 @@ func (t *program) Renew(_ context.Context, until driver.BootTime) error {
 	return nil
 }
 
-// Exec implements agent.Task.
-func (t *program) Exec(context.Context, driver.Command) (int, error) {
-	return 0, errors.New("a program in memory runs no commands")
+// Exec implements agent.Task: checks, role checks and hooks are answered by what the program plays.
+func (t *program) Exec(ctx context.Context, c driver.Command) (int, error) {
+	if t.over() {
+		return 0, fsm.Refuse(driver.CodeNotRunning, "it does not run")
+	}
+	select {
+	case <-time.After(5 * time.Millisecond):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	return t.truth.perform(ctx, t, c)
 }
 
 // Note implements agent.Task.

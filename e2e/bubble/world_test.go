@@ -89,6 +89,7 @@ func newWorld(t *testing.T, o options) *world {
 	ca, err := transport.NewAuthority(clusterName, 0)
 	must(t, err)
 	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), receipts: newReceipts(), profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
+	w.truth.stops = w.judgeCopies
 	w.settings.OfflineAfter = 2 * fsm.Second
 	if o.settings != nil {
 		o.settings(&w.settings)

@@ -1,0 +1,172 @@
+package bubble
+
+import (
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	leaderWithin   = 10 * electionTimeout // L1
+	drainSlack     = 5 * time.Second      // L2: after the deadline, for the entry that ends it
+	quietAfter     = 10 * time.Second     // L3: when what was going on has ended
+	quietFor       = 20 * time.Second     // L3
+	detectionSlack = 2 * time.Second      // L4
+)
+
+// leadsAgain is L1: a majority that can talk has a leader within ten election timeouts.
+func (w *world) leadsAgain() time.Duration {
+	w.t.Helper()
+	return w.eventually(leaderWithin, "L1: a majority that can talk has a leader", func() bool { return w.leads() != nil })
+}
+
+// drainsEnd is L2: every drain that has a deadline ends by it, whatever else; one that waits for its turn gets it.
+func (w *world) drainsEnd() {
+	w.t.Helper()
+	w.eventually(10*time.Minute, "L2: drains end", func() bool {
+		st, now, going := w.state(), w.now(), false
+		for id, d := range st.Drains.All() {
+			for _, n := range d.Nodes {
+				if n.Phase != fsm.PhaseDraining || n.Deadline == fsm.Never {
+					continue
+				}
+				going = true
+				if n.Turn && now > n.Deadline.Add(fsm.Duration(drainSlack.Milliseconds())) {
+					w.t.Errorf("L2: drain %s goes on at %d on node %s, its deadline was %d", id, now, nodeName(st, n.Node), n.Deadline)
+					return true
+				}
+			}
+		}
+		return !going
+	})
+}
+
+// now is cluster time, as the leader has it.
+func (w *world) now() fsm.Time {
+	if leader := w.leads(); leader != nil {
+		return leader.cluster.Now()
+	}
+	return w.state().Now
+}
+
+// quiet is L3: nothing is written by a cluster that has settled.
+func (w *world) quiet() {
+	w.t.Helper()
+	time.Sleep(quietAfter)
+	index := w.state().Index
+	time.Sleep(quietFor)
+	if got := w.state().Index; got != index {
+		w.t.Errorf("L3: settled, and %d entries were written\n%s", got-index, w.picture())
+	}
+}
+
+// offlineWithin is L4: a node that is gone is found out within T + 2H + 2 s.
+func (w *world) offlineWithin(n *node) time.Duration {
+	w.t.Helper()
+	threshold := time.Duration(w.state().Settings.OfflineAfter) * time.Millisecond
+	h := min(max(threshold/6, 300*time.Millisecond), 10*time.Second)
+	return w.eventually(threshold+2*h+detectionSlack, "L4: "+n.name+" is offline", func() bool { return n.row().Health == fsm.HealthOffline })
+}
+
+// settle ends all that was done and all that is broken, and wants the cluster to come to rest: L1, L2, everything that is wanted runs once and nothing else, L3;
+// then a machine dies, which is found out in time (L4), and everything is there again.
+func (k *work) settle() {
+	w := k.w
+	w.t.Helper()
+	k.say("settle")
+	w.net.Lose(0, 0)
+	k.mend(time.Now().Add(time.Hour))
+	w.net.Heal()
+	w.truth.calm()
+	w.leadsAgain()
+	k.restore()
+	w.drainsEnd()
+	k.reactivate()
+	k.rest()
+	k.look()
+	w.quiet()
+	w.agree()
+	if w.t.Failed() {
+		return
+	}
+	n := k.node()
+	n.powerOff()
+	w.offlineWithin(n)
+	n.restart()
+	k.rest()
+}
+
+// restore takes back what operators changed, and submits every job that is not there.
+func (k *work) restore() {
+	w := k.w
+	for _, change := range []struct {
+		method, path string
+		body         any
+	}{
+		{"POST", "/v1/settings/resume", map[string]any{"what": "actuation"}},
+		{"PUT", "/v1/settings", map[string]any{"rate_drain": "none", "rate_operator": "none", "rescheduler": "off", "evict_on": "drain"}},
+		{"PUT", "/v1/classes/batch", map[string]any{"quota_instances": 0}},
+		{"PUT", "/v1/classes/production", map[string]any{"quota_instances": 0}},
+	} {
+		w.eventually(time.Minute, "restore "+change.path, func() bool { return k.sendBy(w.cli, change.method, change.path, change.body) == nil })
+	}
+	st := w.state()
+	for id, d := range st.Drains.All() {
+		if d.Paused && d.Phase() == fsm.PhaseDraining {
+			k.ask("/v1/drains/"+string(id)+"/resume", map[string]any{})
+		}
+	}
+	for _, job := range k.cast {
+		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool { return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil })
+	}
+}
+
+// reactivate makes every node one that work may be placed on.
+func (k *work) reactivate() {
+	w := k.w
+	w.eventually(time.Minute, "every node is active", func() bool {
+		active := true
+		for _, n := range w.nodes {
+			switch n.row().Intent {
+			case fsm.IntentActive:
+				continue
+			case fsm.IntentDisabled:
+				k.ask("/v1/nodes/"+n.name+"/enable", map[string]any{})
+			default:
+				k.ask("/v1/nodes/"+n.name+"/uncordon", map[string]any{})
+			}
+			active = false
+		}
+		return active
+	})
+}
+
+// restsWithin is how long everything may take to be whole: nodes that flapped are held back, failed programs wait for their next try, holds end after a minute.
+const restsWithin = 15 * time.Minute
+
+// rest waits until everything that is wanted runs, once, and nothing else.
+func (k *work) rest() {
+	w := k.w
+	w.t.Helper()
+	w.eventually(restsWithin, "L2: everything that is wanted runs once, and nothing else", func() bool {
+		st := w.state()
+		if st.Hold.Active || w.unready() != "" {
+			return false
+		}
+		total := 0
+		for _, g := range st.Groups.All() {
+			total += g.Ready
+		}
+		for _, d := range st.Deployments.All() {
+			if !d.Status.Ended() {
+				return false
+			}
+		}
+		for _, n := range st.Nodes.All() {
+			if n.Health != fsm.HealthOnline {
+				return false
+			}
+		}
+		return len(w.truth.running()) == total
+	})
+}

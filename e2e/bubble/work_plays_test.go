@@ -1,0 +1,221 @@
+package bubble
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+// What programs in memory can be asked, by the first word of a command; what they answer follows from what the group plays (env PLAY) and from what
+// was done to it.
+const (
+	askFacts   = "/facts"   // the role check
+	askResign  = "/resign"  // the before_stop hook
+	askHealthy = "/healthy" // a check
+)
+
+// The plays: a leader and its followers; copies of data that come in sync; shards that are led and can be moved away.
+const (
+	playLeader = "leader"
+	playCopies = "copies"
+	playShards = "shards"
+)
+
+// part is what one program is in its group's play.
+type part struct {
+	synced  time.Time // copies: when it is in sync; zero: it isn't
+	lost    time.Time // copies: when it was in sync last, if it is no more
+	drained bool      // shards: it was cleaned out
+	sick    time.Time // its check fails until then
+}
+
+// stage is the plays of all groups. Guarded by truth.mu.
+type stage struct {
+	leaders  map[fsm.GroupID]fsm.InstanceID
+	mute     map[fsm.GroupID]time.Time // no role check of the group answers until then
+	stubborn map[fsm.GroupID]time.Time // no hook of the group succeeds until then
+	held     map[fsm.GroupID]bool      // a copy was in sync once
+}
+
+func newStage() stage {
+	return stage{
+		leaders: map[fsm.GroupID]fsm.InstanceID{}, mute: map[fsm.GroupID]time.Time{}, stubborn: map[fsm.GroupID]time.Time{}, held: map[fsm.GroupID]bool{},
+	}
+}
+
+// perform runs a command of a program.
+func (tr *truth) perform(ctx context.Context, p *program, c driver.Command) (int, error) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	now := time.Now()
+	switch c.Argv[0] {
+	case askHealthy:
+		if p.env["BAD"] != "" || now.Before(p.part.sick) {
+			return 1, nil
+		}
+		return 0, nil
+	case askFacts:
+		if now.Before(tr.stage.mute[p.group]) {
+			return 1, nil
+		}
+		raw, err := json.Marshal(tr.facts(p, now))
+		if err == nil {
+			_, err = c.Stdout.Write(raw)
+		}
+		return 0, err
+	case askResign:
+		if now.Before(tr.stage.stubborn[p.group]) || !tr.resign(p) {
+			return 1, ctx.Err()
+		}
+		return 0, nil
+	}
+	return 127, fmt.Errorf("nobody knows the command %q", c.Argv)
+}
+
+// peers lists the other living programs of a group that have come up, in order.
+func (tr *truth) peers(p *program) []*program {
+	var all []*program
+	for _, other := range tr.alive {
+		if other.group == p.group && other != p && tr.stopped[other.instance].IsZero() && time.Since(other.began) >= settled {
+			all = append(all, other)
+		}
+	}
+	slices.SortFunc(all, func(a, b *program) int { return a.began.Compare(b.began) })
+	return all
+}
+
+func (tr *truth) facts(p *program, now time.Time) map[string]any {
+	switch p.env["PLAY"] {
+	case playLeader:
+		if tr.alive[tr.stage.leaders[p.group]] == nil {
+			tr.stage.leaders[p.group] = p.instance // who asks first
+		}
+		leader := tr.stage.leaders[p.group]
+		return map[string]any{fsm.FactLeader: leader == p.instance, fsm.FactLeaderName: string(leader), fsm.FactIndex: 7}
+	case playCopies:
+		return map[string]any{fsm.FactInSync: tr.inSync(p, now)}
+	case playShards:
+		return map[string]any{fsm.FactDrained: p.part.drained, fsm.FactLeadsShards: !p.part.drained, fsm.FactShardsSafe: len(tr.peers(p)) > 0}
+	}
+	return map[string]any{}
+}
+
+const toSync = 2 * time.Second // how long a copy takes to come in sync
+
+// inSync is how a copy is. It begins to sync from one that is when it has come up; the first of a group, and the first after all were down, begin with what they
+// have.
+func (tr *truth) inSync(p *program, now time.Time) bool {
+	if p.part.synced.IsZero() {
+		source := !tr.stage.held[p.group]
+		for _, other := range tr.peers(p) {
+			source = source || !other.part.synced.IsZero() && now.After(other.part.synced)
+		}
+		if source || !tr.anySynced(p, now) {
+			p.part.synced = now.Add(toSync)
+		}
+	}
+	ok := !p.part.synced.IsZero() && !now.Before(p.part.synced)
+	if ok {
+		tr.stage.held[p.group] = true
+	}
+	return ok
+}
+
+func (tr *truth) anySynced(p *program, now time.Time) bool {
+	return slices.ContainsFunc(tr.peers(p), func(other *program) bool { return !other.part.synced.IsZero() && now.After(other.part.synced) })
+}
+
+// resign hands over what the program leads; false if there is nobody to take it.
+func (tr *truth) resign(p *program) bool {
+	peers := tr.peers(p)
+	switch p.env["PLAY"] {
+	case playLeader:
+		if tr.stage.leaders[p.group] == p.instance {
+			if len(peers) == 0 {
+				return false
+			}
+			tr.stage.leaders[p.group] = peers[0].instance
+		}
+	case playShards:
+		if len(peers) == 0 {
+			return false
+		}
+		p.part.drained = true
+	}
+	return true
+}
+
+// any returns a living program at random, nil if there is none.
+func (tr *truth) any(random *rand.Rand, ok func(*program) bool) *program {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	var all []*program
+	for _, p := range tr.alive {
+		if ok(p) {
+			all = append(all, p)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b *program) int { return a.began.Compare(b.began) })
+	return all[random.IntN(len(all))]
+}
+
+// trouble does something to the play of a program.
+func (tr *truth) trouble(p *program, what func(*stage, *part)) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	what(&tr.stage, &p.part)
+}
+
+// calm ends every trouble.
+func (tr *truth) calm() {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	clear(tr.stage.mute)
+	clear(tr.stage.stubborn)
+	for _, p := range tr.alive {
+		p.part.sick = time.Time{}
+	}
+}
+
+// factsLag is for how long servers may still believe a fact that is over: until the role check has asked again and the report has arrived, over a failover.
+const factsLag = 20 * time.Second
+
+// judgeCopies is S6 by the programs' own truth: no copy that is in sync gets its stop signal for a cause from outside while, for some time now, there was no other
+// one in sync, unless a drain's policy does not care.
+func (w *world) judgeCopies(p *program) {
+	now := time.Now()
+	w.truth.mu.Lock()
+	alone := p.env["PLAY"] == playCopies && !p.part.synced.IsZero() && now.After(p.part.synced)
+	for _, other := range w.truth.alive {
+		if other.group == p.group && other != p && (!other.part.synced.IsZero() && now.After(other.part.synced) || now.Sub(other.part.lost) < factsLag) {
+			alone = false
+		}
+	}
+	gone := now.Sub(w.truth.stage.mute[p.group]) < factsLag
+	w.truth.mu.Unlock()
+	if !alone || gone {
+		return
+	}
+	state := w.history.last()
+	i, ok := state.Instances.Get(p.instance)
+	if !ok || !fromOutside(i.Marks.StopCause) || bypassed(i) || lenient(step{before: state, after: state}, i) || now.Sub(w.lastLoss(p.group)) < factsLag {
+		return
+	}
+	w.t.Errorf("S6: instance %s of %s gets its stop signal for %s (%s), and no other copy of it has been in sync for %s", p.instance, p.group, i.Marks.StopCause, i.Marks.StopReason, factsLag)
+}
+
+// lastLoss is when a program of a group last ended: servers may not know yet.
+func (w *world) lastLoss(group fsm.GroupID) time.Time {
+	w.truth.mu.Lock()
+	defer w.truth.mu.Unlock()
+	return w.truth.losses[group]
+}

@@ -1,0 +1,355 @@
+package bubble
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/transport"
+)
+
+// work is what operators and programs do at random, beside the faults of chaos. It belongs to one goroutine.
+type work struct {
+	*chaos
+	cast    []fsm.JobSpec // the jobs that come and go
+	clients []*transport.Client
+	crashes int
+	dead    map[*node]bool // machines that have no power now
+}
+
+func newWork(w *world, random *rand.Rand, cast ...fsm.JobSpec) *work {
+	k := &work{chaos: &chaos{w: w, random: random}, cast: cast, dead: map[*node]bool{}}
+	for i, s := range w.servers {
+		creds, err := w.ca.Credentials(transport.RoleCLI, fmt.Sprintf("operator%d", i))
+		must(w.t, err)
+		c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + s.address()}, Credentials: creds, Dial: w.dialer(cliHost), RetryFor: -1})
+		must(w.t, err)
+		w.t.Cleanup(c.Close)
+		k.clients = append(k.clients, c)
+	}
+	return k
+}
+
+// begin submits the whole cast and waits until it is up.
+func (k *work) begin() {
+	k.w.t.Helper()
+	for _, job := range k.cast {
+		_, err := k.w.send("/v1/jobs", map[string]any{"job": job})
+		must(k.w.t, err)
+	}
+	k.w.eventually(3*time.Minute, "everything is up", func() bool { return k.w.unready() == "" })
+}
+
+// unready names the first group that has not what it should have; empty: there is none.
+func (w *world) unready() string {
+	st := w.state()
+	for id, g := range st.Groups.All() {
+		want := g.Count
+		if g.Role == fsm.RoleSystem && g.Count > 0 {
+			want = len(w.nodes)
+		}
+		if g.Ready != want || g.Running != want || g.Alive != want {
+			return fmt.Sprintf("%s has %d ready, %d running, %d alive of %d", id, g.Ready, g.Running, g.Alive, want)
+		}
+	}
+	return ""
+}
+
+func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
+
+func (k *work) one() *fsm.JobSpec { return &k.cast[k.random.IntN(len(k.cast))] }
+
+// group is a group that the state has, at random; empty if there is none.
+func (k *work) group() fsm.GroupID {
+	st := k.w.state()
+	var ids []fsm.GroupID
+	for id := range st.Groups.All() {
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return ""
+	}
+	return ids[k.random.IntN(len(ids))]
+}
+
+// submit makes a job what it was at first, or a little different.
+func (k *work) submit() {
+	job := *k.one()
+	job.Groups = slices.Clone(job.Groups)
+	g := &job.Groups[0]
+	g.Env = maps.Clone(g.Env)
+	if g.Env == nil {
+		g.Env = map[string]string{}
+	}
+	switch k.random.IntN(4) {
+	case 0: // as it was
+	case 1:
+		g.Count = max(0, g.Count+k.random.IntN(3)-1)
+	default:
+		k.versions++
+		g.Env["RELEASE"] = fmt.Sprint(k.versions)
+	}
+	k.ask("/v1/jobs", map[string]any{"job": job})
+}
+
+// spoil submits a version that never becomes ready; it goes back by itself.
+func (k *work) spoil() {
+	job := *k.one()
+	job.Groups = slices.Clone(job.Groups)
+	g := &job.Groups[0]
+	if len(g.Checks) == 0 || g.Role == fsm.RoleSystem {
+		return
+	}
+	g.Env = maps.Clone(g.Env)
+	g.Env["BAD"] = "1"
+	g.Update.AutoRevert, g.Update.Deadline = true, 10*fsm.Second
+	k.ask("/v1/jobs", map[string]any{"job": job})
+}
+
+func (k *work) scale() {
+	name, group := k.group().Split()
+	if name != "" {
+		k.ask("/v1/jobs/"+string(name)+"/scale", map[string]any{"group": group, "count": k.random.IntN(6)})
+	}
+}
+
+func (k *work) stopJob() {
+	purge := k.random.IntN(2) == 0
+	k.ask("/v1/jobs/"+string(k.one().Name)+"/stop", map[string]any{"purge": purge})
+}
+
+func (k *work) revert() { k.ask("/v1/jobs/"+string(k.one().Name)+"/revert", map[string]any{}) }
+
+func (k *work) roll() { k.ask("/v1/jobs/"+string(k.one().Name)+"/restart", map[string]any{}) }
+
+// drainWith drains one to three nodes with options of all kinds.
+func (k *work) drainWith() {
+	body := map[string]any{"deadline": fsm.Duration(2+k.random.IntN(40)) * fsm.Second, "message": "maintenance"}
+	names := map[string]bool{}
+	for range 1 + k.random.IntN(3) {
+		names[k.node().name] = true
+	}
+	body["nodes"] = slices.Sorted(maps.Keys(names))
+	for _, option := range []func(){
+		func() { body["force_at_deadline"] = true },
+		func() { body["accept_downtime"] = []string{pick(k.random, "*", string(k.group()))} },
+		func() { body["ignore_system"] = true },
+		func() { body["max_parallel_nodes"] = 1 },
+		func() { body["policy"] = pick(k.random, fsm.DrainPolicies()...) },
+	} {
+		if k.random.IntN(4) == 0 {
+			option()
+		}
+	}
+	if k.random.IntN(10) == 0 {
+		body["force"] = true
+	}
+	k.ask("/v1/drains", body)
+}
+
+// change pauses, resumes or cancels a drain that goes on.
+func (k *work) change() {
+	st := k.w.state()
+	for id, d := range st.Drains.All() {
+		if d.Phase() == fsm.PhaseDraining {
+			verb := pick(k.random, "pause", "resume", "resume", "cancel")
+			k.ask("/v1/drains/"+string(id)+"/"+verb, map[string]any{})
+			return
+		}
+	}
+}
+
+// intend changes what a node is for.
+func (k *work) intend() {
+	verb := pick(k.random, "cordon", "uncordon", "uncordon", "uncordon", "disable", "enable", "enable", "ack-blockers")
+	k.ask("/v1/nodes/"+k.node().name+"/"+verb, map[string]any{})
+}
+
+// race has several operators evict members of one group at the same moment, each through another server.
+func (k *work) race() {
+	members := k.w.members(k.group())
+	ids := slices.Sorted(maps.Keys(members))
+	if len(ids) == 0 {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, c := range k.clients {
+		id := ids[k.random.IntN(len(ids))]
+		body := map[string]any{"avoid": k.random.IntN(4) == 0}
+		wg.Go(func() { _ = k.sendBy(c, "POST", "/v1/instances/"+string(id)+"/evict", body) })
+	}
+	wg.Wait()
+}
+
+// settings changes one of those that decisions rest on.
+func (k *work) settings() {
+	change := pick(k.random,
+		map[string]any{"node_drain_policy": pick(k.random, fsm.DrainPolicies()...)},
+		map[string]any{"node_drain_policy": pick(k.random, fsm.DrainPolicies()...)},
+		map[string]any{"evict_on": pick(k.random, "drain", "cordon")},
+		map[string]any{"rescheduler": pick(k.random, "off", "careful", "balanced", "eager")},
+		map[string]any{"placement_algorithm": pick(k.random, "spread", "binpack")},
+		map[string]any{"rate_drain": pick(k.random, "none", "1/2s", "3/5s")},
+		map[string]any{"rate_operator": pick(k.random, "none", "1/1s", "2/5s")},
+		map[string]any{"place_on_degraded": k.random.IntN(2) == 0},
+	)
+	_ = k.send("PUT", "/v1/settings", change)
+}
+
+// pause stops all that is decided, or lets it go on.
+func (k *work) pause() {
+	k.ask("/v1/settings/"+pick(k.random, "pause", "resume", "resume"), map[string]any{"what": "actuation"})
+}
+
+// budget changes a budget that groups share.
+func (k *work) budget() {
+	_ = k.send("PUT", "/v1/budgets/"+sharedBudget, sharedSpec(k.random))
+}
+
+const sharedBudget = "edge"
+
+func sharedSpec(random *rand.Rand) fsm.BudgetSpec {
+	spec := fsm.BudgetSpec{MaxDown: amount(1 + random.IntN(3))}
+	if random.IntN(2) == 0 {
+		spec.Rate = &fsm.RateSpec{Max: 1 + random.IntN(3), Window: fsm.Duration(1+random.IntN(4)) * fsm.Second}
+	}
+	return spec
+}
+
+// quota limits a class, or no longer.
+func (k *work) quota() {
+	_ = k.send("PUT", "/v1/classes/"+pick(k.random, "batch", "production"), map[string]any{"quota_instances": pick(k.random, 0, 0, 6, 12)})
+}
+
+// The troubles that programs have: what they say of themselves is not to be had, their hooks fail, others lead, copies fall behind, checks fail, programs end.
+func (k *work) mute() {
+	if p := k.w.truth.any(k.random, plays(playLeader, playCopies, playShards)); p != nil {
+		until := time.Now().Add(time.Duration(1+k.random.IntN(8)) * time.Second)
+		k.say("no role check of %s answers until %s", p.group, until.Format("04:05"))
+		k.w.truth.trouble(p, func(s *stage, _ *part) { s.mute[p.group] = until })
+	}
+}
+
+func plays(what ...string) func(*program) bool {
+	return func(p *program) bool { return slices.Contains(what, p.env["PLAY"]) }
+}
+
+func (k *work) stubborn() {
+	if p := k.w.truth.any(k.random, plays(playLeader, playShards)); p != nil {
+		k.say("hooks of %s fail", p.group)
+		until := time.Now().Add(time.Duration(1+k.random.IntN(8)) * time.Second)
+		k.w.truth.trouble(p, func(s *stage, _ *part) { s.stubborn[p.group] = until })
+	}
+}
+
+func (k *work) elect() {
+	if p := k.w.truth.any(k.random, plays(playLeader)); p != nil {
+		k.say("%s leads %s", p.instance, p.group)
+		k.w.truth.trouble(p, func(s *stage, _ *part) { s.leaders[p.group] = p.instance })
+	}
+}
+
+func (k *work) fallBehind() {
+	if p := k.w.truth.any(k.random, plays(playCopies)); p != nil {
+		k.say("the copy of %s falls behind", p.instance)
+		k.w.truth.trouble(p, func(_ *stage, one *part) { one.synced, one.lost = time.Time{}, time.Now() })
+	}
+}
+
+func (k *work) sicken() {
+	if p := k.w.truth.any(k.random, func(*program) bool { return true }); p != nil {
+		k.say("%s is sick", p.instance)
+		until := time.Now().Add(time.Duration(1+k.random.IntN(8)) * time.Second)
+		k.w.truth.trouble(p, func(_ *stage, one *part) { one.sick = until })
+	}
+}
+
+const crashesAtMost = 6 // what fails more often is tried again with growing delay, which nobody waits for here
+
+func (k *work) crash() {
+	p := k.w.truth.any(k.random, func(*program) bool { return true })
+	if p == nil || k.crashes >= crashesAtMost {
+		return
+	}
+	k.crashes++
+	k.say("%s of %s ends by itself", p.instance, p.group)
+	p.crash()
+}
+
+// powerOff ends a machine; confirmDead may tell the servers that it is gone, which is then true.
+func (k *work) powerOff() {
+	k.breakNode("power off", func(n *node) {
+		n.powerOff()
+		k.dead[n] = true
+	}, func(n *node) {
+		delete(k.dead, n)
+		n.restart()
+	})
+}
+
+func (k *work) confirmDead() {
+	for _, n := range k.w.nodes {
+		if k.dead[n] {
+			k.ask("/v1/nodes/"+n.name+"/confirm-dead", map[string]any{})
+		}
+	}
+}
+
+// look is S14 in the middle of things: what is missing has a reason, once the leader has had a moment to act.
+func (k *work) look() {
+	if err := k.w.unexplained(); err != nil {
+		k.w.t.Errorf("%v\n%s", err, k.w.picture())
+	}
+}
+
+const actsWithin = fsm.Second
+
+// unexplained is S14: every instance that should be there is placed, or its group says why not; every one that should go is stopping, or says why not. A leader
+// that is about to act is not asked.
+func (w *world) unexplained() error {
+	leader := w.leads()
+	if leader == nil {
+		return nil
+	}
+	st, now := leader.state(), leader.cluster.Now()
+	if now.Sub(st.Now) < actsWithin {
+		return nil
+	}
+	return missingReasons(st, reconcile.Explain(reconcile.Input{State: st, Live: leader.cluster.Live(), Now: now}))
+}
+
+// because answers why something is not as it should be.
+type because interface {
+	Pending(fsm.GroupID) *fsm.Error
+	Waiting(fsm.InstanceID) []fsm.Blocker
+}
+
+func missingReasons(st fsm.State, why because) error {
+	var f findings
+	for id, g := range st.Groups.All() {
+		if g.Role == fsm.RoleSystem {
+			continue
+		}
+		filled := map[int]bool{}
+		for i := range st.InstancesOf(id) {
+			// What is lost, failed or stopping shows that as its state.
+			filled[i.Slot] = filled[i.Slot] || i.Desired == fsm.DesiredRunning || i.Status.Observed != fsm.ObservedStopped
+		}
+		for slot := range g.Count {
+			if !filled[slot] && why.Pending(id) == nil {
+				f.add("S14: slot %d of %s has no instance, and nothing says why", slot, id)
+			}
+		}
+	}
+	for id, i := range st.Instances.All() {
+		if i.Desired == fsm.DesiredRunning && i.Eviction.Requested && runs(i) && !i.Eviction.Preparing && len(why.Waiting(id)) == 0 {
+			f.add("S14: instance %s of %s should be evicted for %s since %d, and nothing says what it waits for", id, i.Group, i.Eviction.Cause, i.Eviction.Since)
+		}
+	}
+	return f.err()
+}
