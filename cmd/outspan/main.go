@@ -58,6 +58,7 @@ func nouns() []noun {
 		{name: "budget", short: "what groups can lose at once and per window", verbs: []verb{budgetLs, budgetStatus, budgetSet, budgetRm}},
 		{name: "class", short: "named priorities, the highest first", verbs: []verb{classLs, classSet, classRm}},
 		{name: "config", short: "files of servers and agents", verbs: []verb{configValidate, configShow}},
+		{name: "debug", short: "look into the data of a stopped server", verbs: []verb{debugLog, debugEntry, debugSnapshot, debugStateCommand, debugDiff}},
 		{name: "deployment", short: "the way of a job from one version to the next", verbs: []verb{deploymentLs, deploymentStatus, deploymentPromote, deploymentFail}},
 		{name: "drain", short: "empty nodes, and follow that", verbs: []verb{drainLs, drainStatus, drainWatch, drainPause, drainResume, drainCancel}, bare: nodeDrain},
 		{name: "gossip", short: "the key of the gossip pool", verbs: []verb{gossipKey}},
