@@ -122,13 +122,13 @@ func (p *pass) release(subject string, inst *fsm.Instance, failure string) {
 	}
 }
 
-// stopAsked goes on with the evictions that an operator asked for and that are prepared, or are to be again. One that the instance's role has come to
-// forbid is taken back, as it would have been refused: the operator asks again.
+// stopAsked goes on with the evictions that an operator asked for and that are prepared, or are to be again: after an abort, and when the program ended in the
+// middle and runs again. One that the instance's role has come to forbid is taken back, as it would have been refused: the operator asks again.
 func (p *pass) stopAsked() {
 	for _, id := range p.marked {
 		inst := p.instance(id)
 		e := inst.Eviction
-		if inst.Desired != fsm.DesiredRunning || !e.Requested || e.Cause != fsm.CauseUser || !e.Preparing && e.Aborts == 0 || p.isMember(inst) {
+		if inst.Desired != fsm.DesiredRunning || !e.Requested || e.Cause != fsm.CauseUser || p.isMember(inst) {
 			continue
 		}
 		if !e.Preparing && p.state().MayEvict(inst, fsm.CauseUser, e.By, p.state().BeforeHook(inst)) != nil {
