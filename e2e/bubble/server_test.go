@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,7 +60,7 @@ type serverProcess struct {
 }
 
 func newServer(w *world, i int) *server {
-	disk := memdisk.New(w.tempDir(), rand.New(rand.NewPCG(w.seed, uint64(i))))
+	disk := memdisk.New(filepath.Join(w.root, fmt.Sprintf("s%d", i)), rand.New(rand.NewPCG(w.seed, uint64(i))))
 	return &server{w: w, name: fmt.Sprintf("s%d", i), host: serverHost(i), disk: disk}
 }
 

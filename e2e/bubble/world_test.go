@@ -43,6 +43,7 @@ type world struct {
 	profile  cluster.Profile
 	raft     cluster.RaftConfig
 	seed     uint64
+	root     string // of all disks
 	servers  []*server
 	nodes    []*node
 	truth    *truth
@@ -72,6 +73,7 @@ func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
 		begin := time.Now()
 		w := newWorld(t, o)
+		w.root = w.tempDir() // goes after all who use it have ended
 		t.Cleanup(w.end)
 		w.begin(cmp.Or(o.nodes, 4))
 		test(t, w)
@@ -147,7 +149,7 @@ func serverHost(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
 
 func nodeHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
-// tempDir is a directory for a machine's disk. Forcing every entry and every journal record to a real disk would take most of the
+// tempDir is a directory for the disks. Forcing every entry and every journal record to a real disk would take most of the
 // time of these tests, so it is in memory where the system has such a place.
 func (w *world) tempDir() string {
 	const memory = "/dev/shm"
