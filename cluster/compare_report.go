@@ -13,7 +13,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Files that a server leaves when a majority has another state. While the report is there, the server does not start.
+// Files that a server leaves when a majority has another state. While the report is there, that server does not start.
 const (
 	dirDiffers   = "state-differs"
 	fileReport   = "report.json"
@@ -123,11 +123,17 @@ func ReadReport(dataDir string) (r StateReport, ok bool, err error) {
 }
 
 // checkReport refuses a data directory whose state a majority contradicted: started again and again by a supervisor,
-// it would vote, and might lead, each time until the next comparison. Code: state_differs.
+// it would vote, and might lead, each time until the next comparison. One that was emptied but for the report is a new
+// server's. Code: state_differs.
 func checkReport(dataDir string) error {
 	r, found, err := ReadReport(dataDir)
 	if !found {
 		return err
+	}
+	if id, unread := os.ReadFile(filepath.Join(dataDir, fileServerID)); err == nil {
+		if errors.Is(unread, fs.ErrNotExist) || unread == nil && strings.TrimSpace(string(id)) != string(r.Server) {
+			return nil
+		}
 	}
 	dir := filepath.Join(dataDir, dirDiffers)
 	what := fmt.Sprintf("the state in %s was contradicted by a majority of the servers", dataDir)
@@ -135,5 +141,5 @@ func checkReport(dataDir string) error {
 		what += fmt.Sprintf(" at index %d on %s", r.Index, r.Time.Format(time.RFC3339))
 	}
 	return fsm.Refuse(fsm.CodeStateDiffers, "%s", what).
-		WithHint("move %s away to keep it, empty the rest of the data directory and start again: the server joins as a new one", dir)
+		WithHint("keep %s, empty the rest of the data directory and start again: the server joins as a new one", dir)
 }
