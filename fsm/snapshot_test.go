@@ -288,27 +288,6 @@ func FuzzReadSnapshot(f *testing.F) {
 	})
 }
 
-// FuzzRows lets the fuzzer reach the rows behind the checksums.
-func FuzzRows(f *testing.F) {
-	s := sampleState()
-	for _, table := range rowTables {
-		_ = table.each(&s, func(row any) error {
-			body, err := wire.enc.Marshal(row)
-			f.Add(byte(table.id), body)
-			return err
-		})
-	}
-	f.Fuzz(func(t *testing.T, table byte, body []byte) {
-		data := append(prelude(1), frame(1, raw(t, map[int]any{5: 1}))...)
-		data = append(data, frame(table, body)...)
-		_, err := ReadSnapshot(bytes.NewReader(data))
-		var e *Error
-		if !errors.As(err, &e) {
-			t.Fatalf("a snapshot without a trailer: %v", err)
-		}
-	})
-}
-
 // A cluster of 5,000 nodes and 100,000 instances is written through a small window and read back without holding it twice.
 func TestSnapshotOf100kInstances(t *testing.T) {
 	if testing.Short() {

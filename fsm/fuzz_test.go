@@ -1,0 +1,197 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fuzzedState is a state in which something of everything goes on: the same after every call.
+func fuzzedState(tb testing.TB) (State, []Entry) {
+	tb.Helper()
+	s, seq := NewState(), 0
+	s, _ = s.Apply(1, 1, newWorld(1, &s, &seq).beginning())
+	for seed := range uint64(80) {
+		s, _ = s.Apply(s.Index+1, 1, newWorld(seed+2, &s, &seq).entry(1))
+	}
+	var next []Entry // that make sense there
+	for seed := range uint64(120) {
+		next = append(next, newWorld(seed+1000, &s, &seq).entry(1))
+	}
+	if err := Check(s); err != nil {
+		tb.Fatal(err)
+	}
+	return s, next
+}
+
+// FuzzApply: an entry that can be read can be applied. It never panics, never changes the state that it is applied on, and breaks no invariant, whatever its
+// commands say. Only the times, which servers stamp themselves, are kept near to those of the state.
+func FuzzApply(f *testing.F) {
+	s, next := fuzzedState(f)
+	add := func(e Entry) {
+		data, err := EncodeEntry(e)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	for _, e := range next {
+		for _, group := range e.Groups { // small seeds: one group each
+			add(Entry{Format: CurrentFormat, Groups: [][]Command{group}})
+		}
+	}
+	for _, info := range kinds {
+		add(Entry{Format: CurrentFormat, Groups: [][]Command{{sampleCommand(info)}}})
+	}
+	frozen := Digest(s)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := DecodeEntry(data)
+		if err != nil {
+			return
+		}
+		e.At, e.Wall = min(max(e.At, s.Now), s.Now.Add(Hour)), min(max(e.Wall, s.Wall), s.Wall+3_600_000)
+		after, results := s.Apply(s.Index+1, 1, e)
+		if Digest(s) != frozen {
+			t.Fatalf("%v changed the state that it was applied on", e.names())
+		}
+		if err := Check(after); err != nil {
+			t.Fatalf("after %v: %v", e.names(), err)
+		}
+		if err := CheckStep(s, after); err != nil {
+			t.Fatalf("after %v: %v", e.names(), err)
+		}
+		for i, r := range results {
+			if r.Refusal != nil && (r.Refusal.Code == "" || r.Refusal.Message == "") {
+				t.Fatalf("group %d of %v is refused without saying why: %+v", i, e.names(), r.Refusal)
+			}
+		}
+		var whole bytes.Buffer
+		if err := WriteSnapshot(&whole, after); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ReadSnapshot(&whole); err != nil || Digest(again) != Digest(after) {
+			t.Fatalf("the state after %v does not survive a snapshot: %v", e.names(), err)
+		}
+	})
+}
+
+// FuzzRows lets the fuzzer reach the rows behind the checksums: two rows in a snapshot that is otherwise right. What is read can be written again, compared,
+// described and checked.
+func FuzzRows(f *testing.F) {
+	s := sampleState()
+	for _, table := range rowTables {
+		_ = table.each(&s, func(row any) error {
+			body, err := wire.enc.Marshal(row)
+			f.Add(byte(table.id), body, []byte{})
+			return err
+		})
+	}
+	f.Fuzz(func(t *testing.T, table byte, one, two []byte) {
+		rows := [][]byte{one}
+		if len(two) > 0 {
+			rows = append(rows, two)
+		}
+		data := snapshotOfRows(t, tableID(table), rows)
+		s, err := ReadSnapshot(bytes.NewReader(data))
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || e.Message == "" {
+				t.Fatalf("the error has no code: %v", err)
+			}
+			return
+		}
+		again := snapshotOf(t, s)
+		s2, err := ReadSnapshot(bytes.NewReader(again))
+		if err != nil || Digest(s2) != Digest(s) {
+			t.Fatalf("what was read can't be written and read again: %v", err)
+		}
+		if changes := Diff(s, s2); len(changes) > 0 {
+			t.Fatalf("it differs from itself: %+v", changes)
+		}
+		if _, err := json.Marshal(Diff(NewState(), s)); err != nil {
+			t.Fatalf("it can't be described: %v", err)
+		}
+		_ = Check(s) // finds much, and must get to the end
+	})
+}
+
+// snapshotOfRows is a snapshot with these rows of one table, and a trailer that fits.
+func snapshotOfRows(tb testing.TB, table tableID, rows [][]byte) []byte {
+	tb.Helper()
+	empty := NewState()
+	var meta []byte
+	_ = empty.eachRow(func(_ tableID, body []byte) error {
+		meta = bytes.Clone(body)
+		return nil
+	})
+	sum := newRowSum()
+	sum.add(metaTable, meta)
+	data := append(prelude(CurrentFormat), frame(byte(metaTable), meta)...)
+	trailer := trailerRow{}
+	for _, t := range rowTables {
+		if t.id == table {
+			trailer.Tables = append(trailer.Tables, TableCount{t.name, len(rows)})
+		}
+	}
+	for _, body := range rows {
+		sum.add(table, body)
+		data = append(data, frame(byte(table), body)...)
+	}
+	trailer.Digest = sum.String()
+	last, err := wire.enc.Marshal(trailer)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return append(data, frame(byte(trailerTable), last)...)
+}
+
+// FuzzParseGate: what is taken comes back the same from its own text.
+func FuzzParseGate(f *testing.F) {
+	for _, text := range []string{"!self.leader", "self.drained", "led_shards.in_sync_followers", "group.ready >= 2", "group.leader_responding", "group.followers_responding >= 1", "old.confirmed_stopped", "self.a.b", "group.ready >= 02"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		g, refusal := ParseGate(text)
+		if refusal != nil {
+			if refusal.Code != CodeInvalid || refusal.Hint == "" {
+				t.Fatalf("%q is refused as %+v", text, refusal)
+			}
+			return
+		}
+		if again, refusal := ParseGate(g.String()); refusal != nil || again != g {
+			t.Fatalf("%q is %+v, printed %s, read again as %+v (%v)", text, g, g, again, refusal)
+		}
+		_ = g.HoldsFor(map[string]string{g.Fact: "true"})
+	})
+}
+
+// FuzzPathNames: what may name a job, group, volume or node makes one step of a path and no more, and what may be the path of a volume leads where it says.
+func FuzzPathNames(f *testing.F) {
+	for _, name := range []string{"web", "..", ".", "", "a/b", "a\x00", "a\\b", "A-1_2.3", "-a", "...", "/data", "/proc/1", "/a/../proc", "/dev/../data", "//x", "/a/", "/sysx", strings.Repeat("x", 64), "é", "/\u2028", "/a\nb"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if ValidName(name) {
+			whole := filepath.Join("/root", name, "x")
+			if !filepath.IsLocal(name) || filepath.Base(name) != name || path.Clean(name) != name || filepath.Dir(filepath.Dir(whole)) != "/root" || strings.ContainsAny(name, "/\\\x00\n \"'$`") {
+				t.Errorf("the name %q makes the path %s", name, whole)
+			}
+		}
+		g := GroupSpec{Name: "g", Count: 1, Exec: ExecSpec{Command: "/x"}, Volumes: []VolumeSpec{{Name: "v", Kind: VolumeLocal, Path: name}, {Name: "w", Kind: VolumeLocal, Path: "/other"}}}
+		if g.checkVolumes() != nil {
+			return
+		}
+		if !filepath.IsAbs(name) || filepath.Clean(name) != name || strings.Contains(name, "\x00") || name == "/" {
+			t.Errorf("the path %q was taken", name)
+		}
+		for _, barred := range []string{"/proc", "/sys", "/dev", "/other"} {
+			if rel, err := filepath.Rel(barred, name); err != nil || rel == "." || filepath.IsLocal(rel) {
+				t.Errorf("the path %q is within %s", name, barred)
+			}
+		}
+	})
+}
