@@ -127,6 +127,9 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 	if c.Replaces != "" && (old == nil || above && old.Desired != DesiredRunning) {
 		return nil, Refuse(CodeStale, "instance %s to be replaced is not in slot %d of %s", c.Replaces, c.Slot, c.Group)
 	}
+	if c.Cause == CauseNodeOffline && old != nil && old.Desired == DesiredRunning && old.runs() {
+		return nil, Refuse(CodeStale, "instance %s to be replaced is back: it is %s", old.ID, old.Status.Observed) // decided before its node returned (S7)
+	}
 	if refusal := s.slotHeld(spec, c.Group, c.Slot); refusal != nil {
 		return nil, refusal
 	}

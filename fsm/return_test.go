@@ -1,0 +1,38 @@
+package fsm
+
+import (
+	"errors"
+	"testing"
+)
+
+// S7: a replacement that was decided before a node returned is refused when it is logged afterwards: what it would replace runs.
+func TestReturnedInstanceIsNotReplaced(t *testing.T) {
+	m := NewMachine()
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+	for _, id := range []NodeID{"n1", "n2"} {
+		mustApply(t, m, register(id), &NodeReport{ID: id, Epoch: 1, Full: true})
+	}
+	mustApply(t, m, &JobSubmit{Spec: webSpec()})
+	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
+	mustApply(t, m, observed("n1", "i1", ObservedReady))
+	n, _ := m.State().Nodes.Get("n1")
+	mustApply(t, m, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Version: n.Version})
+	late := placed("i2", "web/api", 0, "n2", 20000)
+	late.Replaces, late.Cause = "i1", CauseNodeOffline
+	try := func() error {
+		s := m.State()
+		_, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now, Groups: [][]Command{{late}}})
+		if results[0].Refusal == nil {
+			return nil
+		}
+		return results[0].Refusal
+	}
+	if err := try(); err != nil {
+		t.Fatalf("while it is lost: %v", err)
+	}
+	mustApply(t, m, register("n1"))
+	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 2, Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedUnready}}})
+	if err := try(); !errors.Is(err, &Error{Code: CodeStale}) {
+		t.Errorf("after it returned: %v, want stale", err)
+	}
+}
