@@ -169,10 +169,15 @@ func (n *network) silent(l *leader, node int, age, threshold, interval fsm.Durat
 	if age < threshold || led < settled || up < threshold || 2*len(agree) <= servers || gossip == fsm.GossipAlive && len(agree) < servers {
 		return false, ""
 	}
+	m := n.w.nodes[node]
 	for _, s := range agree {
-		n.hears[node][s].gaveUp = n.w.nodes[node].epoch
+		h := &n.hears[node][s]
+		if h.linked && h.gaveUp != m.epoch { // its next heartbeat is answered with that
+			m.soon(n.beatBefore(node, n.w.now).Add(interval).Sub(n.w.now), m.attach)
+		}
+		h.gaveUp = m.epoch
 	}
-	n.w.nodes[node].leaseMoved()
+	m.leaseMoved()
 	return true, ""
 }
 

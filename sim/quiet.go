@@ -60,11 +60,11 @@ func (w *world) mend() {
 			w.clients.ask("cancel "+string(id), &fsm.DrainCancel{ID: id})
 		}
 	}
-	w.heal0()
+	w.becomeWell()
 }
 
-// heal0 lets programs that never became ready do so: nothing is wrong with them any more.
-func (w *world) heal0() {
+// becomeWell lets programs that never became ready do so: nothing is wrong with them any more.
+func (w *world) becomeWell() {
 	for _, m := range w.nodes {
 		for _, p := range m.programs {
 			if p.alive && !p.ready && !p.stopping {
@@ -117,8 +117,18 @@ func (w *world) settle() {
 		if w.log.first.Index == before {
 			return
 		}
+		w.withdraw()
 		if w.now > limit {
 			w.fail("L3", "it does not come to rest: %d entries in the last %s", w.log.first.Index-before, quietFor)
+		}
+	}
+}
+
+// withdraw takes back the evictions that people asked for and whose hooks fail again and again: only they can end that.
+func (w *world) withdraw() {
+	for id, i := range w.log.first.Instances.All() {
+		if e := i.Eviction; i.Desired == fsm.DesiredRunning && e.Requested && e.Cause == fsm.CauseUser && e.Aborts > 0 {
+			w.clients.ask("take back the eviction of "+string(id), &fsm.InstanceMark{ID: id})
 		}
 	}
 }

@@ -14,6 +14,11 @@ func (m *machine) attach() {
 	if m.home = m.w.net.reach(m.index, m.w.chance); m.home < 0 {
 		return
 	}
+	for s := range servers { // the answer to a heartbeat says that the server agreed to this epoch being offline
+		if m.epoch != 0 && m.w.net.linked(m.index, s) && m.w.net.hears[m.index][s].gaveUp == m.epoch {
+			m.epoch = 0
+		}
+	}
 	if m.epoch == 0 {
 		m.register()
 	} else {
