@@ -212,22 +212,6 @@ func TestMetaFitsWhenFull(t *testing.T) {
 	}
 }
 
-func FuzzGossipMeta(f *testing.F) {
-	c := newCodec()
-	good, err := c.encodeMeta(Meta{Role: transport.RoleServer, API: "10.0.0.1:7640", Server: &ServerMeta{Pledge: []fsm.ServerID{"a", "b"}}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Add([]byte{0xbf, 0xff})
-	f.Fuzz(func(t *testing.T, buf []byte) {
-		m, err := c.decodeMeta(buf)
-		if err == nil && m.Role != transport.RoleServer && m.Role != transport.RoleAgent {
-			t.Errorf("accepted role %q", m.Role)
-		}
-	})
-}
-
 func TestResolveJoin(t *testing.T) {
 	dir := t.TempDir()
 	script := filepath.Join(dir, "peers")

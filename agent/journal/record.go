@@ -47,13 +47,18 @@ func encodeRecord(seq uint64, ops []Op) ([]byte, error) {
 	if len(body) > bodyLimit {
 		return nil, fmt.Errorf("record of %d bytes is above the limit of %d", len(body), bodyLimit)
 	}
+	return frameRecord(seq, body), nil
+}
+
+// frameRecord puts the head before a body.
+func frameRecord(seq uint64, body []byte) []byte {
 	b := make([]byte, recordHead, recordHead+len(body))
 	binary.BigEndian.PutUint16(b, recordMark)
 	binary.BigEndian.PutUint32(b[2:], uint32(len(body)))
 	binary.BigEndian.PutUint64(b[10:], seq)
 	b = append(b, body...)
 	binary.BigEndian.PutUint32(b[6:], crc32.Checksum(b[10:], castagnoli))
-	return b, nil
+	return b
 }
 
 // parseRecord reads the record at the start of b and returns its size.

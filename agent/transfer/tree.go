@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 
 // maxEntries bounds one slot's files, so that a manifest stays in memory.
 const maxEntries = 5_000_000
+
+// maxTreeBytes bounds the sum of their sizes: no disk holds more, and counting chunks can't overflow.
+const maxTreeBytes = int64(1) << 56
 
 // entry is one file of a tree. Only directories, regular files and symbolic links are moved: sockets and pipes mean nothing without their
 // processes. Hard links become files of their own; extended attributes are not kept.
@@ -89,12 +93,13 @@ func scanOne(root *os.Root, p string, d fs.DirEntry) (entry, bool, error) {
 // checkEntries refuses what a peer must not have us make: a path that leads out of the tree, or stands before its directory.
 func checkEntries(entries []entry, names []string) error {
 	dirs := map[string]bool{".": true}
+	left := maxTreeBytes
 	for i := range entries {
 		e := &entries[i]
 		first, _, _ := cutPath(e.Path)
 		_, dup := dirs[e.Path]
 		switch {
-		case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || !slices.Contains(names, first), dup, !dirs[path.Dir(e.Path)], e.Size < 0:
+		case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") || !slices.Contains(names, first), dup, !dirs[path.Dir(e.Path)], e.Size < 0, e.Size > left:
 			return fsm.Refuse(fsm.CodeIntegrity, "the list of files has the impossible entry %q", e.Path)
 		case e.mode().IsDir():
 			dirs[e.Path] = true
@@ -103,6 +108,7 @@ func checkEntries(entries []entry, names []string) error {
 		default:
 			dirs[e.Path] = false
 		}
+		left -= e.Size
 	}
 	for _, name := range names {
 		if !dirs[name] {
