@@ -57,9 +57,9 @@ func (p *performer) serverFault(kind ActionKind) {
 	r, l := p.r, p.log
 	switch kind {
 	case ActFailover:
-		l.failover(r, -1)
+		p.soon(func() { l.failover(r, -1) })
 	case ActIsolateLeader:
-		p.isolate()
+		p.soon(p.isolate)
 	case ActServerCrash:
 		id := r.IntN(servers)
 		for _, s := range l.servers {
@@ -97,6 +97,15 @@ func (p *performer) isolate() {
 			l.failover(p.r, id)
 		}
 	})
+}
+
+// soon strikes now, or more often as soon as an entry is under way.
+func (p *performer) soon(strike func()) {
+	if rarely(p.r, 4) {
+		strike()
+		return
+	}
+	p.log.ambush = strike
 }
 
 func (p *performer) trouble(kind ActionKind) {

@@ -43,6 +43,7 @@ type log struct {
 	servers []*server
 	first   fsm.State // after the last committed entry, on whoever applied it first
 	stuck   bool      // the leader reaches no majority
+	ambush  func()    // what happens to the leader as soon as an entry is under way
 }
 
 func newLog(w *world) *log {
@@ -67,6 +68,10 @@ func (l *log) propose(p *proposal) bool {
 	l.w.trace.bytes(data)
 	l.pending = append(l.pending, p)
 	l.w.after(l.commitDelay(), func() { l.commit(p) })
+	if strike := l.ambush; strike != nil {
+		l.ambush = nil
+		l.w.after(between(l.w.chance, 0, 8), strike)
+	}
 	return true
 }
 
@@ -75,8 +80,8 @@ func (l *log) commitDelay() fsm.Duration {
 	switch {
 	case r.IntN(200) == 0:
 		return between(r, 200, 3000)
-	case r.IntN(10) == 0:
-		return between(r, 20, 200)
+	case r.IntN(6) == 0:
+		return between(r, 20, 300)
 	}
 	return between(r, 1, 15)
 }

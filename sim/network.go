@@ -13,6 +13,7 @@ type hearing struct {
 	heard  bool     // one got through since the server started
 	last   fsm.Time // while not linked: when the last one did
 	since  fsm.Time // while linked: since when
+	asked  fsm.Time // when its agent last asked the server something, which is as good as a heartbeat
 	gaveUp uint64   // the epoch that the server agreed to call offline: it answers its heartbeats no more
 }
 
@@ -76,13 +77,19 @@ func (n *network) first() fsm.Duration { return between(n.w.chance, 20, 600) }
 func (n *network) lastBeat(node, server int) fsm.Time {
 	h := &n.hears[node][server]
 	if !h.linked {
-		return h.last
+		return max(h.last, h.asked)
 	}
 	beat := n.beatBefore(node, n.w.now)
 	if beat < h.since {
-		return h.last
+		return max(h.last, h.asked)
 	}
-	return beat
+	return max(beat, h.asked)
+}
+
+// asks notes that a node's agent got through to a server.
+func (n *network) asks(node, server int) {
+	h := &n.hears[node][server]
+	h.asked, h.heard = n.w.now, true
 }
 
 func (n *network) heardOnce(node, server int) bool {

@@ -86,7 +86,7 @@ func (p *performer) class() *fsm.ClassSet {
 	case 0:
 		c.Quota = &fsm.Quota{Instances: pick(p.r, 0, 0, 4, 8), MemoryBytes: pick[int64](p.r, 0, 0, 1024) * mib}
 	case 1:
-		c.PreemptEqual = pick(p.r, fsm.PreemptOff, fsm.PreemptFair)
+		c.PreemptEqual = pick(p.r, fsm.PreemptOff, fsm.PreemptFair, fsm.PreemptFair)
 	case 2:
 		c.MaxDown = &fsm.MaxDown{Amount: fsm.Amount{N: pick(p.r, 0, 25, 100), Percent: true}, Floor: p.r.IntN(2)}
 	}

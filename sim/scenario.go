@@ -68,13 +68,13 @@ func scenarios() []*scenario {
 		{name: "drains", least: 3, most: 7, memory: small(), actions: 60, longest: 90 * fsm.Second, hookFails: 25, weights: more(
 			weight{ActDrain, 30}, weight{ActDrainMany, 16}, weight{ActUncordon, 24}, weight{ActPolicy, 10}, weight{ActEvictPair, 12}, weight{ActAck, 8})},
 		{name: "tight", least: 3, most: 5, memory: []int64{512, 640, 768}, actions: 70, longest: 40 * fsm.Second, hookFails: 10, weights: more(
-			weight{ActSubmit, 40}, weight{ActScale, 20}, weight{ActClass, 10}, weight{ActJobClass, 6})},
+			weight{ActSubmit, 40}, weight{ActScale, 20}, weight{ActClass, 20}, weight{ActJobClass, 10})},
 		{name: "outages", least: 4, most: 9, memory: small(), actions: 60, longest: 60 * fsm.Second, hookFails: 10, weights: more(
-			weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8}, weight{ActConfirmDead, 12}, weight{ActSuspect, 10})},
+			weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8}, weight{ActConfirmDead, 12}, weight{ActSuspect, 10}, weight{ActReplaceMachine, 12}, weight{ActForget, 6})},
 		{name: "failovers", least: 3, most: 6, memory: small(), actions: 80, longest: 20 * fsm.Second, hookFails: 10, weights: more(
 			weight{ActFailover, 60}, weight{ActIsolateLeader, 16}, weight{ActServerCrash, 16}, weight{ActSlowServer, 10}, weight{ActEvictPair, 20}, weight{ActLossy, 10})},
 		{name: "stateful", least: 4, most: 7, memory: small(), actions: 60, longest: 90 * fsm.Second, hookFails: 25, weights: more(
-			weight{ActDrain, 20}, weight{ActUncordon, 20}, weight{ActPolicy, 14}, weight{ActRoleFlip, 20}, weight{ActFreeze, 8}, weight{ActCutNode, 10}, weight{ActCordon, 8})},
+			weight{ActDrain, 20}, weight{ActUncordon, 20}, weight{ActPolicy, 14}, weight{ActRoleFlip, 20}, weight{ActFreeze, 8}, weight{ActCutNode, 10}, weight{ActCordon, 16})},
 		{name: "moves", least: 4, most: 8, memory: small(), actions: 50, longest: 5 * fsm.Minute, weights: more(weight{ActRescheduler, 12}, weight{ActAskMoves, 6}, weight{ActUncordon, 20}, weight{ActScale, 16}),
 			tune: func(s *fsm.Settings) {
 				s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle = "eager", 10*fsm.Second, 20*fsm.Second, 10*fsm.Second

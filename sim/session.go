@@ -14,6 +14,7 @@ func (m *machine) attach() {
 	if m.home = m.w.net.reach(m.index, m.w.chance); m.home < 0 {
 		return
 	}
+	m.w.net.asks(m.index, m.home)
 	for s := range servers { // the answer to a heartbeat says that the server agreed to this epoch being offline
 		if m.epoch != 0 && m.w.net.linked(m.index, s) && m.w.net.hears[m.index][s].gaveUp == m.epoch {
 			m.epoch = 0
@@ -67,6 +68,11 @@ func (m *machine) registered(key string) {
 	m.registering, m.opened, m.full, m.told, m.sending = false, false, false, 0, 0
 	m.epoch = row.Agent.Epoch
 	m.facts = factsCount{now: 1, moved: m.w.now}
+	for s := range servers { // it beats at once
+		if m.w.net.linked(m.index, s) {
+			m.w.net.asks(m.index, s)
+		}
+	}
 	m.w.net.changed()
 	m.poll()
 }
