@@ -260,7 +260,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){
 		func(ctx context.Context) { _ = s.sight.pool.Run(ctx) },
-		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchState, s.compare.run,
+		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState, s.compare.run,
 	} {
 		wg.Go(func() { part(ctx) })
 	}

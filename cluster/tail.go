@@ -1,0 +1,45 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	tailCheck = time.Second
+	tailLooks = 3 // in a row: a change of the log may be under way at one of them
+)
+
+// watchTail ends this server when raft believes in entries that its store no longer has. That is what an installed snapshot leaves behind
+// where it replaced a longer tail that was never committed: the store is emptied (IsMonotonic), but raft goes on to say that its log ends where
+// the tail did, refuses what follows the snapshot, and is sent the snapshot again, for ever. What is on the disk is right, so a start heals it.
+func (s *Server) watchTail(ctx context.Context) {
+	looks := 0
+	for ctx.Err() == nil {
+		pause(ctx, tailCheck)
+		believed, lost := s.lostTail()
+		if !lost {
+			looks = 0
+			continue
+		}
+		if looks++; looks == tailLooks {
+			s.fatal(fmt.Errorf("a snapshot replaced the log up to entry %d, and the log still counts as having it; started again, this server follows", believed))
+			return
+		}
+	}
+}
+
+// lostTail tells where raft believes that its log ends, and whether neither its store nor its newest snapshot goes as far.
+func (s *Server) lostTail() (believed uint64, lost bool) {
+	if s.fsm.installs.Load() == 0 {
+		return 0, false
+	}
+	stored, err := s.disk.store.inner.LastIndex()
+	believed = s.raft.LastIndex()
+	if err != nil || believed <= stored {
+		return 0, false
+	}
+	snaps, err := s.disk.snaps.List()
+	return believed, err == nil && len(snaps) > 0 && believed > snaps[0].Index
+}

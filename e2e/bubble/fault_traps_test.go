@@ -1,0 +1,122 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
+)
+
+// Scenarios of what the engines do wrong when they are used as their defaults suggest (cluster/DESIGN.md, "Traps"): each fails in a build that
+// walks into the trap, see internal/plant.
+
+// follows wants a server to have everything that was committed before, soon.
+func (w *world) follows(s *server, why string) {
+	w.t.Helper()
+	want := w.state().Index
+	w.eventually(30*time.Second, fmt.Sprintf("S4: %s has the %d entries that were acknowledged, %s", s.name, want, why), func() bool {
+		return s.running() && s.state().Index >= want
+	})
+}
+
+// One failed append to a follower's log wedges its replication for ever, if more than one request is on its way to it and it goes on after the
+// error. It must end instead; started again on a disk that works, it catches up.
+func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
+	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
+		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
+		for range 3 {
+			s := w.followers()[0]
+			s.mayFail.Store(true)
+			s.disk.Fail(syscall.EIO)
+			time.Sleep(3 * time.Second)
+			s.disk.Fail(nil)
+			if s.running() {
+				t.Logf("%s goes on after its disk failed", s.name)
+			}
+			s.again()
+			w.follows(s, "after its disk failed for a moment")
+		}
+		l.stop()
+		w.agree()
+	})
+}
+
+// A leader whose disk hangs would lead for ever, since its heartbeats need no disk. It must end, and another lead.
+func TestLeaderWhoseDiskHangs(t *testing.T) {
+	inBubble(t, options{nodes: 1}, func(t *testing.T, w *world) {
+		l := w.keep(2, rand.New(rand.NewPCG(1, 1)))
+		old := w.leader()
+		old.mayFail.Store(true)
+		old.disk.Hang()
+		const watchdog = 10 * time.Second
+		took := w.eventually(watchdog+10*electionTimeout, "L1: another server leads after the leader's disk hung", func() bool {
+			leader := w.leads()
+			return leader != nil && leader != old
+		})
+		t.Logf("another leads %s after the disk of the leader hung", took)
+		must(t, w.submit("web", group("http", 2, 64*mib)))
+		w.ready("web/http", 2, time.Minute)
+		old.disk.Resume()
+		old.again()
+		w.follows(old, "after its disk hung")
+		l.stop()
+		w.agree()
+	})
+}
+
+// A leader that was cut off has a long tail of entries that nobody else has. Meanwhile the others went on, and have shortened their log beyond
+// the point where they part, so it needs a snapshot; that ends before its own tail does. It must follow then, after one snapshot.
+func TestDivergentTailGetsASnapshot(t *testing.T) {
+	raft := cluster.RaftConfig{SnapshotInterval: time.Second, SnapshotThreshold: 16, TrailingLogs: 8}
+	inBubble(t, options{nodes: 1, raft: raft}, func(t *testing.T, w *world) {
+		old := w.leader()
+		for _, s := range w.servers {
+			if s != old {
+				w.net.Drop(old.host, s.host)
+				w.net.Drop(s.host, old.host)
+			}
+		}
+		parts := old.cluster.Status().LastIndex
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 400 {
+			if _, err := old.cluster.Submit(ctx, fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.HoldSet{Active: true, Reason: "nobody hears this"}}}}); err != nil {
+				t.Logf("submit: %v", err)
+				break
+			}
+		}
+		w.eventually(10*electionTimeout, "L1: another leads", func() bool { l := w.leads(); return l != nil && l != old })
+		w.eventually(5*time.Second, "the old leader has written its tail", func() bool { return old.cluster.Status().LastIndex >= parts+400 })
+		write := func(times int) {
+			for i := range times {
+				_, err := w.send("/v1/nodes/n1/label", map[string]any{"labels": map[string]string{"n": fmt.Sprint(i)}})
+				must(t, err)
+			}
+		}
+		write(60)
+		w.eventually(10*time.Second, "the leader has shortened its log", func() bool { return w.leader().cluster.Status().Snapshot > parts+50 })
+		leader := w.leader().cluster.Status()
+		tail := old.cluster.Status().LastIndex
+		t.Logf("they part at %d; the leader's snapshot is at %d, its log ends at %d, the old leader's at %d", parts, leader.Snapshot, leader.LastIndex, tail)
+		if tail <= leader.LastIndex {
+			t.Fatal("the tail is too short to matter")
+		}
+		old.mayFail.Store(true) // raft needs a new start to see that its tail is gone
+		w.net.Heal()
+		write(5)
+		w.eventually(30*time.Second, fmt.Sprintf("S4: %s has what was acknowledged, after it was sent a snapshot onto a tail of its own", old.name), func() bool {
+			if old.ended() {
+				old.again()
+			}
+			return old.state().Index >= w.state().Index
+		})
+		write(5)
+		w.follows(old, "after a snapshot has replaced its tail")
+		w.agree()
+	})
+}
