@@ -39,7 +39,22 @@ type repair struct {
 func (c *chaos) say(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.log = append(c.log, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	c.log = append(c.log, time.Now().Format("04:05.000 ")+text)
+	if kind := kindOf(text); kind != "" {
+		c.w.did[kind]++
+	}
+}
+
+// kindOf is what of a line names no object; empty for the end of something.
+func kindOf(text string) string {
+	head, _, _ := strings.Cut(text, ":")
+	words := slices.DeleteFunc(strings.Fields(head), func(w string) bool { return strings.ContainsAny(w, "0123456789/()") })
+	kind := strings.Join(words, " ")
+	if strings.HasPrefix(kind, "end of") || slices.Contains([]string{"mend", "restart", "settle", "recover"}, kind) {
+		return ""
+	}
+	return kind
 }
 
 // run does one of the things every second or so, for some time. When the test fails it tells what it did.

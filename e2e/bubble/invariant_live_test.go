@@ -1,6 +1,8 @@
 package bubble
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -116,9 +118,29 @@ func (k *work) restore() {
 			k.ask("/v1/drains/"+string(id)+"/resume", map[string]any{})
 		}
 	}
+	for name := range st.Jobs.All() {
+		if !slices.ContainsFunc(k.cast, func(j fsm.JobSpec) bool { return j.Name == name }) {
+			w.eventually(time.Minute, "stop "+string(name), func() bool {
+				now := w.state()
+				return !now.Jobs.Has(name) || k.sendBy(w.cli, "POST", "/v1/jobs/"+string(name)+"/stop", map[string]any{"purge": true}) == nil
+			})
+		}
+	}
 	for _, job := range k.cast {
+		if g, ok := st.Groups.Get(fsm.NewGroupID(job.Name, job.Groups[0].Name)); ok && g.Count > 0 && g.Running == 0 {
+			job = k.renewed(job) // who could say that it is safe to go on is gone: a new version is how a person says it
+		}
 		w.eventually(2*time.Minute, "submit "+string(job.Name), func() bool { return k.sendBy(w.cli, "POST", "/v1/jobs", map[string]any{"job": job}) == nil })
 	}
+}
+
+// renewed is a job's next version.
+func (k *work) renewed(job fsm.JobSpec) fsm.JobSpec {
+	job.Groups = slices.Clone(job.Groups)
+	g := &job.Groups[0]
+	g.Env = maps.Clone(g.Env)
+	g.Env["RELEASE"] = "last"
+	return job
 }
 
 // reactivate makes every node one that work may be placed on.

@@ -101,9 +101,32 @@ func (tr *truth) facts(p *program, now time.Time) map[string]any {
 	case playCopies:
 		return map[string]any{fsm.FactInSync: tr.inSync(p, now)}
 	case playShards:
-		return map[string]any{fsm.FactDrained: p.part.drained, fsm.FactLeadsShards: !p.part.drained, fsm.FactShardsSafe: len(tr.peers(p)) > 0}
+		said := map[string]any{fsm.FactDrained: p.part.drained, fsm.FactLeadsShards: !p.part.drained, fsm.FactShardsSafe: len(tr.peers(p)) > 0}
+		if now.Sub(tr.losses[p.group]) > toFailOver {
+			for slot := range slotsPlayed {
+				if !tr.plays(p.group, slot) {
+					said[fmt.Sprintf("slot.%d.%s", slot, fsm.FactLeadsShards)] = false // others lead what it led
+				}
+			}
+		}
+		return said
 	}
 	return map[string]any{}
+}
+
+const (
+	slotsPlayed = 6
+	toFailOver  = 3 * time.Second // until others lead the shards of one that is gone
+)
+
+// plays reports whether a program of a slot lives.
+func (tr *truth) plays(group fsm.GroupID, slot int) bool {
+	for _, p := range tr.alive {
+		if p.group == group && p.slot == fmt.Sprint(slot) {
+			return true
+		}
+	}
+	return false
 }
 
 const toSync = 2 * time.Second // how long a copy takes to come in sync

@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +47,7 @@ type world struct {
 	truth    *truth
 	history  *history
 	receipts *receipts
+	did      map[string]int // by kind; see chaos.say
 	cli      *transport.Client
 }
 
@@ -69,6 +68,7 @@ func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 	t.Helper()
 	began := time.Now()
 	var simulated time.Duration
+	var made *world
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) })
 		begin := time.Now()
@@ -78,7 +78,11 @@ func inBubble(t *testing.T, o options, test func(*testing.T, *world)) {
 		w.begin(cmp.Or(o.nodes, 4))
 		test(t, w)
 		simulated = time.Since(begin)
+		made = w
 	})
+	if made != nil {
+		tallies.count(t, simulated, len(made.history.entries), made.did)
+	}
 	t.Logf("%s of cluster time in %s", simulated.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
 
@@ -90,7 +94,7 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	ca, err := transport.NewAuthority(clusterName, 0)
 	must(t, err)
-	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), receipts: newReceipts(), profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
+	w := &world{t: t, net: memnet.New(), ca: ca, log: log, settings: fsm.DefaultSettings(), truth: newTruth(t), history: newHistory(t), receipts: newReceipts(), did: map[string]int{}, profile: cmp.Or(o.profile, cluster.ProfileFast), raft: o.raft, seed: o.seed}
 	w.truth.stops = w.judgeCopies
 	w.settings.OfflineAfter = 2 * fsm.Second
 	if o.settings != nil {
@@ -284,26 +288,6 @@ func (w *world) agree() {
 		}
 		return true
 	})
-}
-
-// eachRandom runs a test once for each of n seeds, or for the one in OUTSPAN_SEED.
-func eachRandom(t *testing.T, n int, test func(t *testing.T, random *rand.Rand)) {
-	t.Helper()
-	seeds := make([]uint64, n)
-	for i := range seeds {
-		seeds[i] = rand.Uint64()
-	}
-	if text := os.Getenv("OUTSPAN_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		must(t, err)
-		seeds = []uint64{seed}
-	}
-	for _, seed := range seeds {
-		t.Run("", func(t *testing.T) {
-			t.Logf("OUTSPAN_SEED=%d", seed)
-			test(t, rand.New(rand.NewPCG(seed, seed)))
-		})
-	}
 }
 
 func must(t *testing.T, err error) {
