@@ -1,7 +1,6 @@
 package bubble
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"syscall"
@@ -24,6 +23,18 @@ func (w *world) follows(s *server, why string) {
 	})
 }
 
+// burst sends many writes to the leader at once and waits for none of them.
+func (w *world) burst(many int) {
+	leader := w.leader()
+	for i := range many {
+		e := fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: w.nodes[0].id, Labels: map[string]string{"burst": fmt.Sprint(i)}}}}}
+		if _, err := leader.cluster.Submit(w.t.Context(), e); err != nil {
+			w.t.Logf("submit: %v", err)
+			return
+		}
+	}
+}
+
 // One failed append to a follower's log wedges its replication for ever, if more than one request is on its way to it and it goes on after the
 // error. It must end instead; started again on a disk that works, it catches up.
 func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
@@ -32,7 +43,9 @@ func TestFollowerWhoseDiskFailsOnce(t *testing.T) {
 		for range 3 {
 			s := w.followers()[0]
 			s.mayFail.Store(true)
+			w.burst(300)
 			s.disk.Fail(syscall.EIO)
+			w.burst(300)
 			time.Sleep(3 * time.Second)
 			s.disk.Fail(nil)
 			if s.running() {
@@ -82,14 +95,7 @@ func TestDivergentTailGetsASnapshot(t *testing.T) {
 			}
 		}
 		parts := old.cluster.Status().LastIndex
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		for range 400 {
-			if _, err := old.cluster.Submit(ctx, fsm.Entry{Actor: "cli:test", Groups: [][]fsm.Command{{&fsm.HoldSet{Active: true, Reason: "nobody hears this"}}}}); err != nil {
-				t.Logf("submit: %v", err)
-				break
-			}
-		}
+		w.burst(400)
 		w.eventually(10*electionTimeout, "L1: another leads", func() bool { l := w.leads(); return l != nil && l != old })
 		w.eventually(5*time.Second, "the old leader has written its tail", func() bool { return old.cluster.Status().LastIndex >= parts+400 })
 		write := func(times int) {
