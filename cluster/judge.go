@@ -206,14 +206,15 @@ func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
 	state := j.s.cfg.Machine.State()
 	gossip := j.s.sight.pool.Liveness()
 	threshold := durationOf(state.Settings.OfflineAfter)
-	interval := HeartbeatInterval(state.Settings.OfflineAfter)
+	interval, paused := HeartbeatInterval(state.Settings.OfflineAfter), !j.s.calmEnough()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	out := make(map[fsm.NodeID]fsm.Liveness, state.Nodes.Len())
 	for id, n := range state.Nodes.All() {
 		age := j.s.sight.hearts.Age(id)
 		l := fsm.Liveness{
-			Age: fsm.Duration(age.Since.Milliseconds()), Gossip: gossip[id], Unheard: !age.Heard, FactsGen: j.s.sight.hearts.Facts(id, n.Agent.Epoch),
+			Age: fsm.Duration(age.Since.Milliseconds()), Gossip: gossip[id], Unheard: !age.Heard, Paused: paused,
+			FactsGen: j.s.sight.hearts.Facts(id, n.Agent.Epoch),
 		}
 		if l.Gossip == "" {
 			l.Gossip = fsm.GossipUnknown

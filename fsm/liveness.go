@@ -17,6 +17,8 @@ type Liveness struct {
 	Gossip Gossip
 	// Unheard says that the leader has not heard it at all since it began to listen: Age is then no silence of the node's.
 	Unheard bool
+	// Paused says that the leader was paused or starved lately: what it did not hear meanwhile says nothing of the node.
+	Paused bool
 	// Silent says that every condition of the offline rule holds but the mass guard: the leader is fit to judge, a majority of voters agree, nobody
 	// vetoes, and gossip does not see the node (model section 6).
 	Silent bool

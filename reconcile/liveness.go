@@ -88,8 +88,12 @@ func (p *pass) count() census {
 }
 
 // late reports whether a node's heartbeats are missing. Of one that this leader has not heard at all it says so only when it could
-// judge it: after a restart of all servers every node is unheard for a moment, and none is broken.
+// judge it: after a restart of all servers every node is unheard for a moment, and none is broken. After a pause of its own all nodes seem
+// silent at once, and it says so of none.
 func (p *pass) late(live fsm.Liveness) bool {
+	if live.Paused {
+		return false // nobody is declared offline then either
+	}
 	if live.Unheard {
 		return live.Age >= p.in.State.Settings.OfflineAfter
 	}

@@ -116,6 +116,13 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
+		// paused 40s n1 n2: the leader was paused for so long, and hears nobody yet
+		"paused": func(w *world, a []string) string {
+			for _, n := range a[1:] {
+				w.live[fsm.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipAlive, Paused: true}
+			}
+			return ""
+		},
 		// avoid web-http-0a: an operator evicts it and has its group avoid the node
 		"avoid": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann", Avoid: true}))
