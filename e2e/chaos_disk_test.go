@@ -37,24 +37,25 @@ func (s *strike) fill(m *member) {
 // hang holds each fsync for longer than the store's watchdog waits: the process has to end by itself, and a leader has to be replaced.
 func (s *strike) hang(m *member) {
 	s.mayEnd, s.hold = m, 20*time.Second
+	s.countEnd(m, "a hung fsync")
 	s.inject(m, "fsync,fdatasync", "delay_enter=60s")
-	s.later(func() {
-		if m.running() {
-			s.x.book.count("servers that survived a hung fsync", 1)
-		} else {
-			s.x.book.count("servers that ended themselves over a hung fsync", 1)
-		}
-	})
 }
 
 // fail lets each write to the log fail.
 func (s *strike) fail(m *member) {
 	s.mayEnd = m
+	s.countEnd(m, "EIO")
 	s.inject(m, "pwrite64,fdatasync", "error=EIO")
+}
+
+// countEnd looks, when all else is mended, whether a server has ended by itself.
+func (s *strike) countEnd(m *member, why string) {
 	s.later(func() {
-		if !m.running() {
-			s.x.book.count("servers that ended themselves over EIO", 1)
+		what := "servers that ended themselves over " + why
+		if m.running() {
+			what = "servers that survived " + why
 		}
+		s.x.book.count(what, 1)
 	})
 }
 
@@ -72,19 +73,24 @@ func (s *strike) inject(m *member, calls, how string) {
 		close(done)
 	}()
 	s.later(func() {
-		_ = cmd.Process.Signal(syscall.SIGINT) // it lets go of the process
-		select {
-		case <-done:
-		case <-time.After(5 * time.Second):
-			m.kill() // a call that hangs in the tracer keeps it from ending
-			s.ends(m)
-			_ = cmd.Process.Kill()
-			<-done
+		_ = cmd.Process.Kill() // asked kindly it may wait for a call that it holds; the kernel lets its processes go on
+		<-done
+		if err := within(10*time.Second, func() error { return untraced(m) }); err != nil {
+			s.x.t.Errorf("%s behind its tracer: %v", m.name, err)
 		}
 	})
 	if err := within(10*time.Second, func() error { return traced(m.cmd.Process.Pid) }); err != nil {
 		s.x.t.Fatalf("strace of %s: %v", m.name, err)
 	}
+}
+
+// untraced says whether a process runs free of a tracer, or has ended.
+func untraced(m *member) error {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.cmd.Process.Pid))
+	if m.running() && (err != nil || strings.Contains(string(text), "State:\tZ")) {
+		return fmt.Errorf("it has ended and is not reaped (%w)", err)
+	}
+	return nil
 }
 
 // traced says whether every thread of a process is traced.
@@ -128,8 +134,8 @@ func (s *strike) flip(pattern string) {
 	switch said := m.lastLines(15); {
 	case !ended:
 		x.book.count("servers that started over flipped bits", 1)
-		if err := x.sameState(); err != nil {
-			x.book.violate("S5: %s started over flipped bits of %s: %v", m.name, filepath.Base(path), err)
+		if err := within(time.Minute, func() error { return x.sameOrEnded(m) }); err != nil {
+			x.book.violate("S5: %s goes on over flipped bits of %s: %v", m.name, filepath.Base(path), err)
 		}
 	case m.cmd.ProcessState.ExitCode() <= 0 || strings.Contains(said, "fatal error:"):
 		x.book.violate("S5: %s did not refuse flipped bits of %s, it crashed (%v):\n%s", m.name, filepath.Base(path), m.cmd.ProcessState, said)
@@ -137,6 +143,14 @@ func (s *strike) flip(pattern string) {
 		x.book.count("servers that refused flipped bits", 1)
 	}
 	s.later(func() { s.replace(m, false) })
+}
+
+// sameOrEnded says whether a server has the state of the others, or has ended because it has not.
+func (x *chaos) sameOrEnded(m *member) error {
+	if !m.running() {
+		return nil
+	}
+	return x.sameState()
 }
 
 func (x *chaos) flipBit(path string, at int64) {

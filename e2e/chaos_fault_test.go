@@ -22,6 +22,7 @@ type fault struct {
 	name       string
 	kind       kind
 	alone      bool // it needs all else whole: it takes away a server's data, or what is left depends on it
+	rewrites   bool // it takes acknowledged writes back, as a person asked
 	hurtsUsers bool // although it touches no agent
 	begin      func(*strike)
 }

@@ -22,7 +22,7 @@ func memberFaults() []fault {
 		{name: "wiped-server", kind: ofServers, alone: true, begin: func(s *strike) { s.replace(s.follower(), false) }},
 		{name: "replaced-server", kind: ofServers, alone: true, begin: func(s *strike) { s.replace(s.anyServer(), true) }},
 		{name: "replaced-machine", kind: ofAgents, begin: func(s *strike) { s.renew(s.x.c.agents[2+s.x.random.IntN(len(s.x.c.agents)-2)]) }},
-		{name: "snapshot-restore", kind: ofServers, alone: true, begin: restoreSnapshot},
+		{name: "snapshot-restore", kind: ofServers, alone: true, rewrites: true, begin: restoreSnapshot},
 	}
 }
 

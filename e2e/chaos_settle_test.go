@@ -25,6 +25,10 @@ func (x *chaos) settle(w *window) {
 	}
 	x.wait("L1: a leader", 10*chaosElection+5*time.Second, func() error { return x.haveLeader() })
 	x.wait("L1: three servers that vote and have caught up", chaosPatience, func() error { return x.c.voters(chaosServers) })
+	if w.history != nil && x.book.clean() {
+		x.book.count("histories checked", 1)
+		x.book.count("operations in histories", w.history.judge(x.t).Operations)
+	}
 	x.work.gate.Lock()
 	defer x.work.gate.Unlock()
 	x.wait("L2: all nodes online, without a hold", chaosPatience, func() error { return errors.Join(x.nodesOnline(), x.noHold()) })
@@ -239,6 +243,9 @@ func (x *chaos) sameState() error {
 				return fmt.Errorf("%s differs:\n%s %s\n%s %s", path, from, first, s.name, text)
 			}
 		}
+	}
+	if r := x.c.cli(x.t, "server", "verify", "--timeout", "10s"); r.code != 0 {
+		return fmt.Errorf("%v", r)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func TestChaos(t *testing.T) {
 	x.begin()
 	x.end = time.Now().Add(length)
 	x.settle(&window{name: "before the first fault"})
-	for n := 1; time.Now().Before(x.end) && x.book.clean(); n++ {
+	for n := 1; time.Now().Before(x.end) && x.book.clean() && !x.t.Failed(); n++ {
 		x.window(n)
 	}
 	x.work.stop()
@@ -153,6 +153,7 @@ type window struct {
 	began   time.Time
 	mended  time.Time
 	strikes []*strike
+	history *recording // of clients that read and write through all servers; nil: none
 }
 
 // touches reports whether a fault of the window concerns a member.
@@ -185,7 +186,11 @@ func (x *chaos) window(n int) {
 	x.t.Helper()
 	w := &window{number: n, began: time.Now()}
 	x.story.enter(w)
-	for _, f := range x.draw() {
+	drawn := x.draw()
+	if !drawn[0].rewrites {
+		w.history = x.c.startHistory(x.t, x.random.Uint64())
+	}
+	for _, f := range drawn {
 		s := &strike{x: x, w: w, fault: f}
 		w.strikes = append(w.strikes, s)
 		w.name += " " + f.name

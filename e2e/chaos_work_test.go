@@ -323,6 +323,9 @@ func (w *workload) drain(random *rand.Rand) {
 		if w.order(random, http.MethodPost, "/v1/nodes/"+node+"/drain", body).done {
 			w.x.book.count("drains", 1)
 		}
+		if node == "n1" && random.IntN(2) == 0 { // its volume can't move
+			w.order(random, http.MethodPost, "/v1/nodes/n1/ack-blockers", "{}")
+		}
 		return
 	}
 	for _, m := range w.x.c.agents {
