@@ -41,6 +41,9 @@ type Config struct {
 	// one process, the Server stops by itself and Run returns the error.
 	Fatal func(error)
 
+	// Wall tells the time for people, which each entry carries. It may jump: nothing is decided by it. Default time.Now.
+	Wall func() time.Time
+
 	// Applied is told how long it took to apply an entry, for metrics. It must not block. Default: nobody.
 	Applied func(time.Duration)
 
@@ -166,6 +169,9 @@ func (c *Config) check() error {
 	if c.Disk.OpenLog == nil {
 		c.Disk.OpenLog = OpenBolt
 	}
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
 	if c.Compare.Every <= 0 {
 		c.Compare.Every = compareEvery
 	}
@@ -220,6 +226,7 @@ func (s *Server) openSight() error {
 		return err
 	}
 	s.sight.stall = newStallWatch(HeartbeatInterval(s.cfg.Settings.OfflineAfter))
+	s.sight.stall.gap = s.cfg.Raft.leaseTimeout()
 	s.sight.judge = newJudge(s)
 	s.sight.hearts, err = NewHearts(HeartsConfig{
 		Self: s.dir.id, NodeKey: s.nodeKey, Send: s.sight.pool.Send, Alive: s.sight.pool.Heard, Voters: s.countVoters, Logger: s.log.Named("hearts"),

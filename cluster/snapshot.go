@@ -64,7 +64,7 @@ func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	index := max(restored.Index, s.raft.LastIndex()) + 1
 	for {
 		mark := fsm.Entry{
-			Format: restored.Format, At: s.clock.now(), Wall: time.Now().UnixMilli(), Actor: fsm.ActorLeader,
+			Format: restored.Format, At: s.clock.now(), Wall: s.cfg.Wall().UnixMilli(), Actor: fsm.ActorLeader,
 			Groups: [][]fsm.Command{{&fsm.RestoreMark{}}},
 		}
 		next, results := restored.Apply(index, s.raft.CurrentTerm(), mark)

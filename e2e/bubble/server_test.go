@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -34,6 +35,7 @@ type server struct {
 	disk    *memdisk.Disk
 	mayFail atomic.Bool // it may end by itself: its disk is broken
 	ledger  atomic.Pointer[ledger]
+	skew    atomic.Int64 // ns that its wall clock is ahead
 	*serverProcess
 }
 
@@ -100,6 +102,7 @@ func (s *server) config(dialer transport.Dialer) cluster.Config {
 			Join: []string{serverHost(1) + gossipPort, serverHost(2) + gossipPort, serverHost(3) + gossipPort},
 		},
 		Lead: s.lead(p), Fatal: s.fail(p), Logger: p.log.Named("cluster"), Raft: s.w.raft,
+		Wall: func() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) },
 		Disk: cluster.DiskConfig{BallastBytes: ballast, Space: s.disk.Space, OpenLog: func(path string) (cluster.LogStore, error) {
 			store, err := cluster.OpenBolt(path)
 			if err != nil {
