@@ -102,16 +102,3 @@ func TestLoadChecksTheWhole(t *testing.T) {
 		})
 	}
 }
-
-func FuzzLoad(f *testing.F) {
-	f.Add([]byte(serverFile))
-	f.Fuzz(func(t *testing.T, src []byte) {
-		file := filepath.Join(t.TempDir(), "f.hcl")
-		if err := os.WriteFile(file, src, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if c, err := config.Load(file); err == nil && c.DataDir == "" {
-			t.Fatal("a configuration without data_dir was accepted")
-		}
-	})
-}

@@ -212,18 +212,3 @@ func TestParseJobReportsEveryMistake(t *testing.T) {
 		t.Errorf("want three lines, got: %v", err)
 	}
 }
-
-func FuzzParseJob(f *testing.F) {
-	f.Add([]byte(webJob))
-	f.Add([]byte("job \"a\" { group \"b\" { exec { command = \"${port.x}\" } } }"))
-	f.Fuzz(func(t *testing.T, src []byte) {
-		spec, err := config.ParseJob("f.hcl", src)
-		var refusal *fsm.Error
-		if err != nil && !errors.As(err, &refusal) {
-			t.Fatalf("an error without a code: %v", err)
-		}
-		if err == nil && spec.Name == "" {
-			t.Fatal("a job without a name was accepted")
-		}
-	})
-}
