@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -83,10 +85,8 @@ func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, forc
 // saidByPeers reports whether others may have spoken for an instance that says nothing itself.
 func saidByPeers(s *fsm.State, i *fsm.Instance) bool {
 	for other := range s.InstancesOf(i.Group) {
-		for name := range other.Status.Facts {
-			if len(name) > 5 && name[:5] == "slot." {
-				return true
-			}
+		if slices.ContainsFunc(slices.Sorted(maps.Keys(other.Status.Facts)), func(name string) bool { return strings.HasPrefix(name, "slot.") }) {
+			return true
 		}
 	}
 	return false

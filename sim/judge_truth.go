@@ -1,5 +1,10 @@
 package sim
 
+import (
+	"maps"
+	"slices"
+)
+
 // started judges a program at the moment at which it starts, by what truly runs: S1, what is on the machine fits into it; S2, nobody else has its identity or its
 // volume.
 func (j *judge) started(p *program) {
@@ -30,7 +35,8 @@ func (j *judge) fits(p *program) {
 			continue
 		}
 		sum += other.memory
-		for _, port := range other.ports {
+		for _, name := range slices.Sorted(maps.Keys(other.ports)) {
+			port := other.ports[name]
 			if holder := ports[port]; holder != nil {
 				j.fail("S1", "port %d of %s is used by %s and %s", port, p.m.id, holder.id, other.id)
 				return
@@ -38,7 +44,7 @@ func (j *judge) fits(p *program) {
 			ports[port] = other
 		}
 	}
-	if sum > p.m.memory*1 {
+	if sum > p.m.memory {
 		j.fail("S1", "programs of %d MiB run on %s, which has %d", sum/mib, p.m.id, p.m.memory/mib)
 	}
 }

@@ -11,13 +11,12 @@ type Total struct {
 	Seeds  int
 	Failed []Result
 	Counts Counts
-	Took   time.Duration // of all of them, one after the other: what one core would take
+	Took   time.Duration // of the cores, added up: what one of them would take if it had nothing else to do
 }
 
 // Add adds a history.
-func (t *Total) Add(r Result, took time.Duration) {
+func (t *Total) Add(r Result) {
 	t.Seeds++
-	t.Took += took
 	t.Counts.Add(&r.Counts)
 	if r.Failure != nil {
 		t.Failed = append(t.Failed, r)
