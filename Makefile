@@ -6,6 +6,7 @@ PREFIX   ?= /usr/local
 DESTDIR  ?=
 FUZZTIME ?= 20s
 IDLETIME ?= 10m
+SIM_SEEDS ?= 1000
 # What this build calls itself: the tag or commit it was made from; "dev" outside a git checkout.
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
@@ -21,7 +22,7 @@ LONG     := ^Test(Etcd|Redis|Policies|Preempt|Rebalance|Roll|Volume.*)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test systems race lint fmt idle fuzz bench cover docs install clean
+.PHONY: help build demo test systems race lint fmt idle sim fuzz bench cover docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,11 +53,11 @@ fmt: ## format the Go files in place
 idle: build ## watch a settled cluster for IDLETIME: it must write nothing and stay small
 	OUTSPAN_IDLE=$(IDLETIME) $(REPORT) -label idle -- -count=1 -timeout 30m -run '^TestIdle$$' ./e2e/...
 
-fuzz: ## run every fuzz target for FUZZTIME each
-	@set -e; for pkg in $$($(GO) list ./...); do \
-	  for target in $$($(GO) test -run '^$$' -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "$$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
-	  done; done
+sim: ## run SIM_SEEDS fresh histories of a simulated cluster on all cores, and say what they reached
+	OUTSPAN_SEEDS=$(SIM_SEEDS) $(GO) test -count=1 -v -timeout 60m -run '^TestMany$$' ./sim
+
+fuzz: ## run every fuzz target for FUZZTIME each, after its committed inputs
+	$(GO) run ./internal/fuzzall -fuzztime $(FUZZTIME) -minimize 5s
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -15,17 +15,26 @@ var clocks = map[string]bool{
 	"Tick": true, "NewTimer": true, "NewTicker": true,
 }
 
-// deterministic reports whether the same input must give the same result in this file: everywhere in fsm and reconcile but
+// deterministic reports whether the same input must give the same result in this file: everywhere in fsm, reconcile and the simulation of them but
 // where they wait.
 func deterministic(s source, n ast.Node) bool {
-	return (s.room() == "fsm" || s.room() == "reconcile") && !waits(s, n)
+	return (s.room() == "fsm" || s.room() == "reconcile" || s.room() == "sim") && !waits(s, n)
 }
 
 // waits reports whether n is in the one file of its room that may wait: fsm's Machine, which is about when a state is seen
-// and never about what is in it, and reconcile's loop, which waits for changes and time and then asks the rest.
+// and never about what is in it, and reconcile's loop, which waits for changes and time and then asks the rest. In sim it is what makes a failing
+// history smaller, for as long as it is told to, and the tests.
 func waits(s source, n ast.Node) bool {
 	file := strings.TrimSuffix(s.file(n), ".go")
-	return s.room() == "fsm" && file == "machine" || s.room() == "reconcile" && file == "loop"
+	switch s.room() {
+	case "fsm":
+		return file == "machine"
+	case "reconcile":
+		return file == "loop"
+	case "sim":
+		return file == "shrink" || strings.HasSuffix(file, "_test")
+	}
+	return false
 }
 
 // determinismFindings lists what could make two servers that apply the same entry, or two leaders that decide on the same

@@ -12,6 +12,7 @@ import (
 var arrows = map[string][]string{
 	"fsm":       {},
 	"reconcile": {"fsm"},
+	"sim":       {"fsm", "reconcile"},
 	"transport": {"fsm"},
 	"cluster":   {"fsm", "transport"},
 	"agent":     {"fsm", "transport"},
@@ -117,6 +118,8 @@ func TestBarredImport(t *testing.T) {
 		{"reconcile", "github.com/hashicorp/raft", true},
 		{"reconcile", module + "/fsm", false},
 		{"reconcile", module + "/cluster", true},
+		{"sim", module + "/reconcile", false},
+		{"sim", module + "/cluster", true},
 		{"transport", module + "/transport/api", false},
 		{"transport", module + "/cluster", true},
 		{"agent", module + "/cluster", true},
