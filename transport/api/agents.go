@@ -166,6 +166,9 @@ func parsePoll(wait fsm.Duration) time.Duration {
 	return min(time.Duration(max(0, min(wait, fsm.Minute)))*time.Millisecond, maxWait)
 }
 
+// fencingBits are those of the log index in a fencing epoch; above them is the incarnation, as an index comes again after a restore.
+const fencingBits = 44
+
 // staleForAgents is for how long a server may have lost the leader before it sends agents elsewhere: an election is over by then. One that is cut off from
 // the other servers would otherwise keep its agents from all that is decided without it, for as long as they reach it.
 const staleForAgents = 10 * time.Second
@@ -283,8 +286,9 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		one.Spec, one.Memory, one.Copies = spec, spec.Resources.MemoryBytes, r.CopiesUsed(i)
 		if spec.Exclusive || len(spec.Volumes) > 0 {
-			// Later holders of a slot were placed later, and what is decided after a restore counts more than what was lost by it.
-			one.Fencing = r.Incarnation<<32 + i.Links.Attempt + 1
+			// Later holders of a slot were placed by later entries, also those of a job that was purged and made again under its name; and what is
+			// decided after a restore counts more than what was lost by it.
+			one.Fencing = r.Incarnation<<fencingBits + i.Marks.CreatedIndex
 		}
 	}
 	return one

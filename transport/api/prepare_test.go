@@ -131,7 +131,7 @@ func TestGatesOfAStop(t *testing.T) {
 	}
 }
 
-// The fencing epoch of a slot grows with each instance that holds it, and over all of them when a snapshot was restored. What shares nothing has none.
+// The fencing epoch of a slot grows with each instance that holds it, also when its job is purged and made again, and over all of them when a snapshot was restored. What shares nothing has none.
 func TestFencingEpoch(t *testing.T) {
 	r := newRig(t)
 	r.node("01N2", "n2")
@@ -153,8 +153,14 @@ func TestFencingEpoch(t *testing.T) {
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "inst-a", Generation: 2, Observed: fsm.ObservedStopped}}})
 	r.place("inst-b", 0, "01N2", fsm.ObservedReady)
 	second := epochs()["inst-b"]
+	r.apply(&fsm.JobStop{Job: "web", Purge: true})
+	r.apply(&fsm.InstanceStop{ID: "inst-b", Cause: fsm.CauseJobStopped})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "inst-b", Generation: 2, Observed: fsm.ObservedStopped}}})
+	r.apply(&fsm.JobSubmit{Spec: one})
+	r.place("inst-c", 0, "01N2", fsm.ObservedReady)
+	third := epochs()["inst-c"]
 	r.apply(&fsm.RestoreMark{})
-	if third := epochs()["inst-b"]; first == 0 || second <= first || third <= second {
-		t.Errorf("fencing epochs %d, %d, and %d after a restore", first, second, third)
+	if fourth := epochs()["inst-c"]; first == 0 || second <= first || third <= second || fourth <= third {
+		t.Errorf("fencing epochs %d, %d, %d of a job that was made again, and %d after a restore", first, second, third, fourth)
 	}
 }
