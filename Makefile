@@ -22,7 +22,7 @@ LONG     := ^Test(Etcd|Redis|Policies|Preempt|Rebalance|Roll|Volume.*)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test systems race lint fmt idle sim fuzz bench cover docs install clean
+.PHONY: help build demo test systems race lint fmt idle sim plants fuzz bench cover docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ idle: build ## watch a settled cluster for IDLETIME: it must write nothing and s
 
 sim: ## run SIM_SEEDS fresh histories of a simulated cluster on all cores, and say what they reached
 	OUTSPAN_SEEDS=$(SIM_SEEDS) $(GO) test -count=1 -v -timeout 60m -run '^TestMany$$' ./sim
+
+plants: ## plant twelve known bugs, one at a time: the tests of whole clusters must catch each (PLANT=name for one)
+	PLANT=$(PLANT) $(GO) test -tags plants -count=1 -timeout 12m -v ./internal/plant
 
 fuzz: ## run every fuzz target for FUZZTIME each, after its committed inputs
 	$(GO) run ./internal/fuzzall -fuzztime $(FUZZTIME) -minimize 5s

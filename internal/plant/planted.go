@@ -18,10 +18,10 @@ func choose() Bug {
 // Is reports whether a bug is planted: the one that OUTSPAN_PLANT named when the process began. Safe for many goroutines.
 func Is(b Bug) bool { return b == chosen }
 
-// Disorder gives a number that differs from run to run, made of n and of the order in which a map is walked.
+// Disorder gives a number that differs from run to run, made of the order in which a map is walked and then of n.
 func Disorder(n uint64) uint64 {
 	for k := range map[uint64]bool{0: true, 1: true, 2: true, 3: true, 4: true, 5: true, 6: true, 7: true} {
-		return n<<3 | k
+		return k<<61 | n>>3
 	}
 	return n
 }
