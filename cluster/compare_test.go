@@ -137,6 +137,9 @@ func TestMinorityFollowerStops(t *testing.T) {
 		digest, id := fsm.Digest(wrong.machine.State()), wrong.ID()
 		r.stopped(wrong, 2*compareEvery)
 		checkReportOf(t, wrong, digest, fsm.Digest(leader.machine.State()), false)
+		if d := leader.Differing(); len(d) != 1 || d[id].Digest != digest {
+			t.Errorf("the leader remembers %v", d)
+		}
 		r.mustRegister("after")
 		if len(r.running()) != 2 || r.leader(20*time.Second) != leader {
 			t.Errorf("%d run, led by %s", len(r.running()), r.leader(time.Second).host)

@@ -136,6 +136,18 @@ func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split 
 	return r
 }
 
+// Differing are the members that were found to have another state than this one, with what is remembered of each. It
+// does not block. One is forgotten when it is found equal, or leaves the cluster.
+func (s *Server) Differing() map[fsm.ServerID]Difference {
+	out := map[fsm.ServerID]Difference{}
+	for _, one := range s.servers() {
+		if d, ok := s.compare.difference(fsm.ServerID(one.ID)); ok {
+			out[fsm.ServerID(one.ID)] = d
+		}
+	}
+	return out
+}
+
 func reasonOf(err error) string {
 	var known *fsm.Error
 	switch {

@@ -55,6 +55,9 @@ func TestCompare(t *testing.T) {
 	if !strings.Contains(r.out, "DIFFERS") {
 		t.Errorf("it does not stand out: %v", r)
 	}
+	if text := c.must(t, "status"); !strings.Contains(text, "server "+wrong.name+" had another state") {
+		t.Errorf("the status does not tell:\n%s", text)
+	}
 	for range 2 { // as a supervisor does
 		wrong.start(t)
 		if code := wrong.exitCode(t); code != 7 {

@@ -53,6 +53,10 @@ func (a *app) statusPage(p *page, s api.Status) {
 		field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
 		field{"HOLD", holdText(s.Hold)}, field{"Paused", yesNo(s.Paused)}, field{"Index", fmt.Sprint(s.Index)}, field{"Version", s.Version},
 	)
+	for _, d := range s.Differing {
+		p.line("server %s had another state than the leader at index %d (%s)", d.Name, d.Index, stamp(&d.Time))
+		p.line("  compare all of them now: outspan server verify")
+	}
 	if s.Hold.Active {
 		p.line("HOLD: too many nodes are away at once; nothing is rescheduled until they are back")
 		p.line("  end it by hand: outspan settings resume")

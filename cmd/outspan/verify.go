@@ -134,3 +134,18 @@ func (v verifier) Verify(ctx context.Context, patience time.Duration) (api.Verif
 	}
 	return out, nil
 }
+
+// Differing implements api.Verifier.
+func (v verifier) Differing() []api.DifferentState {
+	found := v.Server.Differing()
+	if len(found) == 0 {
+		return nil
+	}
+	var out []api.DifferentState
+	for _, s := range v.Servers() {
+		if d, ok := found[s.ID]; ok {
+			out = append(out, api.DifferentState{Name: s.Name, ID: s.ID, Index: d.Index, Time: d.At.UTC().Truncate(time.Millisecond)})
+		}
+	}
+	return out
+}

@@ -344,6 +344,11 @@ func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verificatio
 	}}, nil
 }
 
+// Differing implements api.Verifier.
+func (r *rig) Differing() []api.DifferentState {
+	return []api.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
+}
+
 // AnswerPeer implements api.Peers.
 func (r *rig) AnswerPeer(_ context.Context, question string, body []byte) ([]byte, error) {
 	return append([]byte(question+":"), body...), nil

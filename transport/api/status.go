@@ -11,22 +11,23 @@ import (
 
 // Status is the cluster in one look.
 type Status struct {
-	Cluster     string         `json:"cluster"`
-	ClusterID   string         `json:"cluster_id"`
-	Leader      string         `json:"leader" doc:"name; empty: none is known"`
-	Servers     []Member       `json:"servers"`
-	Nodes       map[string]int `json:"nodes" doc:"by state, and total"`
-	Jobs        map[string]int `json:"jobs" doc:"by status, and total"`
-	Instances   map[string]int `json:"instances" doc:"desired running, by observed state"`
-	Drains      []Drain        `json:"drains" doc:"running"`
-	Deployments []Deployment   `json:"deployments" doc:"running"`
-	Hold        Hold           `json:"hold"`
-	Paused      bool           `json:"actuation_paused"`
-	Unconfirmed bool           `json:"restore_unconfirmed" doc:"a snapshot was restored; agents stop nothing they don't know until settings resume confirms it"`
-	Format      uint16         `json:"format"`
-	Version     string         `json:"version" doc:"of the answering server"`
-	Index       uint64         `json:"index"`
-	Time        time.Time      `json:"time"`
+	Cluster     string           `json:"cluster"`
+	ClusterID   string           `json:"cluster_id"`
+	Leader      string           `json:"leader" doc:"name; empty: none is known"`
+	Servers     []Member         `json:"servers"`
+	Nodes       map[string]int   `json:"nodes" doc:"by state, and total"`
+	Jobs        map[string]int   `json:"jobs" doc:"by status, and total"`
+	Instances   map[string]int   `json:"instances" doc:"desired running, by observed state"`
+	Drains      []Drain          `json:"drains" doc:"running"`
+	Deployments []Deployment     `json:"deployments" doc:"running"`
+	Hold        Hold             `json:"hold"`
+	Paused      bool             `json:"actuation_paused"`
+	Differing   []DifferentState `json:"different_states" doc:"servers that were found to have another state than the answering one; see /v1/members/verify"`
+	Unconfirmed bool             `json:"restore_unconfirmed" doc:"a snapshot was restored; agents stop nothing they don't know until settings resume confirms it"`
+	Format      uint16           `json:"format"`
+	Version     string           `json:"version" doc:"of the answering server"`
+	Index       uint64           `json:"index"`
+	Time        time.Time        `json:"time"`
 }
 
 // Hold is the brake against mass eviction.
@@ -61,6 +62,10 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status,
 		}
 		v.Servers = notNil(slices.SortedFunc(slices.Values(members), func(x, y Member) int { return strings.Compare(x.Name, y.Name) }))
 	}
+	if s.cfg.Servers.Verifier != nil {
+		v.Differing = s.cfg.Servers.Verifier.Differing()
+	}
+	v.Differing = notNil(v.Differing)
 	for _, d := range r.State.Drains.All() {
 		if d.Phase() == fsm.PhaseDraining {
 			v.Drains = append(v.Drains, r.drain(d))

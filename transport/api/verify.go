@@ -13,6 +13,16 @@ import (
 type Verifier interface {
 	// Verify compares all servers now and writes nothing. It waits at most patience for servers that are behind.
 	Verify(ctx context.Context, patience time.Duration) (Verification, error)
+	// Differing lists the servers that an earlier comparison found to have another state than this one. It does not block.
+	Differing() []DifferentState
+}
+
+// DifferentState is a server that had another state.
+type DifferentState struct {
+	Name  string       `json:"name"`
+	ID    fsm.ServerID `json:"id"`
+	Index uint64       `json:"index" doc:"at which the states were compared"`
+	Time  time.Time    `json:"time" doc:"when that was"`
 }
 
 // Verification is a comparison of the states of all servers.
