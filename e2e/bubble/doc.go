@@ -8,5 +8,8 @@
 //   - no voluntary stop lowers a group's ready below its min_ready, none exceeds its rate, none begins an involuntary move while a hold
 //     is set (S3, S12).
 //
+// Machines lose power with what was not forced to their disks, disks hang, fail and fill up (cluster/memdisk), links are late, in disorder, repeat and
+// lose (cluster/memnet), wall clocks jump. A paused process is one thing that a bubble can't have: only its outside is imitated here.
+//
 // Random tests print their seed; OUTSPAN_SEED=N runs one again. BUBBLE_LOG=debug shows what the parts say.
 package bubble

@@ -1,0 +1,63 @@
+package bubble
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Architecture "fsm.Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come and go. No deadline comes early or late by
+// that, no node goes offline, no hold begins, and cluster time neither jumps nor goes back. What people are shown never goes back either.
+func TestWallClocksJump(t *testing.T) {
+	eachSeed(t, []uint64{1}, func(t *testing.T, random *rand.Rand) {
+		inBubble(t, options{seed: random.Uint64()}, func(t *testing.T, w *world) {
+			full := w.run("full", group("big", 4, 3<<30)) // one fills a node, so a drain is blocked until its deadline
+			before, running := w.members(full), w.truth.running()
+			began := time.Now()
+			const after = 50 * time.Second
+			n := w.nodes[0]
+			drain, err := w.drain(choices{Nodes: []string{n.name}, Deadline: fsm.Duration(after.Milliseconds())})
+			must(t, err)
+			var dark time.Duration
+			clock, at := w.leader().cluster.Now(), time.Now()
+			for time.Since(began) < after-3*time.Second {
+				for _, s := range w.servers {
+					s.skew.Store(random.Int64N(int64(40*365*24*time.Hour)) - int64(20*365*24*time.Hour))
+				}
+				_, err := w.send("/v1/nodes/"+n.name+"/label", map[string]any{"labels": map[string]string{"at": time.Now().Format("05")}})
+				must(t, err)
+				if random.IntN(4) == 0 {
+					old := w.leader()
+					old.kill()
+					dark += w.eventually(10*electionTimeout, "L1: another leader", func() bool { l := w.leads(); return l != nil && l != old })
+					old.restart()
+				}
+				time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
+				now := w.leader().cluster.Now()
+				if passed, real := time.Duration(now.Sub(clock))*time.Millisecond, time.Since(at); now < clock || passed > real+time.Second {
+					t.Fatalf("S8: cluster time went from %d to %d in %s", clock, now, real)
+				}
+				clock, at = now, time.Now()
+			}
+			if phase := w.part(drain, n).Phase; phase != fsm.PhaseDraining {
+				t.Errorf("S8: the drain is %s %s before its deadline", phase, after-time.Since(began))
+			}
+			w.eventually(time.Minute, "L2: the drain ends", func() bool { return w.part(drain, n).Phase == fsm.PhaseFailed })
+			if late := time.Since(began) - after; late < 0 || late > dark+2*time.Second {
+				t.Errorf("S8: the drain ended %s after its deadline; there was no leader for %s", late, dark)
+			}
+			for _, c := range commands[*fsm.NodeHealth](w.history) {
+				if c.Health == fsm.HealthOffline {
+					t.Errorf("S13: node %s was marked offline: %s", c.ID, c.Reason)
+				}
+			}
+			if w.state().Hold.Active {
+				t.Error("S13: a hold is set")
+			}
+			same(t, w, full, before, running)
+			w.agree()
+		})
+	})
+}
