@@ -146,22 +146,29 @@ func (s step) outranks(taker, owner fsm.GroupID) error {
 	if a > b || class.PreemptEqual != fsm.PreemptFair {
 		return fmt.Errorf("class %s does not outrank %s", class.Name, s.before.Classes[b].Name)
 	}
-	shares := map[fsm.JobName]int64{}
-	largest := int64(0)
-	for id, g := range s.before.Groups.All() {
-		if name, _ := id.Split(); classOf(s, id) == a {
-			shares[name] += int64(g.Running) * memoryOf(s, id)
-		}
-	}
-	for _, share := range shares {
-		largest = max(largest, share)
-	}
+	had, largest := shares(&s.before, s, a)
+	has, _ := shares(&s.after, s, a)
 	from, _ := owner.Split()
 	to, _ := taker.Split()
-	if from == to || shares[to]+memoryOf(s, taker) > largest {
-		return fmt.Errorf("job %s has %d and job %s would have %d of at most %d", from, shares[from], to, shares[to]+memoryOf(s, taker), largest)
+	if from == to || has[to] > largest { // of what else happened in the entry it may have given some back
+		return fmt.Errorf("job %s had %d, and job %s has %d; the largest was %d", from, had[from], to, has[to], largest)
 	}
 	return nil
+}
+
+// shares is the memory of what is to run, by job of a class, and the largest of them.
+func shares(st *fsm.State, s step, class int) (by map[fsm.JobName]int64, largest int64) {
+	by = map[fsm.JobName]int64{}
+	for _, i := range st.Instances.All() {
+		if i.Desired == fsm.DesiredRunning && classOf(s, i.Group) == class {
+			name, _ := i.Group.Split()
+			by[name] += memoryOf(s, i.Group)
+		}
+	}
+	for _, share := range by {
+		largest = max(largest, share)
+	}
+	return by, largest
 }
 
 // classOf is the rank of a group's class; -1 if it is not known.

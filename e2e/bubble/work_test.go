@@ -335,15 +335,14 @@ func missingReasons(st fsm.State, why because) error {
 		if g.Role == fsm.RoleSystem {
 			continue
 		}
-		filled := map[int]bool{}
+		filled := map[int]bool{} // after a scale-down it may be slots above the count that are
 		for i := range st.InstancesOf(id) {
-			// What is lost, failed or stopping shows that as its state.
-			filled[i.Slot] = filled[i.Slot] || i.Desired == fsm.DesiredRunning || i.Status.Observed != fsm.ObservedStopped
-		}
-		for slot := range g.Count {
-			if !filled[slot] && why.Pending(id) == nil {
-				f.add("S14: slot %d of %s has no instance, and nothing says why", slot, id)
+			if i.Desired == fsm.DesiredRunning || i.Status.Observed != fsm.ObservedStopped { // what is lost, failed or stopping shows that as its state
+				filled[i.Slot] = true
 			}
+		}
+		if len(filled) < g.Count && why.Pending(id) == nil {
+			f.add("S14: %d slots of the %d of %s have an instance, and nothing says why", len(filled), g.Count, id)
 		}
 	}
 	for id, i := range st.Instances.All() {
