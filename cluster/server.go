@@ -276,7 +276,9 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { defer close(terms); s.followTerms(ctx, drained) }()
 	select {
 	case <-ctx.Done():
-		s.handOver()
+		if s.failure() == nil { // else raft may answer nobody any more
+			s.handOver()
+		}
 	case <-s.state.failed:
 	}
 	cancel(errStopping)

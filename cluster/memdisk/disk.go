@@ -133,11 +133,9 @@ func (d *Disk) used() (bytes int64) {
 	return bytes
 }
 
-// errPower is what a process without power would hear if it could.
-var errPower = errors.New("the machine has no power")
-
 // PowerLoss ends the power and has the machine find a possible image of its files at the next start: see the package. It says what was done
-// to the files, for the log of a test.
+// to the files, for the log of a test. What is left of the process works on in the old directory, without faults, so that it can end; the caller
+// must have taken it off the network.
 func (d *Disk) PowerLoss() (report string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

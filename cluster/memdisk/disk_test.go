@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -67,25 +68,30 @@ func TestPowerLoss(t *testing.T) {
 				last := check(t, l, acked)
 				d.Slow(time.Millisecond)
 				var wg sync.WaitGroup
+				var lost atomic.Bool
 				wg.Go(func() {
-					for next := last + 1; ; {
+					for next := last + 1; !lost.Load(); {
 						batch := []*raft.Log{entry(next)}
 						for range random.IntN(20) {
 							batch = append(batch, entry(next+uint64(len(batch))))
 						}
 						if err := l.StoreLogs(batch); err != nil {
+							t.Error(err)
 							return
 						}
 						next += uint64(len(batch))
-						acked = next - 1
+						if !lost.Load() {
+							acked = next - 1
+						}
 					}
 				})
 				wg.Go(func() {
-					for l.SetUint64([]byte("term"), 7) == nil {
+					for !lost.Load() && l.SetUint64([]byte("term"), 7) == nil {
 						continue
 					}
 				})
 				time.Sleep(time.Duration(random.IntN(30_000)) * time.Microsecond)
+				lost.Store(true)
 				report, err := d.PowerLoss()
 				must(t, err)
 				reports[report]++
@@ -126,7 +132,7 @@ func check(t *testing.T, l *memdisk.Log, acked uint64) uint64 {
 	return last
 }
 
-// A process that goes on without power hears errors, and the next start sees nothing of what it writes.
+// The next start sees nothing of what the process that lost its power still writes.
 func TestNothingIsWrittenWithoutPower(t *testing.T) {
 	d := newDisk(t, 1)
 	l := open(t, d)
@@ -137,9 +143,7 @@ func TestNothingIsWrittenWithoutPower(t *testing.T) {
 	if d.Dir() == old {
 		t.Fatal("the machine starts on the directory of the process that lost its power")
 	}
-	if err := l.StoreLog(entry(2)); err == nil {
-		t.Error("an entry was written without power")
-	}
+	must(t, l.StoreLog(entry(2)))
 	must(t, os.WriteFile(filepath.Join(old, "late"), nil, 0o600))
 	if last := check(t, open(t, d), 1); last != 1 {
 		t.Errorf("the last entry is %d", last)
@@ -182,9 +186,7 @@ func TestFaults(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err := l.SetUint64([]byte("term"), 2); err == nil {
-			t.Error("a write that hung when the power went was acknowledged")
-		}
+		must(t, l.SetUint64([]byte("term"), 2)) // what is left of the process can end
 	})
 }
 

@@ -29,7 +29,10 @@ type Log struct {
 }
 
 // write is a transaction that has begun.
-type write struct{ commit func() error }
+type write struct {
+	commit func() error
+	ended  bool // it was committed when the power went
+}
 
 // Open puts a store that was opened at path, a file directly in the data directory, on the disk.
 func (d *Disk) Open(path string, inner LogStore) *Log {
@@ -73,7 +76,7 @@ func (l *Log) Close() error {
 
 // write lets a transaction begin, waits as long as the disk needs, and commits it.
 func (l *Log) write(commit func() error) error {
-	d, w := l.disk, &write{commit}
+	d, w := l.disk, &write{commit: commit}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l.pending = append(l.pending, w)
@@ -98,8 +101,10 @@ func (l *Log) write(commit func() error) error {
 		d.mu.Lock()
 	}
 	switch {
-	case isClosed(l.dead):
-		return errPower
+	case w.ended:
+		return nil
+	case isClosed(l.dead): // into the old directory
+		return commit()
 	case d.fault != nil:
 		return &os.PathError{Op: "write", Path: l.path, Err: d.fault}
 	case d.size > 0 && d.free() == 0:
@@ -127,6 +132,7 @@ func (l *Log) lose(image string) (report string, err error) {
 		if fate == lost {
 			break
 		}
+		w.ended = true
 		if err := w.commit(); err != nil {
 			return "", fmt.Errorf("a write that a power loss interrupts: %w", err)
 		}

@@ -264,7 +264,7 @@ func (s *server) powerOff() string {
 	s.w.t.Helper()
 	s.w.net.Vanish(s.host)
 	s.mu.Lock()
-	s.gone = true // what is left of it here finds its disk gone
+	s.gone = true
 	s.mu.Unlock()
 	lost, err := s.disk.PowerLoss()
 	must(s.w.t, err)
