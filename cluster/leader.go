@@ -18,6 +18,8 @@ import (
 type reign struct {
 	term  uint64
 	since time.Time
+	// confirmed is when the last Barrier began that proved the leadership: the first one, or one after a pause of this process.
+	confirmed time.Time
 }
 
 var errLostLeadership = errors.New("this server no longer leads")
@@ -121,6 +123,7 @@ func (s *Server) startTerm(ctx context.Context) (end func()) {
 // term leads: first the Barrier, because raft signals leadership before the entries of older terms are applied,
 // then everything that a leader does.
 func (s *Server) term(ctx context.Context) {
+	began := time.Now()
 	number, ok := s.settle(ctx)
 	if !ok {
 		return
@@ -138,14 +141,14 @@ func (s *Server) term(ctx context.Context) {
 		pause(ctx, time.Second)
 	}
 	s.log.Info("leading", "term", number)
-	s.state.reign.Store(&reign{term: number, since: time.Now()})
+	s.state.reign.Store(&reign{term: number, since: time.Now(), confirmed: began})
 	s.state.progress.caughtUp.Store(true)
 	defer s.state.reign.Store(nil)
 	if ctx.Err() != nil {
 		return
 	}
 	var wg sync.WaitGroup
-	for _, part := range [...]func(context.Context, uint64){s.ticks, s.keepMembers, s.stepAside, s.sight.judge.run} {
+	for _, part := range [...]func(context.Context, uint64){s.ticks, s.confirm, s.keepMembers, s.stepAside, s.sight.judge.run} {
 		wg.Go(func() { part(ctx, number) })
 	}
 	wg.Go(func() {
@@ -159,6 +162,28 @@ func (s *Server) term(ctx context.Context) {
 	})
 	wg.Wait()
 	s.log.Info("no longer leading", "term", number, "cause", context.Cause(ctx))
+}
+
+// confirm proves by a Barrier after each pause of this process that it still leads. Until then Leader does not say so: answers to its heartbeats from before the
+// pause lie in its sockets, and raft renews the lease with them, while another server may lead and write.
+func (s *Server) confirm(ctx context.Context, _ uint64) {
+	for ctx.Err() == nil {
+		r := s.state.reign.Load()
+		if r == nil || r.confirmed.After(s.sight.stall.lastPause()) {
+			select {
+			case <-s.sight.stall.woken:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		began := time.Now()
+		if err := s.raftBarrier(ctx); err != nil {
+			s.log.Debug("leadership is not confirmed after a pause", "error", err)
+			pause(ctx, 50*time.Millisecond)
+			continue
+		}
+		s.state.reign.CompareAndSwap(r, &reign{term: r.term, since: r.since, confirmed: began})
+	}
 }
 
 // settle passes a Barrier and returns the term that it was committed in; false when leadership was lost first.
@@ -262,7 +287,8 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 		return leader, false, true
 	}
 	r := s.state.reign.Load()
-	self = r != nil && s.raft.State() == raft.Leader && !s.compare.wrong.Load() && s.sight.stall.ticking(s.cfg.Raft.leaseTimeout())
+	self = r != nil && s.raft.State() == raft.Leader && !s.compare.wrong.Load() && s.sight.stall.ticking(s.cfg.Raft.leaseTimeout()) &&
+		r.confirmed.After(s.sight.stall.lastPause())
 	return leader, self, self
 }
 

@@ -28,6 +28,7 @@ type tick struct {
 	Term   uint64       `cbor:"2,keyasint"`
 	Now    fsm.Time     `cbor:"3,keyasint"` // cluster time at the leader
 	State  uint64       `cbor:"4,keyasint"` // index of the leader's state
+	Heard  uint64       `cbor:"5,keyasint"` // mark of the last reply that the leader had when it looked at its state
 }
 
 // tickReply is how a server is.
@@ -36,6 +37,7 @@ type tickReply struct {
 	LastIndex uint64       `cbor:"2,keyasint"` // of its log
 	State     uint64       `cbor:"3,keyasint"` // index of its state
 	Installs  uint64       `cbor:"4,keyasint"` // snapshots that it restored since it started
+	Mark      uint64       `cbor:"5,keyasint"` // of this reply
 }
 
 // ageQuery asks for how long a server has not heard some nodes.

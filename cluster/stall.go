@@ -25,6 +25,10 @@ type stallWatch struct {
 	slack time.Duration // by how much a tick may be late: one heartbeat
 	last  time.Time     // tick
 	since time.Time     // calm since
+
+	gap    time.Duration // a tick that is later than this behind the last one is a pause; 0: none is
+	paused time.Time     // when the last pause was noticed
+	woken  chan struct{} // has a value after a pause
 }
 
 // stallTick is the longest time between ticks: short against the leader's lease.
@@ -32,7 +36,7 @@ const stallTick = 200 * time.Millisecond
 
 func newStallWatch(heartbeat time.Duration) *stallWatch {
 	now := time.Now()
-	return &stallWatch{every: min(heartbeat/3, stallTick), slack: heartbeat, last: now, since: now}
+	return &stallWatch{every: min(heartbeat/3, stallTick), slack: heartbeat, last: now, since: now, woken: make(chan struct{}, 1)}
 }
 
 // run ticks until ctx ends.
@@ -63,7 +67,21 @@ func (s *stallWatch) tick(now time.Time) {
 	if s.late(now) {
 		s.since = now
 	}
+	if s.gap > 0 && now.Sub(s.last) > s.gap {
+		s.paused = now
+		select {
+		case s.woken <- struct{}{}:
+		default:
+		}
+	}
 	s.last = now
+}
+
+// lastPause is when the last pause longer than the gap was noticed; zero: there was none.
+func (s *stallWatch) lastPause() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused
 }
 
 func (s *stallWatch) late(now time.Time) bool { return now.Sub(s.last) > s.every+s.slack }

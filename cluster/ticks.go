@@ -2,11 +2,10 @@ package cluster
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -94,13 +93,18 @@ func (f follower) healthyFor() time.Duration {
 func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
 	for ctx.Err() == nil {
+		if _, self, _ := s.Leader(); self {
+			s.state.progress.leads(time.Now())
+		}
 		s.tickAll(ctx, term)
 		pause(ctx, tickEvery)
 	}
 }
 
-// tickAll sends one tick to every other server and waits for the answers, at most tickTimeout.
+// tickAll sends ticks to every other server and waits for the answers, at most tickTimeout.
 func (s *Server) tickAll(ctx context.Context, term uint64) {
+	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
+	defer cancel()
 	var wg sync.WaitGroup
 	for _, server := range s.servers() {
 		if id := fsm.ServerID(server.ID); id != s.dir.id {
@@ -110,42 +114,61 @@ func (s *Server) tickAll(ctx context.Context, term uint64) {
 	wg.Wait()
 }
 
+// tickOne sends two ticks, one behind the other. The second one tells the server that its reply to the first was heard: so it knows that what it is told is no
+// older than that. It may get lost.
 func (s *Server) tickOne(ctx context.Context, term uint64, id fsm.ServerID) {
-	ctx, cancel := context.WithTimeout(ctx, tickTimeout)
-	defer cancel()
-	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index}
 	lastIndex := s.raft.LastIndex()
-	reply, err := askPeer[tickReply](ctx, s, s.addressOf(id), questionTick, t)
+	reply, err := s.tick(ctx, term, id, s.state.follower.get(id).reply.Mark)
 	if err != nil || reply.Server != id {
 		s.state.follower.note(id, nil, lastIndex)
 		return
+	}
+	if again, err := s.tick(ctx, term, id, reply.Mark); err == nil && again.Server == id {
+		reply = again
 	}
 	if s.state.follower.note(id, &reply, lastIndex) {
 		s.log.Warn("a server answers but its log stays behind", "server", id, "behind", lastIndex-reply.LastIndex, "installs", reply.Installs)
 	}
 }
 
-// answerTick takes over the leader's time and says how this server is. What a deposed leader says is not heard.
-func (s *Server) answerTick(t tick) tickReply {
-	if t.Term >= s.raft.CurrentTerm() {
-		s.clock.hear(t.Now)
-		s.state.progress.told(t.State, s.cfg.Machine.State().Index)
-	}
-	return tickReply{
-		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(),
-	}
+// tick tells one server where the leader is, after its reply with the mark heard.
+func (s *Server) tick(ctx context.Context, term uint64, id fsm.ServerID, heard uint64) (tickReply, error) {
+	t := tick{Leader: s.dir.id, Term: term, Now: s.clock.now(), State: s.cfg.Machine.State().Index, Heard: heard}
+	return askPeer[tickReply](ctx, s, s.addressOf(id), questionTick, t)
 }
 
-// progress is how far this server's state is behind the leader's.
+// answerTick takes over the leader's time and says how this server is. What a deposed leader says is not heard.
+func (s *Server) answerTick(t tick) tickReply {
+	reply := tickReply{
+		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(),
+	}
+	if t.Term >= s.raft.CurrentTerm() {
+		s.clock.hear(t.Now)
+		reply.Mark = s.state.progress.told(t.State, t.Heard, reply.State)
+	}
+	return reply
+}
+
+// marksKept is how many replies to ticks are remembered. The leader tells the last one that it heard.
+const marksKept = 8
+
+// progress is how far this server's state is behind the leader's. A tick may have been under way, or lain in a socket, for any time: all that is known is that
+// the leader sent it after the reply whose mark it names. raft's own contact with the leader says nothing: heartbeats come through while
+// entries wait for their next try.
 type progress struct {
 	caughtUp atomic.Bool
 	mu       sync.Mutex
 	goal     uint64    // index of the leader's state at its first tick
 	fresh    time.Time // this server had everything then
+
+	want    uint64    // index that the leader had at some time; 0: nothing is waited for
+	wanted  time.Time // that time
+	mark    uint64    // of the last reply
+	replies [marksKept]time.Time
 }
 
-// told takes the index of the leader's state, as of now.
-func (p *progress) told(leader, own uint64) {
+// told takes the index of the leader's state, not older than this server's reply with the mark heard. It returns the mark of the reply to come.
+func (p *progress) told(leader, heard, own uint64) (mark uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.goal == 0 {
@@ -154,9 +177,35 @@ func (p *progress) told(leader, own uint64) {
 	if own >= p.goal {
 		p.caughtUp.Store(true)
 	}
-	if own >= leader {
-		p.fresh = time.Now()
+	p.reach(own)
+	if p.mark == 0 {
+		p.mark = rand.Uint64N(1<<60) + marksKept // a mark of an earlier process of this server is none of these
 	}
+	if at := p.replies[heard%marksKept]; p.want == 0 && !at.IsZero() && heard <= p.mark && heard+marksKept > p.mark {
+		p.want, p.wanted = leader, at
+		p.reach(own)
+	}
+	p.mark++
+	p.replies[p.mark%marksKept] = time.Now()
+	return p.mark
+}
+
+// reach notes that this server has everything up to an index; p.mu is held.
+func (p *progress) reach(own uint64) {
+	if p.want == 0 || own < p.want {
+		return
+	}
+	p.want = 0
+	if p.wanted.After(p.fresh) {
+		p.fresh = p.wanted
+	}
+}
+
+// leads notes that this server led at a time, and so had everything.
+func (p *progress) leads(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.want, p.fresh = 0, now
 }
 
 // CaughtUp is false from the start until everything that was committed before is applied here. A server serves
@@ -174,18 +223,17 @@ func (s *Server) CaughtUp() bool {
 	return p.caughtUp.Load()
 }
 
-// StaleFor is how long ago this server last knew that it had everything; 0 while it leads. It does not block.
+// StaleFor is how long ago this server last knew that it had everything, at least; 0 while it leads. While the leader is heard that is between a moment and a
+// second or two. It does not block.
 func (s *Server) StaleFor() time.Duration {
 	if _, self, _ := s.Leader(); self {
 		return 0
 	}
+	own := s.cfg.Machine.State().Index
 	p := &s.state.progress
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if contact := s.raft.LastContact(); s.raft.State() == raft.Follower && s.raft.AppliedIndex() >= s.raft.CommitIndex() && contact.After(p.fresh) {
-		p.fresh = contact
-	}
-	if p.fresh.IsZero() {
+	if p.reach(own); p.fresh.IsZero() {
 		return s.sight.hearts.Uptime()
 	}
 	return time.Since(p.fresh)
