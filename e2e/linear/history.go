@@ -144,6 +144,7 @@ type History struct {
 type counts struct {
 	requests int // sent, repetitions included
 	repeated int // writes that were answered and sent again through another server
+	resolved int // writes of unknown outcome whose answer was told at the end
 	nothing  int // refused for certain, or not answered reads
 }
 
@@ -174,6 +175,21 @@ func (h *History) fault(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.faults = append(h.faults, fmt.Sprintf(format, args...))
+}
+
+// open are the writes of unknown outcome.
+func (h *History) open() []Op {
+	return slices.DeleteFunc(h.Ops(), func(o Op) bool { return o.Outcome != Unknown })
+}
+
+// replace puts in what became of a write that was open.
+func (h *History) replace(o Op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts.resolved++
+	if i := slices.IndexFunc(h.ops, func(p Op) bool { return p.Action != Read && p.Request == o.Request }); i >= 0 {
+		h.ops[i] = o
+	}
 }
 
 // Ops are all operations so far, in the order in which they began.

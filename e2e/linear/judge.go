@@ -35,12 +35,13 @@ type Figures struct {
 	Requests, Operations, Keys         int
 	Writes, Conflicts, Unknown, Reads  int
 	Weaker, Repeated, WithoutEffect    int
+	Resolved                           int
 	OldestDefault, OldestStale, Checks time.Duration // by how much they missed; what the search took
 }
 
 func (f Figures) String() string {
-	return fmt.Sprintf("%d requests, %d operations on %d keys: %d writes done, %d conflicts, %d of unknown outcome, %d consistent and %d weaker reads; %d answered writes repeated elsewhere, %d without effect or answer; the oldest default read missed %s, the oldest stale one %s; searched for %s",
-		f.Requests, f.Operations, f.Keys, f.Writes, f.Conflicts, f.Unknown, f.Reads, f.Weaker, f.Repeated, f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
+	return fmt.Sprintf("%d requests, %d operations on %d keys: %d writes done, %d conflicts, %d of unknown outcome to the end and %d until then, %d consistent and %d weaker reads; %d answered writes repeated elsewhere, %d without effect or answer; the oldest default read missed %s, the oldest stale one %s; searched for %s",
+		f.Requests, f.Operations, f.Keys, f.Writes, f.Conflicts, f.Unknown, f.Resolved, f.Reads, f.Weaker, f.Repeated, f.WithoutEffect, f.OldestDefault, f.OldestStale, f.Checks.Round(time.Millisecond))
 }
 
 // Judge decides about a history that has ended. It must not run in fake time: the search is bounded by the clock. Pictures of what can't be
@@ -73,7 +74,7 @@ func (h *History) Judge(b Bounds, dir string) Verdict {
 
 func (h *History) figures(ops []Op, keys int) Figures {
 	h.mu.Lock()
-	f := Figures{Requests: h.counts.requests, Operations: len(ops), Keys: keys, Repeated: h.counts.repeated, WithoutEffect: h.counts.nothing}
+	f := Figures{Requests: h.counts.requests, Operations: len(ops), Keys: keys, Repeated: h.counts.repeated, WithoutEffect: h.counts.nothing, Resolved: h.counts.resolved}
 	h.mu.Unlock()
 	for _, o := range ops {
 		switch {

@@ -35,10 +35,14 @@ func (l *Load) Run(ctx context.Context, h *History) {
 	wg.Wait()
 }
 
-// Settle reads every object by a consistent read through every server, each until it is answered, at most until ctx ends. The cluster has
-// to be whole again.
+// Settle sends the writes to jobs whose outcome is unknown once more, and those to labels every other one; then it reads every object by a consistent
+// read through every server. It blocks until all are answered, at most until ctx ends. The cluster has to be whole again, and Run to have
+// returned. What stays unknown may yet be carried out, for all that clients know.
 func (l *Load) Settle(ctx context.Context, h *History) error {
 	c := &client{load: l, history: h, id: l.Clients, random: rand.New(rand.NewPCG(l.Seed, l.Seed)), at: map[Key]uint64{}}
+	if err := c.resend(ctx); err != nil {
+		return err
+	}
 	for _, door := range l.Doors {
 		for _, key := range l.objects() {
 			for !c.read(ctx, door, Ask{Key: key, Action: Read, Level: Consistent}, l.Limit) {
@@ -48,6 +52,27 @@ func (l *Load) Settle(ctx context.Context, h *History) error {
 				c.pause(ctx, 50*time.Millisecond)
 			}
 		}
+	}
+	return nil
+}
+
+// resend asks again for the writes of unknown outcome. What happened then is told now, and what did not happens now.
+func (c *client) resend(ctx context.Context) error {
+	for i, o := range c.history.open() {
+		if o.Key.Kind == Register && i%2 == 0 {
+			continue
+		}
+		w := &writing{c: c, op: o}
+		for w.op.Outcome == Unknown {
+			w.send(ctx, []Door{c.door()})
+			if ctx.Err() != nil {
+				return fmt.Errorf("no definite answer to %s: %w", o, context.Cause(ctx))
+			}
+			if w.op.Outcome == Unknown {
+				c.pause(ctx, 50*time.Millisecond)
+			}
+		}
+		c.history.replace(w.op)
 	}
 	return nil
 }

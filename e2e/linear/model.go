@@ -1,9 +1,11 @@
 package linear
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 )
@@ -91,6 +93,7 @@ func judged(ops []Op) map[Key][]Op {
 		keys[o.Key] = append(keys[o.Key], o)
 	}
 	for key, all := range keys {
+		tighten(all)
 		if key.Kind == Register || complete(all) {
 			keys[key] = slices.DeleteFunc(all, func(o Op) bool {
 				_, read := seen[key][o.Ask.Value]
@@ -99,6 +102,30 @@ func judged(ops []Op) map[Key][]Op {
 		}
 	}
 	return keys
+}
+
+// tighten narrows the time of writes whose place in the log is known: one is carried out after those with a lower index have begun, and
+// before those with a higher one have ended. What was unknown for long, or is unknown still but was read, else makes the search long. It can't hide
+// anything: less time is less freedom.
+func tighten(ops []Op) {
+	place := func(o Op) uint64 { return max(o.At, o.Index) }
+	var writes []int
+	for i, o := range ops {
+		if (o.Action == Write || o.Action == Swap) && o.Outcome != Conflict && place(o) > 0 {
+			writes = append(writes, i)
+		}
+	}
+	slices.SortFunc(writes, func(a, b int) int { return cmp.Compare(place(ops[a]), place(ops[b])) })
+	begin := time.Duration(0)
+	for _, i := range writes {
+		begin = max(begin, ops[i].Begin)
+		ops[i].Begin = begin
+	}
+	end := Never
+	for _, i := range slices.Backward(writes) {
+		end = min(end, ops[i].End)
+		ops[i].End = max(end, ops[i].Begin)
+	}
 }
 
 // complete reports whether every version of a job up to the last one that was read is known. Then writes of unknown outcome that nobody has read

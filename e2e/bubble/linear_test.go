@@ -1,0 +1,138 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/e2e/linear"
+	"github.com/outspan/outspan/transport"
+)
+
+// Bounds of what is read here. The leader's lease is 500 ms; raft looks at it when it may have ended, and a read that was let in just before is
+// answered a moment later. What a follower knows comes a commit interval and a few network delays late.
+var linearBounds = linear.Bounds{Default: 600 * time.Millisecond, Slack: 400 * time.Millisecond}
+
+// linearSeeds are those of make test. With OUTSPAN_SIM=1 there are more, drawn anew.
+func linearSeeds(t *testing.T) []uint64 {
+	t.Helper()
+	if text := os.Getenv("OUTSPAN_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 0, 64)
+		must(t, err)
+		return []uint64{seed}
+	}
+	if os.Getenv("OUTSPAN_SIM") != "1" {
+		return []uint64{2, 3} // 2 found that a follower's age was that of raft's heartbeats
+	}
+	n := 30
+	if text := os.Getenv("OUTSPAN_LINEAR_SEEDS"); text != "" {
+		var err error
+		n, err = strconv.Atoi(text)
+		must(t, err)
+	}
+	seeds := make([]uint64, n)
+	for i := range seeds {
+		seeds[i] = rand.Uint64()
+	}
+	return seeds
+}
+
+// Everything that clients are told while servers are killed, cut off in both or one direction, and slow: consistent reads and all writes are
+// linearizable, what is acknowledged is there once (S4), versions and indexes only grow (S8), and the weaker reads are no older than they say.
+func TestLinear(t *testing.T) {
+	total := 0
+	for _, seed := range linearSeeds(t) {
+		t.Run("", func(t *testing.T) {
+			t.Logf("OUTSPAN_SEED=%d", seed)
+			h, faults := linearHistory(t, seed)
+			v := h.Judge(linearBounds, artifacts(t, seed))
+			total += v.Figures.Operations
+			t.Logf("%s", v.Figures)
+			for _, text := range append(v.Violations, v.Undecided...) {
+				t.Error(text)
+			}
+			if t.Failed() {
+				t.Logf("what was done:\n%s", strings.Join(faults, "\n"))
+			}
+			if v.Figures.Writes < 100 || v.Figures.Reads < 100 {
+				t.Errorf("too little was done to prove anything: %s", v.Figures)
+			}
+		})
+	}
+	t.Logf("%d operations", total)
+}
+
+// artifacts is where the pictures of a history go.
+func artifacts(t *testing.T, seed uint64) string {
+	t.Helper()
+	return filepath.Join(t.ArtifactDir(), strings.ReplaceAll(t.Name(), "/", "-")+fmt.Sprintf("-%d", seed))
+}
+
+// linearHistory is a quarter of a minute of clients and faults in fake time. It is judged outside: searches are bounded by real time.
+func linearHistory(t *testing.T, seed uint64) (h *linear.History, faults []string) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, seed))
+	inBubble(t, options{nodes: 2}, func(t *testing.T, w *world) {
+		began := time.Now()
+		h = linear.NewHistory()
+		load := &linear.Load{Doors: w.doors(), Nodes: []string{"n1", "n2"}, Jobs: []string{"cas-a", "cas-b"}, Clients: 6 + random.IntN(6), Think: 60 * time.Millisecond, Seed: seed, Name: "v"}
+		ctx, stop := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			load.Run(ctx, h)
+		}()
+		c := chaos{w: w, random: random}
+		c.run(15*time.Second, c.killServer, c.killLeader, c.cutServer, c.cutServer, c.slow)
+		c.say("settle, %s after the beginning", time.Since(began))
+		w.net.SetDelay(networkDelay)
+		c.mend(time.Now().Add(time.Hour))
+		w.net.Heal()
+		stop()
+		<-done
+		faults = c.log
+		w.settleHistory(load, h)
+	})
+	return h, faults
+}
+
+// settleHistory reads everything once more, through every server.
+func (w *world) settleHistory(load *linear.Load, h *linear.History) {
+	w.t.Helper()
+	w.leader()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	must(w.t, load.Settle(ctx, h))
+	for _, d := range load.Doors {
+		d.Via.(*transport.HTTPTransport).CloseIdleConnections()
+	}
+}
+
+// doors are the ways of a person's machine to each server.
+func (w *world) doors() []linear.Door {
+	w.t.Helper()
+	creds, err := w.ca.Credentials(transport.RoleCLI, "clients")
+	must(w.t, err)
+	var all []linear.Door
+	for _, s := range w.servers {
+		via := transport.Dialer{Credentials: creds, Dial: w.dialer("10.0.9.2")}.HTTPTransport()
+		all = append(all, linear.Door{Name: s.name, Base: "https://" + s.address(), Via: via})
+	}
+	return all
+}
+
+// slow changes how long everything is under way.
+func (c *chaos) slow() {
+	delay := networkDelay
+	if c.random.IntN(2) == 0 {
+		delay = time.Duration(c.random.IntN(40)) * time.Millisecond
+	}
+	c.say("delay %s", delay)
+	c.w.net.SetDelay(delay)
+}
