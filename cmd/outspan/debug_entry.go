@@ -69,9 +69,6 @@ func (a *app) debugEntry(ctx context.Context, path string, index uint64) error {
 	if err != nil {
 		return err
 	}
-	if record.Err != nil {
-		return record.Err
-	}
 	v := viewEntry(record)
 	if record.Kind == cluster.RecordCommand {
 		if err := v.replay(ctx, dir, record); err != nil {
@@ -84,7 +81,13 @@ func (a *app) debugEntry(ctx context.Context, path string, index uint64) error {
 	}
 	var failure error
 	s.text = func(p *page) { failure = p.entry(v) }
-	return errors.Join(a.show(s), failure)
+	if err := errors.Join(a.show(s), failure); err != nil {
+		return err
+	}
+	if record.Err != nil { // what could be read is shown; a typed nil would not be nil
+		return record.Err
+	}
+	return nil
 }
 
 func viewEntry(r cluster.LogRecord) *entryView {
