@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -47,7 +48,7 @@ func newJudge(w *world) *judge {
 func (j *judge) entry(c *committed) {
 	j.describe(c)
 	if err := fsm.Check(*c.after); err != nil {
-		j.fail("check", "after entry %d (%s): %v", c.index, kinds(c.entry), err)
+		j.fail(invariant(err), "after entry %d (%s): %v", c.index, kinds(c.entry), err)
 		return
 	}
 	if c.before.Index > 0 {
@@ -63,6 +64,18 @@ func (j *judge) entry(c *committed) {
 			return
 		}
 	}
+}
+
+// invariant is the rule that a finding of fsm.Check breaks. Most findings are of sums and references that no rule of testing.md has a number for.
+func invariant(err error) string {
+	for _, known := range [...]struct{ words, rule string }{
+		{"may have a single holder", "S2"}, {"bytes are placed", "S1"}, {"claims", "S1"}, {"awaits", "S11"}, {"are both desired", "S7"}, {"instances are desired", "S7"},
+	} {
+		if strings.Contains(err.Error(), known.words) {
+			return known.rule
+		}
+	}
+	return "check"
 }
 
 // describe adds an entry to the trace.
@@ -117,7 +130,7 @@ func (j *judge) terms(c *committed) {
 	}
 }
 
-// plan judges a decision: made again it is the same, as is a decision on a copy of the state, and its entries carry the leader's term.
+// plan judges a decision: its entries carry the leader's term, nobody who is heard is called offline, and made again it is the same.
 func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 	for _, e := range plan.Entries {
 		if e.Term != in.Term {
@@ -133,16 +146,30 @@ func (j *judge) plan(in reconcile.Input, plan reconcile.Plan) {
 		j.trace.text(string(r.Code))
 		j.trace.text(r.Subject)
 	}
-	if j.sample++; j.sample%32 != 0 {
-		return
+	j.sample++
+	if j.sample%32 == 0 || places(plan) {
+		if again := reconcile.Decide(in); !cmp.Equal(plan, again) {
+			j.fail("S5", "the same state gives another decision:\n%s", cmp.Diff(plan, again))
+		}
 	}
-	if again := reconcile.Decide(in); !samePlan(plan, again) {
-		j.fail("S5", "the same state gives another decision:\n%s", cmp.Diff(plan, again))
+	if j.sample%32 == 0 {
+		j.explained(in, plan)
 	}
-	j.explained(in, plan)
 }
 
-func samePlan(a, b reconcile.Plan) bool { return cmp.Equal(a, b) }
+// places reports whether a plan chooses a node for anything.
+func places(plan reconcile.Plan) bool {
+	for _, e := range plan.Entries {
+		for _, group := range e.Groups {
+			for _, c := range group {
+				if _, ok := c.(*fsm.InstancePlace); ok {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
 
 // explained is S14: what a group lacks is on its way in this very plan, or there is a reason.
 func (j *judge) explained(in reconcile.Input, plan reconcile.Plan) {

@@ -20,6 +20,7 @@ type machine struct {
 	joined fsm.Time
 
 	power, agent, frozen bool
+	amnesia              bool // the journal went with the power
 	boot, incarnation    int
 	waits                []func() // what was due while it was frozen
 	programs             []*program
@@ -67,6 +68,7 @@ func (m *machine) start() {
 	}
 	m.power = true
 	m.boot++
+	m.amnesia = m.boot > 1 && !m.w.calm && m.w.chance.IntN(3) == 0
 	m.w.trace.say("%s has power, boot %d", m.id, m.boot)
 	m.startAgent()
 }

@@ -68,7 +68,11 @@ func anyInstance(*fsm.Instance) bool { return true }
 
 func (p *performer) jobs(kind ActionKind) {
 	if kind == ActSubmit {
-		name := pick(p.r, jobNames()...)
+		names := p.scenario.jobs
+		if len(names) == 0 {
+			names = jobNames()
+		}
+		name := pick(p.r, names...)
 		j := spec(p.r, name)
 		p.clients.ask(fmt.Sprintf("submit %s x%d %s", name, j.Groups[0].Count, j.Groups[0].Exec.Command), &fsm.JobSubmit{Spec: j})
 		return

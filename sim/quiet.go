@@ -257,6 +257,15 @@ func (w *world) agree() {
 		w.fail("S5", "a replay of the log has digest %s, the servers %s", got, want)
 	}
 	w.judge.kept()
+	w.unreadable()
+}
+
+// unreadable holds that an entry of a newer format ends a server: one that skipped it would differ from the others from then on (S5).
+func (w *world) unreadable() {
+	newer := []byte{0xa4, 1, byte(fsm.CurrentFormat + 1), 2, 0, 3, 0, 8, 0x80} // format, at, wall and no group
+	if _, err := w.log.servers[0].machine.Apply(uint64(len(w.log.entries)+1), w.log.term, newer); err == nil && w.failure == nil {
+		w.fail("S5", "an entry of format %d was skipped by a program that knows formats up to %d", fsm.CurrentFormat+1, fsm.CurrentFormat)
+	}
 }
 
 // unnoticed is how long after the last entry something could have been decided: the wake-up that a plan did not ask for.

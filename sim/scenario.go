@@ -26,6 +26,8 @@ type scenario struct {
 	longest     fsm.Duration // gap between two actions
 	hookFails   int          // percent
 	weights     []weight
+	jobs        []fsm.JobName // empty: all of them
+	fair        bool          // batch jobs may take room from each other
 	tune        func(*fsm.Settings)
 }
 
@@ -73,7 +75,11 @@ func scenarios() []*scenario {
 			weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8}, weight{ActConfirmDead, 12}, weight{ActSuspect, 10}, weight{ActReplaceMachine, 12}, weight{ActForget, 6})},
 		{name: "failovers", least: 3, most: 6, memory: small(), actions: 80, longest: 20 * fsm.Second, hookFails: 10, weights: more(
 			weight{ActFailover, 60}, weight{ActIsolateLeader, 16}, weight{ActServerCrash, 16}, weight{ActSlowServer, 10}, weight{ActEvictPair, 20}, weight{ActLossy, 10})},
-		{name: "stateful", least: 4, most: 7, memory: small(), actions: 60, longest: 90 * fsm.Second, hookFails: 25, weights: more(
+		{name: "cordons", least: 4, most: 7, memory: small(), actions: 50, longest: 60 * fsm.Second, hookFails: 10, jobs: []fsm.JobName{"kv", "kv", "web", "lock"},
+			weights: more(weight{ActCordon, 30}, weight{ActUncordon, 30}, weight{ActFreeze, 8}), tune: func(s *fsm.Settings) { s.EvictOn, s.NodeDrainPolicy = fsm.EvictOnCordon, string(fsm.PolicyEvictAll) }},
+		{name: "shares", least: 3, most: 4, memory: []int64{512, 640}, actions: 70, longest: 40 * fsm.Second, fair: true, jobs: []fsm.JobName{"pile", "batch", "pile", "batch", "crit"},
+			weights: more(weight{ActSubmit, 40}, weight{ActScale, 40}, weight{ActClass, 40}, weight{ActStopJob, 8})},
+		{name: "stateful", least: 4, most: 7, memory: small(), actions: 60, jobs: []fsm.JobName{"kv", "db", "lock", "quo", "lf", "shard", "one", "kv", "web"}, longest: 90 * fsm.Second, hookFails: 25, weights: more(
 			weight{ActDrain, 20}, weight{ActUncordon, 20}, weight{ActPolicy, 14}, weight{ActRoleFlip, 20}, weight{ActFreeze, 8}, weight{ActCutNode, 10}, weight{ActCordon, 16})},
 		{name: "moves", least: 4, most: 8, memory: small(), actions: 50, longest: 5 * fsm.Minute, weights: more(weight{ActRescheduler, 12}, weight{ActAskMoves, 6}, weight{ActUncordon, 20}, weight{ActScale, 16}),
 			tune: func(s *fsm.Settings) {

@@ -141,23 +141,17 @@ func (m *machine) accept(set assignments) {
 	m.w.step(CountAssignments)
 	m.w.trace.note(m.w.now, 'a', uint64(m.index), set.index)
 	m.seen = set.index
+	if m.amnesia { // its disk is gone: it says first what it finds, which is nothing
+		m.amnesia, m.opened, m.full, m.told = false, true, true, 0
+		m.soon(3000, m.poll)
+		m.kick()
+		return
+	}
 	m.converge(set)
 	if !m.opened {
 		m.opened, m.full = true, true
-		if m.boot > 1 && m.w.chance.IntN(3) == 0 {
-			m.forgetPrograms() // its disk is gone: what it started a moment ago is all that it knows
-		}
 	}
 	m.kick()
-}
-
-// forgetPrograms models an agent that comes back without knowing what ran: the inventory lacks what the servers believe.
-func (m *machine) forgetPrograms() {
-	for _, p := range m.programs {
-		if p.status.Observed == fsm.ObservedPending {
-			p.end()
-		}
-	}
 }
 
 func (m *machine) converge(set assignments) {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	fixed       = 60 // seeds 1 to fixed run with every test
+	fixed       = 66 // seeds 1 to fixed run with every test
 	traceLines  = 60
 	shrinkLimit = 20 * time.Second
 )
@@ -98,8 +98,9 @@ func spent(t *testing.T) time.Duration {
 // proves nothing about preemption.
 func TestSeeds(t *testing.T) {
 	jobs := corpus(t)
+	all := scenarios()
 	for seed := uint64(1); seed <= fixed; seed++ {
-		jobs = append(jobs, job{seed: seed})
+		jobs = append(jobs, job{seed, all[seed%uint64(len(all))].name})
 	}
 	total := runAll(t, jobs, runtime.GOMAXPROCS(0))
 	t.Log(total)

@@ -113,6 +113,9 @@ func (w *world) begin() {
 		m.start()
 	}
 	w.until(5000)
+	if w.scenario.fair {
+		w.clients.ask("batch is fair", &fsm.ClassSet{Name: fsm.ClassBatch, PreemptEqual: fsm.PreemptFair})
+	}
 }
 
 // entry is one of a person or an agent: true in any term.
