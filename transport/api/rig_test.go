@@ -332,23 +332,6 @@ func (r *rig) Restore(_ context.Context, from io.Reader) error {
 	return err
 }
 
-// Verify implements api.Verifier.
-func (r *rig) Verify(_ context.Context, patience time.Duration) (api.Verification, error) {
-	if patience != 3*time.Second {
-		return api.Verification{}, fsm.Refuse(fsm.CodeTimeout, "asked to wait %s", patience)
-	}
-	return api.Verification{Verdict: "differs", Index: 7, Format: 1, Digest: "aa", Items: []api.VerifiedServer{
-		{Name: "s1", ID: "id-s1", Address: "127.0.0.1:7640", Voter: true, Leader: true, Version: "1.2.3", Verdict: "equal", Index: 7, Digest: "aa"},
-		{Name: "s2", ID: "id-s2", Address: "127.0.0.1:7640", Voter: true, Version: "1.2.3", Verdict: "differs", Index: 7, Digest: "bb", Tables: []api.TableDiff{{Name: "nodes", Rows: 2, Digest: "cc", ExpectedRows: 3, ExpectedDigest: "dd"}}},
-		{Name: "s3", ID: "id-s3", Verdict: "unreachable", Detail: "no answer"},
-	}}, nil
-}
-
-// Differing implements api.Verifier.
-func (r *rig) Differing() []api.DifferentState {
-	return []api.DifferentState{{Name: "s2", ID: "id-s2", Index: 7, Time: r.born.UTC()}}
-}
-
 // AnswerPeer implements api.Peers.
 func (r *rig) AnswerPeer(_ context.Context, question string, body []byte) ([]byte, error) {
 	return append([]byte(question+":"), body...), nil
