@@ -17,7 +17,7 @@ import (
 // runLimit bounds one run of a scenario.
 const runLimit = 90 * time.Second
 
-// binaries are the harnesses as built with the tag, one for each room that a proof names, and the program that the tests of real processes start.
+// binaries are the harnesses as built with the tag, one for each room that a proof names.
 type binaries struct {
 	dir  string
 	root string
@@ -32,29 +32,21 @@ func build(t *testing.T, proofs []proof) *binaries {
 		t.Fatal(err)
 	}
 	b := &binaries{dir: t.TempDir(), root: root, made: map[string]string{}}
-	if err := os.Chmod(b.dir, 0o755); err != nil { // the tests of real processes become other users
-		t.Fatal(err)
-	}
 	for _, p := range proofs {
 		if b.made[p.room] != "" {
 			continue
 		}
 		out := filepath.Join(b.dir, strings.ReplaceAll(p.room, "/", "-")+".test")
-		b.run(t, nil, "go", "test", "-tags", "planted", "-c", "-o", out, "./"+p.room)
+		b.run(t, "go", "test", "-tags", "planted", "-c", "-o", out, "./"+p.room)
 		b.made[p.room] = out
-		if p.program {
-			b.run(t, []string{"CGO_ENABLED=0"}, "go", "build", "-tags", "planted", "-o", b.program(), "./cmd/outspan")
-		}
 	}
 	return b
 }
 
-func (b *binaries) program() string { return filepath.Join(b.dir, "outspan") }
-
-func (b *binaries) run(t *testing.T, env []string, name string, args ...string) {
+func (b *binaries) run(t *testing.T, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
-	cmd.Dir, cmd.Env = b.root, append(os.Environ(), env...)
+	cmd.Dir = b.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
@@ -68,7 +60,7 @@ func (b *binaries) harness(t *testing.T, p *proof, seed string, bug Bug) (output
 	cmd := exec.CommandContext(ctx, b.made[p.room], "-test.v", "-test.run", "^"+p.test+"$", "-test.timeout", runLimit.String())
 	cmd.Dir = filepath.Join(b.root, p.room)
 	cmd.WaitDelay = 5 * time.Second
-	cmd.Env = append(os.Environ(), "OUTSPAN_PLANT="+string(bug), "OUTSPAN_SEED="+seed, "OUTSPAN_E2E_PROGRAM="+b.program())
+	cmd.Env = append(os.Environ(), "OUTSPAN_PLANT="+string(bug), "OUTSPAN_SEED="+seed)
 	cmd.Env = append(cmd.Env, p.env...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
