@@ -20,7 +20,7 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 		}
 	}
 	if p.canarying(g) {
-		room = g.spec.Update.Canary - g.current()
+		room = g.spec.Update.Canary - g.current() - g.outdated()
 	}
 	var needs []*need
 	for _, slot := range p.rollable(g) {
@@ -59,6 +59,17 @@ func (g *groupView) current() int {
 		switch {
 		case slot.holder != nil && slot.holder.Version == g.row.Version, slot.successor != nil && slot.successor.Version == g.row.Version,
 			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout:
+			n++
+		}
+	}
+	return n
+}
+
+// outdated is the number of slots whose successor is of an older version, as its holder: it becomes one of the group's version, if its turn has come.
+func (g *groupView) outdated() int {
+	n := 0
+	for _, slot := range g.slots {
+		if slot.holder != nil && slot.successor != nil && slot.holder.Version != g.row.Version && slot.successor.Version != g.row.Version {
 			n++
 		}
 	}

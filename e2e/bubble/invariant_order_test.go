@@ -150,6 +150,12 @@ func (s step) outranks(taker, owner fsm.GroupID) error {
 	has, _ := shares(&s.after, s, a)
 	from, _ := owner.Split()
 	to, _ := taker.Split()
+	s.began(func(_, now *fsm.Instance) { // what was placed earlier in the entry was there already
+		if name, _ := now.Group.Split(); name == from && now.Marks.StopCause == fsm.CausePreempted {
+			has[from] += memoryOf(s, now.Group)
+		}
+	})
+	largest = max(largest, has[from])
 	if from == to || has[to] > largest { // of what else happened in the entry it may have given some back
 		return fmt.Errorf("job %s had %d, and job %s has %d; the largest was %d", from, had[from], to, has[to], largest)
 	}
