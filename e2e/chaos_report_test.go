@@ -17,8 +17,8 @@ func (b *book) zeros() string {
 		id, _, _ := strings.Cut(text, ":")
 		found[id]++
 	}
-	return fmt.Sprintf("lost acknowledged commands %d, budget violations %d, double holders %d, diverged servers %d, other violations %d",
-		found["S4"], found["S3"], found["S2"], found["S5"], len(b.wrong)-found["S2"]-found["S3"]-found["S4"]-found["S5"])
+	return fmt.Sprintf("lost acknowledged commands %d, budget violations %d, double holders %d, diverged servers %d, unlinearizable histories %d, other violations %d",
+		found["S4"], found["S3"], found["S2"], found["S5"], found["LIN"], len(b.wrong)-found["S2"]-found["S3"]-found["S4"]-found["S5"]-found["LIN"])
 }
 
 // report prints the figures; after a failure also what was done and when.

@@ -25,10 +25,7 @@ func (x *chaos) settle(w *window) {
 	}
 	x.wait("L1: a leader", 10*chaosElection+5*time.Second, func() error { return x.haveLeader() })
 	x.wait("L1: three servers that vote and have caught up", chaosPatience, func() error { return x.c.voters(chaosServers) })
-	if w.history != nil && x.book.clean() {
-		x.book.count("histories checked", 1)
-		x.book.count("operations in histories", w.history.judge(x.t).Operations)
-	}
+	x.judgeHistory(w)
 	x.work.gate.Lock()
 	defer x.work.gate.Unlock()
 	x.wait("L2: all nodes online, without a hold", chaosPatience, func() error { return errors.Join(x.nodesOnline(), x.noHold()) })
@@ -56,6 +53,22 @@ func (x *chaos) settle(w *window) {
 	x.book.say("%d: settled in %s", w.number, took.Round(100*time.Millisecond))
 	x.book.longest("quiet phase", took)
 	x.book.count("windows", 1)
+}
+
+// judgeHistory asks whether what clients of all servers saw in the window can be explained, and removes what they wrote.
+func (x *chaos) judgeHistory(w *window) {
+	if w.history == nil || !x.book.clean() {
+		return
+	}
+	r := w.history
+	x.book.count("histories checked", 1)
+	x.book.count("operations in histories", r.judge(x.t).Operations)
+	if x.t.Failed() {
+		x.book.violate("LIN: the history of window %d (%s) can't be explained", w.number, w.name)
+	}
+	for _, node := range r.load.Nodes {
+		x.person(http.MethodPost, "/v1/nodes/"+node+"/label", fmt.Sprintf(`{"labels":{"%[1]s0":"","%[1]s1":""}}`, r.load.Name))
+	}
 }
 
 // wait waits for what has to come about; otherwise it is a violation.

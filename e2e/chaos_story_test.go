@@ -36,6 +36,8 @@ type story struct {
 	last      string
 	index     uint64
 	instances map[string]*toldInstance
+	ended     map[string]string // how those ended of which nothing is left to come
+	again     bool              // events are read once more, behind a restore, and not counted
 	hold      bool
 	requests  map[string]int // events of the ledger, by request
 	offline   []eventView    // of nodes that went offline in this window
@@ -44,7 +46,7 @@ type story struct {
 
 func newStory(x *chaos) *story {
 	s := &story{x: x, quit: make(chan struct{}), requests: map[string]int{}, last: "0"}
-	s.instances = map[string]*toldInstance{}
+	s.instances, s.ended = map[string]*toldInstance{}, map[string]string{}
 	s.done.Go(func() {
 		for n := 0; ; n++ {
 			select {
@@ -56,6 +58,12 @@ func newStory(x *chaos) *story {
 		}
 	})
 	return s
+}
+
+func (s *story) count(what string, n int) {
+	if !s.again {
+		s.x.book.count(what, n)
+	}
 }
 
 // enter begins a window.
@@ -88,7 +96,7 @@ func (s *story) read(from *member) error {
 			s.x.book.violate("S8: event %s came behind one of index %d", e.ID, s.index)
 		}
 		s.last, s.index = e.ID, e.Index
-		s.x.book.count("events judged", 1)
+		s.count("events judged", 1)
 		s.take(e)
 	}
 	return nil
@@ -111,15 +119,15 @@ func (s *story) take(e toldEvent) {
 		s.status(e, id)
 	case "hold.changed":
 		s.hold = e.Data["after"] == "true"
-		s.x.book.count("holds", one(s.hold))
+		s.count("holds", one(s.hold))
 	case "node.state_changed":
 		if e.Data["after"] == "offline" {
 			s.wentOffline(e)
 		}
 	case "leader.changed":
-		s.x.book.count("failovers", 1)
+		s.count("failovers", 1)
 	case "drain.phase_changed":
-		s.x.book.count("drains "+e.Data["after"], one(e.Data["node"] == "" || e.Data["after"] != "draining"))
+		s.count("drains "+e.Data["after"], one(e.Data["node"] == "" || e.Data["after"] != "draining"))
 	case "job.changed":
 		if subject == "job" && id == ledgerJob && e.Request != "" {
 			s.requests[e.Request]++
@@ -136,7 +144,7 @@ func one(yes bool) int {
 
 // allocated judges S7 (one replacement at a time), S9 (no id comes back) and S12 (no replacement of what is offline during a hold).
 func (s *story) allocated(e toldEvent, id string) {
-	if old := s.instances[id]; old != nil {
+	if s.instances[id] != nil || s.ended[id] != "" {
 		s.x.book.violate("S9: instance %s is allocated again by %s", id, e.ID)
 	}
 	i := &toldInstance{group: e.Data["group"], slot: e.Data["slot"], node: e.Data["node"], replaces: e.Data["replaces"], desired: "running", observed: "pending"}
@@ -163,6 +171,9 @@ var budgeted = []string{"node_draining", "user_requested", "preempted", "rebalan
 
 // desired judges S3 at each voluntary stop of something ready, and S8.
 func (s *story) desired(e toldEvent, id string) {
+	if how := s.ended[id]; how != "" {
+		s.x.book.violate("S8: instance %s had ended as %s and goes to %s (%s)", id, how, e.Data["after"], e.ID)
+	}
 	i := s.instances[id]
 	if i == nil || e.Data["before"] == "waiting" || e.Data["after"] == "restarting" {
 		return
@@ -179,27 +190,35 @@ func (s *story) desired(e toldEvent, id string) {
 		s.x.book.violate("S3: %s is stopped for %s with %d ready of %s, which needs %d (%s %v)", id, e.Cause, ready, i.group, least, e.ID, e.Data)
 	}
 	if i.ready() && slices.Contains(budgeted, e.Cause) {
-		s.x.book.count("voluntary stops", 1)
+		s.count("voluntary stops", 1)
 	}
 	i.desired = e.Data["after"]
+	s.settle(id, i)
+}
+
+// settle moves an instance that is over out of the way.
+func (s *story) settle(id string, i *toldInstance) {
+	if i.over() {
+		s.ended[id] = i.observed
+		delete(s.instances, id)
+	}
 }
 
 // status judges S8 and S9: what has ended stays so.
 func (s *story) status(e toldEvent, id string) {
-	i := s.instances[id]
-	if i == nil {
-		return
+	if how := s.ended[id]; how != "" {
+		s.x.book.violate("S9: instance %s had ended as %s and is %s (%s)", id, how, e.Data["after"], e.ID)
 	}
-	if i.over() {
-		s.x.book.violate("S9: instance %s had ended as %s and is %s (%s)", id, i.observed, e.Data["after"], e.ID)
+	if i := s.instances[id]; i != nil {
+		i.observed = e.Data["after"]
+		s.settle(id, i)
 	}
-	i.observed = e.Data["after"]
 }
 
 // wentOffline judges S13: nobody whom no fault touches is marked offline while a majority of the servers is untouched too; and S12.
 func (s *story) wentOffline(e toldEvent) {
 	s.offline = append(s.offline, e.eventView)
-	s.x.book.count("nodes marked offline", 1)
+	s.count("nodes marked offline", 1)
 	if s.hold {
 		s.x.book.violate("S12: node %s is marked offline while there is a hold (%s)", e.Data["name"], e.ID)
 	}
@@ -255,8 +274,12 @@ func (s *story) holds(request string) int {
 // forget drops what is known: another history begins, from an event on.
 func (s *story) forget(from *member) error {
 	s.mu.Lock()
-	s.instances, s.last, s.index = map[string]*toldInstance{}, "0", 0
-	s.requests = map[string]int{}
+	s.instances, s.ended, s.last, s.index = map[string]*toldInstance{}, map[string]string{}, "0", 0
+	s.requests, s.again = map[string]int{}, true
 	s.mu.Unlock()
-	return s.catchUp(from)
+	err := s.catchUp(from)
+	s.mu.Lock()
+	s.again = false
+	s.mu.Unlock()
+	return err
 }
