@@ -23,10 +23,10 @@ func proofs() []proof {
 		{bug: UnreadNotify, room: "cluster", test: "TestStorm", seeds: []string{"31", "38", "31", "38"}, want: "L1: "},
 
 		{bug: BudgetBeforeApply, room: "sim", test: "TestSeed", seeds: []string{"75"}, env: scenario("failovers"), want: "S3: "},
-		{bug: StaleLastCopy, room: "sim", test: "TestSeed", seeds: []string{"5009"}, env: scenario("idle"), want: "S6: "},
+		{bug: StaleLastCopy, room: "sim", test: "TestSeed", seeds: []string{"6", "9", "11"}, env: scenario("cordons"), want: "S6: "},
 		{bug: OfflineByGossip, room: "sim", test: "TestSeed", seeds: []string{"5005"}, env: scenario("idle"), want: "S13: "},
 		{bug: ReplaceBeforeFencing, room: "sim", test: "TestSeed", seeds: []string{"8"}, env: scenario("moves"), want: "S2: "},
-		{bug: MapOrder, room: "sim", test: "TestSeed", seeds: []string{"6030"}, env: scenario("tight"), want: "S5: "},
+		{bug: MapOrder, room: "sim", test: "TestSeed", seeds: []string{"1", "2", "4"}, env: scenario("mixed"), want: "S5: "},
 		{bug: SkipUnknown, room: "cluster", test: "TestDamagedEntry", seeds: []string{"1"}, want: "S5: "},
 	}
 }
