@@ -77,7 +77,9 @@ func (tr *truth) begin(p *program) {
 	if tr.alive[p.instance] != nil {
 		tr.t.Errorf("two programs of instance %s run at once", p.instance)
 	}
-	tr.mayBegin(p)
+	if err := tr.mayBegin(p); err != nil {
+		tr.t.Error(err)
+	}
 	tr.alive[p.instance] = p
 	tr.starts[p.instance]++
 	delete(tr.stopped, p.instance)
@@ -85,25 +87,27 @@ func (tr *truth) begin(p *program) {
 
 // mayBegin judges a start by what runs: S1, the machine has the memory for it; S2, nobody else has its volume or its identity, and whoever has it next
 // has a higher epoch.
-func (tr *truth) mayBegin(p *program) {
+func (tr *truth) mayBegin(p *program) error {
+	var f findings
 	memory := p.memory
 	for _, other := range tr.alive {
 		if other.node == p.node {
 			memory += other.memory
 		}
 		if p.single() && other.group == p.group && other.slot == p.slot {
-			tr.t.Errorf("S2: instance %s is started on %s while %s runs on %s, and its slot has one holder", p.instance, p.node, other.instance, other.node)
+			f.add("S2: instance %s is started on %s while %s runs on %s, and its slot has one holder", p.instance, p.node, other.instance, other.node)
 		}
 	}
 	if memory > nodeMemory {
-		tr.t.Errorf("S1: with instance %s the programs on %s may use %d bytes, it has %d", p.instance, p.node, memory, int64(nodeMemory))
+		f.add("S1: with instance %s the programs on %s may use %d bytes, it has %d", p.instance, p.node, memory, int64(nodeMemory))
 	}
 	if slot := string(p.group) + "/" + p.slot; p.single() {
 		if p.epoch < tr.epochs[slot] {
-			tr.t.Errorf("S2: instance %s is started under the epoch %d of %s, and one ran under %d", p.instance, p.epoch, slot, tr.epochs[slot])
+			f.add("S2: instance %s is started under the epoch %d of %s, and one ran under %d", p.instance, p.epoch, slot, tr.epochs[slot])
 		}
 		tr.epochs[slot] = max(p.epoch, tr.epochs[slot])
 	}
+	return f.err()
 }
 
 // single reports whether a slot of the program's group has one holder at a time.
