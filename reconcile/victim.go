@@ -124,6 +124,7 @@ func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, h
 				if refusal == nil {
 					refusal = fsm.Refuse(fsm.CodeBudgetMinReady, "%s can't lose so many", inst.Group)
 				}
+				p.wakeForRate(inst.Group)
 			}
 		}
 		if refusal != nil {
@@ -133,6 +134,18 @@ func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, h
 		lower = append(lower, inst)
 	}
 	return lower, held
+}
+
+// wakeForRate asks to be woken when the oldest stop that a rate of a group counts leaves its window: one more may be taken then.
+func (p *pass) wakeForRate(group fsm.GroupID) {
+	for _, l := range p.state().Ledgers(group) {
+		for _, at := range l.Stops {
+			if left := at.Add(l.Budget.Window); left > p.in.Now {
+				p.plan.wakeAt(left)
+				break
+			}
+		}
+	}
 }
 
 func (p *pass) mayTake(taker, owner fsm.GroupID) *fsm.Error {
