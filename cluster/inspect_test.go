@@ -53,7 +53,7 @@ func openStopped(t *testing.T, dir string) *StoppedDir {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.Close() })
+	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
 
@@ -316,7 +316,7 @@ func TestInspectSurvivesDamagedFiles(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 			return true
 		}
-		defer d.Close()
+		defer func() { _ = d.Close() }()
 		d.Server()
 		for r, err := range d.Records(0, 1<<60) {
 			if failed = failed || err != nil || r.Err != nil; err == nil && r.Err == nil && !r.Kind.Valid() {

@@ -28,11 +28,11 @@ func FuzzAgentMessages(f *testing.F) {
 	f.Add([]byte{0xbf, 0xff})
 	f.Add([]byte{0xa1, 4, 0x9a, 0xff, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, make := range []func() any{
+		for _, fresh := range []func() any{
 			func() any { return new(transport.RegisterRequest) }, func() any { return new(transport.ReportRequest) },
 			func() any { return new(transport.AssignmentsRequest) }, func() any { return new(transport.ServicesRequest) },
 		} {
-			first, second := make(), make()
+			first, second := fresh(), fresh()
 			if err := transport.DecodeCBOR(data, first); err != nil {
 				if known, ok := errors.AsType[*fsm.Error](err); !ok || known.Code != fsm.CodeInvalid {
 					t.Fatalf("refused with %v", err)

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,7 +34,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		j, err := Open(path, SyncNever)
 		if err != nil {
-			known, ok := err.(*fsm.Error)
+			known, ok := errors.AsType[*fsm.Error](err)
 			if !ok || known.Code != CodeDamaged || known.Hint == "" {
 				t.Fatalf("refused with %v", err)
 			}
@@ -53,7 +54,7 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was opened and written can't be opened: %v", err)
 		}
-		defer j.Close()
+		defer func() { _ = j.Close() }()
 		if diff := cmp.Diff(want, j.values); diff != "" {
 			t.Fatalf("it came back different:\n%s", diff)
 		}

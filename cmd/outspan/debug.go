@@ -53,7 +53,7 @@ func loadState(ctx context.Context, arg string, index uint64) (debugState, error
 	if err != nil {
 		return out, err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }() // only read
 	replay, err := dir.Replay(ctx, index)
 	out.state, out.replay = replay.State, &replay
 	return out, err

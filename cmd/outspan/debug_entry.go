@@ -64,7 +64,7 @@ func (a *app) debugEntry(ctx context.Context, path string, index uint64) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }() // only read
 	record, err := dir.Record(index)
 	if err != nil {
 		return err

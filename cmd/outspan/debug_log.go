@@ -111,7 +111,7 @@ func (a *app) debugLog(path string, filter *recordFilter) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }() // only read
 	bounds, err := dir.Bounds()
 	if err != nil {
 		return err

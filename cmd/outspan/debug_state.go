@@ -269,7 +269,7 @@ func storedAt(path string) ([]cluster.StoredSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }() // only read
 	return dir.Snapshots(), nil
 }
 
