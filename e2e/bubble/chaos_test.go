@@ -61,7 +61,7 @@ func kindOf(text string) string {
 func (c *chaos) run(during time.Duration, things ...func()) {
 	c.w.t.Cleanup(func() {
 		if c.w.t.Failed() || os.Getenv("BUBBLE_LOG") != "" {
-			c.w.t.Logf("what was done:\n%s", strings.Join(c.log, "\n"))
+			c.w.t.Logf("what was done:\n%s\nthe last entries:\n%s", strings.Join(c.log, "\n"), c.w.history.tail())
 		}
 	})
 	for until := time.Now().Add(during); time.Now().Before(until); {

@@ -43,9 +43,16 @@ func (w *world) picture() string {
 	for id, d := range st.Drains.All() {
 		fmt.Fprintf(&b, "drain %s: %+v\n", id, d.Nodes)
 	}
-	w.history.mu.Lock()
-	defer w.history.mu.Unlock()
-	for _, e := range w.history.entries[max(0, len(w.history.entries)-30):] {
+	b.WriteString(w.history.tail())
+	return b.String()
+}
+
+// tail is the last entries, with their kinds.
+func (h *history) tail() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var b strings.Builder
+	for _, e := range h.entries[max(0, len(h.entries)-30):] {
 		fmt.Fprintf(&b, "entry %d term %d at %d: %s%s\n", e.index, e.term, e.At, kinds(e.Entry), refusals(e.results))
 	}
 	return b.String()

@@ -1,0 +1,103 @@
+package bubble
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// All invariants while jobs are submitted, scaled, rolled out, reverted, stopped, purged and made again under the same names, some of them in versions that never
+// become ready and go back by themselves, while servers and nodes are lost. Slots that hold a volume or an identity keep one holder at a time, with growing epochs.
+func TestJobChurn(t *testing.T) {
+	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
+		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
+			web := roleGroup(fsm.RoleService, 5, "")
+			web.Budget = &fsm.BudgetSpec{MinReady: amount(3)}
+			web.Update = fsm.UpdateSpec{MaxSurge: 2, AutoRevert: true, Deadline: 10 * fsm.Second, MinHealthy: fsm.Second}
+			first := roleGroup(fsm.RoleService, 3, "")
+			first.Eviction.Order = fsm.OrderStopFirst
+			canary := roleGroup(fsm.RoleFront, 3, "")
+			canary.Update = fsm.UpdateSpec{MaxSurge: 1, Canary: 1, Deadline: 20 * fsm.Second}
+			alone := roleGroup(fsm.RoleService, 2, "")
+			alone.Exclusive = true
+			local := roleGroup(fsm.RoleLocal, 2, "")
+			local.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+			local.Env["ONE"] = "1"
+			local.Toleration = fsm.TolerationSpec{}
+			k := newWork(w, random, job("web", "", web), job("first", "", first), job("canary", "", canary), job("alone", "", alone), job("disk", "", local))
+			k.begin()
+			k.run(100*time.Second, k.submit, k.submit, k.submit, k.spoil, k.spoil, k.scale, k.scale, k.stopJob, k.revert, k.roll, k.promote, k.race, k.drainWith, k.change, k.intend,
+				k.sicken, k.crash, k.look, k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff, k.confirmDead, k.killAgent, k.cutNode)
+			k.settle()
+		})
+	})
+}
+
+// promote accepts the canaries of a deployment, or gives it up.
+func (k *work) promote() {
+	st := k.w.state()
+	for id, d := range st.Deployments.All() {
+		if !d.Status.Ended() && k.random.IntN(2) == 0 {
+			k.ask("/v1/deployments/"+string(id)+"/"+pick(k.random, "promote", "promote", "fail"), map[string]any{})
+			return
+		}
+	}
+}
+
+// All invariants where there is too little room: jobs of higher classes come and go and take the room of lower ones, or of equal ones where that is fair; quotas are
+// set; the rescheduler moves what could stand better; nodes are drained and lost meanwhile.
+func TestPriorities(t *testing.T) {
+	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
+		o := options{nodes: 5, settings: func(s *fsm.Settings) {
+			s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle, s.MoveGain = "eager", 3*fsm.Second, 2*fsm.Second, 3*fsm.Second, 5
+		}}
+		inBubble(t, o, func(t *testing.T, w *world) {
+			batch := roleGroup(fsm.RoleService, 8, "")
+			batch.Resources.MemoryBytes = 500 * mib
+			equal := roleGroup(fsm.RoleService, 4, "")
+			equal.Resources.MemoryBytes = 700 * mib
+			web := roleGroup(fsm.RoleService, 5, "")
+			web.Resources.MemoryBytes = 400 * mib
+			web.Budget = &fsm.BudgetSpec{MaxDown: amount(2)}
+			web.Spreads = []fsm.Spread{{Attribute: "node.name"}}
+			quorum := roleGroup(fsm.RoleQuorum, 3, playLeader)
+			likes := roleGroup(fsm.RoleService, 3, "")
+			likes.Affinities = []fsm.Affinity{{Constraint: fsm.Constraint{Attribute: "node.name", Operator: "=", Value: "n1"}, Weight: 80}}
+			k := newWork(w, random, job("batch", fsm.ClassBatch, batch), job("equal", fsm.ClassBatch, equal), job("web", "", web), job("quorum", fsm.ClassCritical, quorum), job("likes", "", likes))
+			must(t, k.send("PUT", "/v1/classes/batch", map[string]any{"preempt_equal": "fair"}))
+			k.begin()
+			k.run(100*time.Second, k.hog, k.hog, k.hog, k.hog, k.rebalance, k.rebalance, k.quota, k.quota, k.scale, k.submit, k.race, k.drainWith, k.change, k.intend, k.settings, k.look, k.look,
+				k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff, k.confirmDead, k.killAgent, k.cutNode)
+			k.settle()
+			t.Logf("%d moves and preemptions", len(commands[*fsm.InstanceMove](w.history))+k.preempted())
+		})
+	})
+}
+
+// hog submits a job that needs much room, or stops one.
+func (k *work) hog() {
+	name := fmt.Sprintf("hog%d", k.random.IntN(3))
+	if k.random.IntN(2) == 0 {
+		k.ask("/v1/jobs/"+name+"/stop", map[string]any{"purge": true})
+		return
+	}
+	g := roleGroup(fsm.RoleService, 1+k.random.IntN(4), "")
+	g.Resources.MemoryBytes = pick[int64](k.random, 300, 900, 2000) * mib
+	k.ask("/v1/jobs", map[string]any{"job": job(name, pick(k.random, fsm.ClassCritical, fsm.ClassProduction, fsm.ClassBatch), g)})
+}
+
+func (k *work) rebalance() { k.ask("/v1/rebalance", map[string]any{}) }
+
+// preempted counts the stops that made room for others.
+func (k *work) preempted() int {
+	n := 0
+	for _, c := range commands[*fsm.InstanceStop](k.w.history) {
+		if c.Cause == fsm.CausePreempted {
+			n++
+		}
+	}
+	return n
+}
