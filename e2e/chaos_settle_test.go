@@ -227,8 +227,8 @@ func (x *chaos) unwritten() func() error {
 	}
 }
 
-// ages are fields that tell how a server sees others now; they are not of the replicated state.
-var ages = regexp.MustCompile(`"(last_seen|heard|age|seen_by|health_age)":("[^"]*"|[0-9.]+|null),?`)
+// ages are what a server tells of the present moment, by its own clock or of whom it hears; they are not of the replicated state.
+var ages = regexp.MustCompile(`"(last_seen|seen_by)":("[^"]*"|null),?|is held back for [0-9a-z.]+|next_allowed":"[^"]*"`)
 
 // sameState compares what the servers tell of the replicated state, each of its own copy, at one index.
 func (x *chaos) sameState() error {
