@@ -240,15 +240,16 @@ func (m meeting) comparison(self fsm.ServerID, voters []fsm.ServerID) Comparison
 
 var errNoState = errors.New("it has this state no more")
 
-// meet finds a state that all the servers hold, as far as they answer, and asks each for its digest. A server that is
-// behind gets some patience; then those are compared that can be. With judge, those that were asked look for
-// themselves, too. It ends early, with an error, only with ctx.
+// meet finds a state that all the servers hold, as far as they answer, and asks each for its digest. It is one that is
+// no older than the call, so that a difference that is there shows. A server that is behind gets some patience, and so
+// does the next boundary where servers are written to all the time; then what can be compared is. With judge, those
+// that were asked look for themselves, too. It ends early, with an error, only with ctx.
 func (c *comparer) meet(ctx context.Context, others []fsm.ServerID, patience time.Duration, judge bool) (meeting, error) {
-	deadline := time.Now().Add(patience)
+	deadline, from := time.Now().Add(patience), c.s.cfg.Machine.State().Index
 	for {
 		state, holders, m := c.gather(ctx, others)
 		late := time.Now().After(deadline)
-		if late || holders == len(m.held) {
+		if late || holders == len(m.held) && state.Index >= from {
 			if err := c.digestAll(ctx, state, &m, judge); err != nil {
 				return m, err
 			}
