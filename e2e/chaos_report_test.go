@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -48,8 +49,8 @@ func (x *chaos) report() {
 		rest = append(rest, fmt.Sprintf("longest %s %s", name, most[name].Round(time.Millisecond)))
 	}
 	fmt.Fprintf(&text, "chaos: %d faults: %s\nchaos: %s\n", total, strings.Join(kinds, ", "), strings.Join(rest, ", "))
-	fmt.Print(text.String())
+	fmt.Fprint(os.Stdout, text.String())
 	if x.t.Failed() {
-		fmt.Printf("chaos: the same order of faults again: OUTSPAN_SEED=%d make chaos\n", x.seed)
+		fmt.Fprintf(os.Stdout, "chaos: the same order of faults again: OUTSPAN_SEED=%d make chaos\n", x.seed)
 	}
 }

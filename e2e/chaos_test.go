@@ -94,7 +94,7 @@ func chaosSeed(t *testing.T, length time.Duration) uint64 {
 func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Helper()
 	x := &chaos{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), book: newBook(), used: map[*member]time.Time{}}
-	fmt.Printf("OUTSPAN_SEED=%d\n", seed) // before anything can go wrong
+	fmt.Fprintf(os.Stdout, "OUTSPAN_SEED=%d\n", seed) // before anything can go wrong
 	x.c = newCluster(t, options{servers: chaosServers, agents: chaosAgents, namespaces: true})
 	for _, m := range x.c.members() {
 		s := m.settings()
@@ -285,7 +285,7 @@ func (b *book) write(text string) {
 	line := fmt.Sprintf("%s %8s %s", time.Now().Format("15:04:05.000"), time.Since(b.began).Round(time.Millisecond), text)
 	b.lines = append(b.lines, line)
 	if os.Getenv("OUTSPAN_CHAOS_LOG") != "" {
-		fmt.Println(line)
+		fmt.Fprintln(os.Stdout, line)
 	}
 }
 
