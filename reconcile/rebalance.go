@@ -331,6 +331,9 @@ func (b *balancer) judge(m *move) *move {
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
+	if m.at > b.p.in.Now && m.at != fsm.Never { // another move may be shown instead of it, one that no time lets go
+		b.p.plan.wakeAt(m.at)
+	}
 	return m
 }
 
