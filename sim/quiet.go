@@ -77,10 +77,8 @@ func (w *world) becomeWell() {
 // drainsEnd is L2: what has a deadline ends by itself, at the deadline or before, and half a minute for what was killed.
 func (w *world) drainsEnd() {
 	latest := w.now.Add(fsm.Minute)
-	waiting := 0
 	for _, d := range w.log.first.Drains.All() {
 		if d.Phase() == fsm.PhaseDraining && d.Options.Deadline != fsm.Forever {
-			waiting = max(waiting, len(d.Nodes))
 			latest = max(latest, w.now.Add(fsm.Duration(len(d.Nodes))*(d.Options.Deadline+fsm.Minute)))
 		}
 	}
@@ -96,16 +94,16 @@ func (w *world) drainsEnd() {
 }
 
 func (w *world) draining(visit func(*fsm.Drain)) bool {
-	any := false
+	found := false
 	for _, d := range w.log.first.Drains.All() {
 		if d.Phase() == fsm.PhaseDraining {
-			any = true
+			found = true
 			if visit != nil {
 				visit(d)
 			}
 		}
 	}
-	return any
+	return found
 }
 
 // settle waits until nothing is written for a while, and then holds that nothing is in all that time that follows: L3.

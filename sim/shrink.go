@@ -38,7 +38,7 @@ func Shrink(failed Result, lines int, limit time.Duration) Result {
 
 // leaveOut tries each run of size actions that are still in, and reports whether any could go.
 func leaveOut(cfg *Config, size int, end time.Time, try func([]bool) bool) bool {
-	any := false
+	found := false
 	for from := 0; from < len(cfg.Keep) && time.Now().Before(end); {
 		keep, left := append([]bool(nil), cfg.Keep...), size
 		next := from
@@ -49,11 +49,11 @@ func leaveOut(cfg *Config, size int, end time.Time, try func([]bool) bool) bool 
 			}
 		}
 		if left < size && try(keep) {
-			any = true
+			found = true
 		}
 		from = next
 	}
-	return any
+	return found
 }
 
 // rule is the id of the rule that a failure names.
