@@ -12,7 +12,7 @@ import (
 // killed, cut off and started again and packets get lost. No voluntary stop ever leaves fewer than min_ready, by the state at each entry and by the
 // programs' own count; the rate window holds across leaders; every server agrees with the replay of the log. Then all of it settles.
 func TestBudgetsAcrossLeaders(t *testing.T) {
-	eachRandom(t, 3, func(t *testing.T, random *rand.Rand) {
+	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
 			web := group("http", 10, 64*mib)
 			web.Budget = &fsm.BudgetSpec{MinReady: amount(8), Rate: &fsm.RateSpec{Max: 2, Window: 3 * fsm.Second}}
@@ -35,7 +35,7 @@ func TestBudgetsAcrossLeaders(t *testing.T) {
 // All invariants, whatever happens to machines: power cuts, agents that die and return, networks that are cut between any two, servers that die, all
 // in random order, with drains going on; two instances of an exclusive slot never run at once (S2). What else is checked is said in doc.go; in the end everything runs, once, and nothing is written any more.
 func TestRandomFaults(t *testing.T) {
-	eachRandom(t, 3, func(t *testing.T, random *rand.Rand) {
+	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {
 			web := group("http", 12, 64*mib)
 			web.Budget = &fsm.BudgetSpec{MinReady: amount(9)}
