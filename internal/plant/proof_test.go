@@ -61,7 +61,6 @@ func (b *binaries) harness(t *testing.T, p *proof, seed string, bug Bug) (output
 	cmd.Dir = filepath.Join(b.root, p.room)
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Env = append(os.Environ(), "OUTSPAN_PLANT="+string(bug), "OUTSPAN_SEED="+seed)
-	cmd.Env = append(cmd.Env, p.env...)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -90,7 +89,7 @@ func TestEveryPlantedBugIsCaught(t *testing.T) {
 			began := time.Now()
 			seed, line := b.catch(t, p)
 			t.Logf("caught after %s by %s %s, seed %s:\n%s", time.Since(began).Round(time.Second/10), p.room, p.test, seed, line)
-			key := fmt.Sprint(p.room, p.test, seed, p.env)
+			key := fmt.Sprint(p.room, p.test, seed)
 			if sound[key] {
 				return
 			}
@@ -116,9 +115,9 @@ func (b *binaries) catch(t *testing.T, p *proof) (seed, line string) {
 				return seed, strings.TrimSpace(line)
 			}
 		}
-		t.Fatalf("seed %s: it failed, but nothing says %q:\n%s", seed, p.want, tail(out))
+		t.Logf("seed %s: it failed, but nothing says %q:\n%s", seed, p.want, tail(out))
 	}
-	t.Fatalf("%s of %s passes with it, with the seeds %s: the harness can't see it", p.test, p.room, strings.Join(p.seeds, ", "))
+	t.Fatalf("%s of %s does not catch it, with the seeds %s: the harness can't see it", p.test, p.room, strings.Join(p.seeds, ", "))
 	return "", ""
 }
 
