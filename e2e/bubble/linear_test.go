@@ -30,7 +30,7 @@ func linearSeeds(t *testing.T) []uint64 {
 	if os.Getenv("OUTSPAN_SIM") != "1" {
 		return []uint64{2, 3} // 2 found that a follower's age was that of raft's heartbeats
 	}
-	n := 30
+	n := 10
 	if text := os.Getenv("OUTSPAN_LINEAR_SEEDS"); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)
