@@ -31,7 +31,7 @@ func linearSeeds(t *testing.T) []uint64 {
 		return []uint64{2, 3} // 2 found that a follower's age was that of raft's heartbeats
 	}
 	n := 10
-	if text := os.Getenv("OUTSPAN_LINEAR_SEEDS"); text != "" {
+	if text := os.Getenv("OUTSPAN_SIM_SEEDS"); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)
 		must(t, err)
