@@ -48,9 +48,9 @@ func otherProgram(t *testing.T) string {
 
 // transferLeader hands leadership around, once a second.
 func transferLeader(s *strike) {
-	s.hit(s.x.c.leader(s.x.t))
+	s.hit(s.x.c.servers...)
 	for range 3 {
-		to := s.x.c.servers[s.x.random.IntN(len(s.x.c.servers))]
+		to := without(s.x.c.servers, s.x.c.leader(s.x.t))[s.x.random.IntN(chaosServers-1)]
 		a, err := s.x.c.servers[0].ask(http.MethodPost, "/v1/members/transfer-leader", fmt.Sprintf(`{"to":%q}`, to.name), 15*time.Second)
 		s.say("to %s: %d %v", to.name, a.status, err)
 		time.Sleep(time.Second)

@@ -318,7 +318,7 @@ func (w *workload) evict(random *rand.Rand) {
 func (w *workload) drain(random *rand.Rand) {
 	node := w.x.c.agents[random.IntN(len(w.x.c.agents))].name
 	if random.IntN(3) > 0 {
-		body := fmt.Sprintf(`{"deadline":"%ds"}`, 10+random.IntN(20))
+		body := fmt.Sprintf(`{"deadline":"%ds"}`, 8+random.IntN(10))
 		if w.order(random, http.MethodPost, "/v1/nodes/"+node+"/drain", body).done {
 			w.x.book.count("drains", 1)
 		}
