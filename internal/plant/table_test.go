@@ -17,7 +17,7 @@ func proofs() []proof {
 		{bug: HungDisk, room: "cluster", test: "TestStorm", seeds: []string{"33", "35", "33"}, want: "L1: "},
 		{bug: VerifyLeader, room: "cluster", test: "TestStandstill", seeds: []string{"6", "2", "1"}, want: "S4: "},
 		{bug: DivergentSnapshot, room: "e2e/bubble", test: "TestDivergentTailGetsASnapshot", seeds: []string{"1", "2"}, want: "S4: "},
-		{bug: StuckTransfer, room: "cluster", test: "TestStorm", seeds: []string{"31", "36", "31", "36", "31"}, want: "L1: "},
+		{bug: StuckTransfer, room: "cluster", test: "TestInterruptedTransfer", seeds: []string{"1", "2", "3"}, want: "L1: "},
 		{bug: UnreadNotify, room: "cluster", test: "TestStorm", seeds: []string{"31", "38", "31", "38"}, want: "L1: "},
 
 		{bug: BudgetBeforeApply, room: "sim", test: "TestSeed", seeds: []string{"7002", "7001", "7003", "7004"}, want: "S3: "},
