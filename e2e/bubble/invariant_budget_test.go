@@ -59,7 +59,7 @@ func readyOf(st *fsm.State, groups []fsm.GroupID) int {
 func (c *court) budgets(s step) error {
 	lost, ready, unready := map[fsm.GroupID]bool{}, map[fsm.GroupID]int{}, map[fsm.GroupID]fsm.InstanceID{}
 	s.began(func(was, now *fsm.Instance) {
-		if !runs(was) || bypassed(now) || !underBudget(now.Marks.StopCause) {
+		if !ran(was, now) || bypassed(now) || !underBudget(now.Marks.StopCause) {
 			return
 		}
 		switch {
@@ -108,7 +108,7 @@ type window struct {
 func (c *court) rates(s step) error {
 	began := map[string][]fsm.Time{}
 	s.began(func(was, now *fsm.Instance) {
-		if runs(was) && now.Marks.StopCause.Voluntary() && !bypassed(now) {
+		if ran(was, now) && now.Marks.StopCause.Voluntary() && !bypassed(now) {
 			began["group/"+string(now.Group)] = append(began["group/"+string(now.Group)], now.Marks.StopBegan)
 			if actor := now.Marks.StopCause.StoppedBy(); actor != "" {
 				began["actor/"+string(actor)] = append(began["actor/"+string(actor)], now.Marks.StopBegan)
@@ -167,7 +167,7 @@ func (c *court) railway(s step) error {
 	n := 0
 	s.began(func(was, now *fsm.Instance) {
 		cause := now.Marks.StopCause
-		if runs(was) && (cause == fsm.CauseRebalance || cause == fsm.CauseAffinity || now.Marks.StopReason == fsm.ByPolicy) {
+		if ran(was, now) && (cause == fsm.CauseRebalance || cause == fsm.CauseAffinity || now.Marks.StopReason == fsm.ByPolicy) {
 			n++
 		}
 	})

@@ -20,7 +20,7 @@ func fromOutside(cause fsm.Cause) bool {
 func (c *court) reasons(s step) error {
 	var f findings
 	s.began(func(was, now *fsm.Instance) {
-		if !runs(was) {
+		if !ran(was, now) {
 			return
 		}
 		if fromOutside(now.Marks.StopCause) {

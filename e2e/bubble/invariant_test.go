@@ -110,6 +110,11 @@ func runs(i *fsm.Instance) bool {
 	return false
 }
 
+// ran reports whether a program ran that an entry told to stop: not if the same entry found its node offline first.
+func ran(was, now *fsm.Instance) bool {
+	return runs(was) && now.Status.Observed != fsm.ObservedLost
+}
+
 // bypassed reports whether a stop was told to skip budgets, which its row records.
 func bypassed(i *fsm.Instance) bool {
 	return strings.HasPrefix(i.Marks.StopReason, "budget bypassed")
