@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// stormDisk is a disk that can fail. Its faults are those of entries: they are the bulk of what is written.
+type stormDisk struct {
+	dir  string
+	mu   sync.Mutex
+	err  error
+	hang chan struct{}
+}
+
+// stormLog is a log on it.
+type stormLog struct {
+	LogStore
+	disk *stormDisk
+}
+
+func (d *stormDisk) open(path string) (LogStore, error) {
+	inner, err := raftboltdb.New(raftboltdb.Options{Path: path, NoSync: true, BoltOptions: &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true}})
+	if err != nil {
+		return nil, err
+	}
+	return stormLog{inner, d}, nil
+}
+
+func (d *stormDisk) fail() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.err = errors.New("input/output error")
+}
+
+func (d *stormDisk) stall() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hang = make(chan struct{})
+}
+
+func (d *stormDisk) heal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.hang != nil {
+		close(d.hang)
+	}
+	d.err, d.hang = nil, nil
+}
+
+// broken reports whether the disk has a fault.
+func (d *stormDisk) broken() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err != nil || d.hang != nil
+}
+
+// StoreLogs implements raft.LogStore.
+func (l stormLog) StoreLogs(logs []*raft.Log) error {
+	l.disk.mu.Lock()
+	err, hang := l.disk.err, l.disk.hang
+	l.disk.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	if err != nil {
+		return err
+	}
+	return l.LogStore.StoreLogs(logs)
+}
+
+// memoryDir is a directory that needs no real disk, where the system has a place for such.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "outspan-storm-")
+	if err != nil {
+		return filepath.Join(t.TempDir(), "data")
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "data")
+}
