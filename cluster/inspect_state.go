@@ -150,7 +150,10 @@ func (d *StoppedDir) Replay(ctx context.Context, index uint64) (Replay, error) {
 	if r.Index+1 < d.bounds.First || d.bounds.Last < index {
 		return r, d.hole(r.Index, index)
 	}
-	for record := range d.Records(r.Index+1, index) {
+	for record, err := range d.Records(r.Index+1, index) {
+		if err != nil {
+			return r, err
+		}
 		if ctx.Err() != nil {
 			return r, context.Cause(ctx)
 		}

@@ -78,7 +78,8 @@ func (l stormLog) StoreLogs(logs []*raft.Log) error {
 
 // memoryDir is a directory that needs no real disk, where the system has a place for such.
 func memoryDir(t *testing.T) string {
-	dir, err := os.MkdirTemp("/dev/shm", "outspan-storm-")
+	const memory = "/dev/shm"
+	dir, err := os.MkdirTemp(memory, "outspan-storm-") //nolint:usetesting // that would be on a real disk
 	if err != nil {
 		return filepath.Join(t.TempDir(), "data")
 	}

@@ -312,12 +312,6 @@ func (b *book) count(what string, n int) {
 	b.counts[what] += n
 }
 
-func (b *book) get(what string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.counts[what]
-}
-
 // greatest remembers the greatest of some numbers, longest that of some times.
 func (b *book) greatest(what string, n int) {
 	b.mu.Lock()

@@ -95,7 +95,7 @@ func (c *cluster) waitVerified(t *testing.T) {
 		r := c.cli(t, "server", "verify", "--json")
 		var v verifyView
 		if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != 0 {
-			return fmt.Errorf("%v: %v", err, r)
+			return fmt.Errorf("%w: %v", err, r)
 		}
 		if v.Verdict != "equal" || len(v.Items) != c.options.servers {
 			return fmt.Errorf("exit code 0 with %+v", v)

@@ -28,7 +28,6 @@ type leader struct {
 	pause   fsm.Duration
 	calm    fsm.Time
 	next    fsm.Time // when the next decision is due; 0 = none is
-	idle    bool     // the last decision wanted nothing
 }
 
 // flight is an entry under way.
@@ -72,7 +71,7 @@ func (l *leader) turn() {
 		l.wake(l.w.now.Add(l.pause))
 		return
 	}
-	wake := fsm.Time(fsm.Never)
+	wake := fsm.Never
 	if len(l.queue) == 0 {
 		wake = l.decide()
 	}

@@ -67,7 +67,7 @@ func Run(cfg Config) (result Result) {
 		if w.failure != nil {
 			return
 		}
-		if cfg.Keep == nil || cfg.Keep[i] {
+		if len(cfg.Keep) == 0 || cfg.Keep[i] {
 			w.trace.note(w.now, byte(action.Kind), uint64(i), action.Number)
 			w.trace.say("action %d: %s", i, action.Kind)
 			w.perform(action)

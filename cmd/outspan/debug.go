@@ -37,8 +37,7 @@ func loadState(ctx context.Context, arg string, index uint64) (debugState, error
 		return debugState{}, fsm.Refuse(fsm.CodeNotFound, "there is no %s", path).WithHint("give a snapshot file, or the data_dir of a stopped server: DIR or DIR@INDEX")
 	}
 	out := debugState{source: arg}
-	switch {
-	case !info.IsDir() || cluster.IsStored(path):
+	if !info.IsDir() || cluster.IsStored(path) {
 		if index != 0 {
 			return out, usage("%s is a snapshot: it is of one index", path).WithHint("give the data_dir of a stopped server to choose one")
 		}

@@ -2,6 +2,7 @@ package bubble
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -127,7 +128,7 @@ func (c *court) waves(s step) error {
 	s.placed(func(i *fsm.Instance) {
 		if failing(i.Cause) {
 			g, _ := s.after.Groups.Get(i.Group)
-			at := append(c.retried[i.Group], s.after.Now)
+			at := append(slices.Clone(c.retried[i.Group]), s.after.Now)
 			for len(at) > 0 && s.after.Now.Sub(at[0]) > retryWindow {
 				at = at[1:]
 			}

@@ -111,7 +111,7 @@ func (tr *truth) mayBegin(p *program) error {
 }
 
 // single reports whether a slot of the program's group has one holder at a time.
-func (p *program) single() bool { return p.fenced || p.env["ONE"] != "" }
+func (t *program) single() bool { return t.fenced || t.env["ONE"] != "" }
 
 func (tr *truth) told(p *program) {
 	if tr.first(p) {
