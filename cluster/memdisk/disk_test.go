@@ -23,7 +23,7 @@ import (
 
 func newDisk(t *testing.T, seed uint64) *memdisk.Disk {
 	t.Helper()
-	const memory = "/dev/shm" // forcing each write to a real disk would take most of the time
+	const memory = "/dev/shm"                            // forcing each write to a real disk would take most of the time
 	dir, err := os.MkdirTemp(memory, "outspan-memdisk-") //nolint:usetesting // that would be on a real disk
 	if err != nil {
 		dir = t.TempDir()
