@@ -132,7 +132,9 @@ func reliable(s, after *fsm.State, i *fsm.Instance, strictly bool) bool {
 		n, ok := s.Nodes.Get(peer.Node)
 		later, _ := after.Nodes.Get(peer.Node)
 		online := ok && (n.Health == fsm.HealthOnline || later != nil && later.Health == fsm.HealthOnline) // the same entry may have found it well
-		stays := online && n.Intent == fsm.IntentActive && !n.Return.Recovering && !peer.Eviction.Requested
+		kept, _ := after.Instances.Get(peer.ID)                                                            // the same entry may have taken its mark back
+		marked := peer.Eviction.Requested && (kept == nil || kept.Eviction.Requested)
+		stays := online && n.Intent == fsm.IntentActive && !n.Return.Recovering && !marked
 		if stays || !strictly && ok && n.Health != fsm.HealthOffline {
 			return true
 		}

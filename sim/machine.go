@@ -21,6 +21,7 @@ type machine struct {
 
 	power, agent, frozen bool
 	amnesia              bool // the journal went with the power
+	replaced             bool // another machine comes in its place, once it is forgotten
 	boot, incarnation    int
 	waits                []func() // what was due while it was frozen
 	programs             []*program
@@ -65,6 +66,9 @@ func newMachine(w *world, index int, r *rand.Rand) *machine {
 func (m *machine) start() {
 	if m.power {
 		return
+	}
+	if _, known := m.w.log.first.Nodes.Get(m.id); m.replaced && !known {
+		m.replace()
 	}
 	m.power = true
 	m.boot++
@@ -177,7 +181,7 @@ func (m *machine) soon(d fsm.Duration, do func()) {
 
 // replace puts another machine in its place: new disks, a new id, the same name.
 func (m *machine) replace() {
-	m.stop()
+	m.replaced = false
 	m.id += "r"
 	m.seen, m.joined, m.lease = 0, m.w.now, lease{}
 	for s := range servers {

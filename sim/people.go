@@ -202,7 +202,7 @@ func (p *performer) giveUp(kind ActionKind) {
 			p.clients.ask("confirm dead and forget "+n.Name, &fsm.NodeConfirmDead{ID: n.ID}, &fsm.NodeForget{ID: n.ID})
 			p.counts[CountForgotten]++
 			if kind == ActReplaceMachine {
-				m.replace()
+				m.replaced = true
 			}
 			return
 		}
