@@ -55,9 +55,11 @@ fmt: ## format the Go files in place
 idle: build ## watch a settled cluster for IDLETIME: it must write nothing and stay small
 	OUTSPAN_IDLE=$(IDLETIME) $(REPORT) -label idle -- -count=1 -timeout 30m -run '^TestIdle$$' ./e2e/...
 
-sim: ## run SIM_SEEDS fresh histories of a simulated cluster on all cores, then BUBBLE_SEEDS of each kind with the real servers and agents, and say what they reached
+sim: ## run SIM_SEEDS fresh histories of a simulated cluster, BUBBLE_SEEDS of each kind with the real servers and agents, and fresh random cases
 	OUTSPAN_SEEDS=$(SIM_SEEDS) $(GO) test -count=1 -v -timeout 60m -run '^TestMany$$' ./sim
 	OUTSPAN_SIM=1 OUTSPAN_SIM_SEEDS=$(BUBBLE_SEEDS) $(GO) test -count=1 -v -timeout 60m ./e2e/bubble
+	OUTSPAN_SIM=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(Storm|Standstill)$$' ./cluster
+	OUTSPAN_SIM=1 $(GO) test -count=1 -timeout 60m ./fsm ./reconcile -rapid.checks=1000
 
 chaos: ## break a cluster of real processes in every way for CHAOSTIME, as root; up to 4m with the same seed each time, longer with a fresh one
 	OUTSPAN_CHAOS=$(CHAOSTIME) OUTSPAN_CHAOS_LOG=1 OUTSPAN_E2E_REQUIRED=1 $(GO) test -v -count=1 -timeout 4h -run '^TestChaos$$' ./e2e
