@@ -16,11 +16,11 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 SKIPS    ?=
 REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS))
 LINT     := $(GO) tool -modfile=tools.mod golangci-lint
-# Tests that start whole clusters run after the others and one package at a time, so that nothing else takes the
+# Tests that start whole clusters run after the others, and those of real processes alone, so that nothing else takes the
 # cores while they measure.
-CLUSTERS := ./e2e/... ./cmd/...
+CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./cmd/...
 # Tests that make test leaves out (they call long).
-LONG     := ^Test(Etcd|Redis|Policies|Preempt|Rebalance|Roll|Volume.*)$$
+LONG     := ^Test(Etcd|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
@@ -37,7 +37,8 @@ demo: build ## build, then show a cluster at work on this machine (about 90 s, c
 
 test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (< 8 min)
 	$(REPORT) -label unit -- -timeout 6m $(UNITS)
-	$(REPORT) -label clusters -- -count=1 -short -timeout 8m -p 1 $(CLUSTERS)
+	$(REPORT) -label clusters -- -count=1 -short -timeout 8m ./e2e
+	$(REPORT) -label scripts -- -count=1 -short -timeout 8m -p 2 $(filter-out ./e2e,$(CLUSTERS))
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
 systems: build ## run the tests that take long: etcd, redis and postgres under drains, moves of 1 GiB, reboots (as root, < 10 min)

@@ -29,6 +29,7 @@ type verifyView struct {
 // proves S5 on real processes: the server finds out at its start, ends with a report, and does not come back with that state; the others go
 // on, and the command line tells it.
 func TestCompare(t *testing.T) {
+	long(t)
 	c := startCluster(t, options{servers: 3, agents: 1})
 	c.run(t, job{name: "web", count: 2})
 	c.waitVerified(t)

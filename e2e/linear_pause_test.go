@@ -61,11 +61,9 @@ const pendingReads = 64
 // the old leader, and it goes on. Whatever it answers to a consistent read has to be the newer value. With raft's VerifyLeader in place of a Barrier it
 // showed the older one in 4 of 135 cycles, since that takes the luck of the scheduler too; TestStandstill of cluster, in fake time, needs none.
 func TestPausedLeader(t *testing.T) {
+	long(t)
 	t.Setenv("GOMAXPROCS", manyThreads) // of the servers
 	cycles := 5
-	if testing.Short() {
-		cycles = 2
-	}
 	if text := os.Getenv("OUTSPAN_LINEAR_CYCLES"); text != "" {
 		var err error
 		if cycles, err = strconv.Atoi(text); err != nil {

@@ -120,15 +120,12 @@ func linearSeed(t testing.TB, otherwise uint64) uint64 {
 
 // TestLinear lets clients read and write through all servers while each of these is killed or paused in turn, the leader most of all.
 func TestLinear(t *testing.T) {
+	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2})
 	seed := linearSeed(t, 1)
 	random := rand.New(rand.NewPCG(seed, seed))
 	r := c.startHistory(t, seed)
-	rounds := 3
-	if testing.Short() {
-		rounds = 1
-	}
-	for range rounds {
+	for range 3 {
 		leader := c.leader(t)
 		wait(random, time.Second)
 		if random.IntN(2) == 0 {

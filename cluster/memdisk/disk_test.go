@@ -68,6 +68,7 @@ func TestPowerLoss(t *testing.T) {
 				l := open(t, d)
 				last := check(t, l, acked)
 				d.Slow(time.Millisecond)
+				until := time.Duration(random.IntN(30_000)) * time.Microsecond
 				var wg sync.WaitGroup
 				var lost atomic.Bool
 				wg.Go(func() {
@@ -91,7 +92,7 @@ func TestPowerLoss(t *testing.T) {
 						continue
 					}
 				})
-				time.Sleep(time.Duration(random.IntN(30_000)) * time.Microsecond)
+				time.Sleep(until)
 				lost.Store(true)
 				report, err := d.PowerLoss()
 				must(t, err)
