@@ -22,9 +22,12 @@ func (w *world) leadsAgain() time.Duration {
 	return w.eventually(leaderWithin, "L1: a majority that can talk has a leader", func() bool { return w.leads() != nil })
 }
 
-// drainsEnd is L2: every drain that has a deadline ends by it, whatever else; one that waits for its turn gets it.
+// drainsEnd is L2: every drain that has a deadline ends by it, whatever else; one that waits for its turn gets it. While decisions are paused none ends, and
+// without a leader neither, so the time counts from here at the earliest.
 func (w *world) drainsEnd() {
 	w.t.Helper()
+	w.leader()
+	began := w.now()
 	w.eventually(10*time.Minute, "L2: drains end", func() bool {
 		st, now, going := w.state(), w.now(), false
 		for id, d := range st.Drains.All() {
@@ -33,7 +36,7 @@ func (w *world) drainsEnd() {
 					continue
 				}
 				going = true
-				if n.Turn && now > n.Deadline.Add(fsm.Duration(drainSlack.Milliseconds())) {
+				if n.Turn && now > max(n.Deadline, began).Add(fsm.Duration(drainSlack.Milliseconds())) {
 					w.t.Errorf("L2: drain %s goes on at %d on node %s, its deadline was %d", id, now, nodeName(st, n.Node), n.Deadline)
 					return true
 				}

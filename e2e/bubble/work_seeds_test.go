@@ -29,6 +29,14 @@ const (
 // corpus has the seeds that found something: "SEED TestName # what it was".
 const corpus = "testdata/seeds"
 
+// long says that a test takes its time: make test leaves it out, make sim runs it.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it takes long: make sim")
+	}
+}
+
 // eachRandom runs a test for each seed: with short of them that are fixed, or as the environment says. It tells in sum what was done.
 func eachRandom(t *testing.T, short int, test func(t *testing.T, random *rand.Rand)) {
 	t.Helper()
