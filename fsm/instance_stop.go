@@ -56,7 +56,7 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 	if refusal := s.mayLoseCopy(inst, c); refusal != nil {
 		return refusal
 	}
-	if c.Bypass || c.Cause == CauseJobStopped {
+	if c.Cause == CauseJobStopped {
 		return nil
 	}
 	switch inst.Status.Observed {
@@ -65,25 +65,11 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 	case ObservedPending:
 		return nil // nothing runs yet
 	}
-	switch c.Cause {
-	case CauseNodeDraining:
-		if refusal := s.mayDrain(inst, c.By); refusal != nil && c.By != ByPolicy {
-			return refusal
-		}
-		if refusal := s.mayPolicyStop(inst); refusal != nil && c.By == ByPolicy {
-			return refusal
-		}
-	case CauseNodeDisabled:
-		node, _ := s.Nodes.Get(inst.Node)
-		if node == nil || node.Intent != IntentDisabled {
-			return Refuse(CodeStale, "node %s is not disabled", inst.Node)
-		}
-		return s.Movable(inst) // skips surge waits and budgets (P21), never a role
+	if refusal := s.stillWanted(inst, c); refusal != nil || c.Bypass {
+		return refusal
 	}
-	if c.Cause.IsMove() {
-		if refusal := s.mayFinishMove(inst, c); refusal != nil {
-			return refusal
-		}
+	if c.Cause == CauseNodeDisabled {
+		return nil // skips surge waits and budgets (P21)
 	}
 	if c.onRails() {
 		if refusal := s.checkRail(); refusal != nil {
@@ -97,15 +83,35 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 	return refusal
 }
 
-// mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement is there.
-func (s *State) mayDrain(inst *Instance, by string) *Error {
-	drain, ok := s.Drains.Get(DrainID(by))
-	if !ok {
-		return Refuse(CodeStale, "there is no drain %q", by)
+// stillWanted checks that what a stop is decided for holds where it is applied, with a bypass too: that passes over budgets, not over the reason.
+func (s *State) stillWanted(inst *Instance, c *InstanceStop) *Error {
+	switch {
+	case c.Cause == CauseNodeDraining && c.By == ByPolicy:
+		return s.mayPolicyStop(inst)
+	case c.Cause == CauseNodeDraining:
+		return s.mayDrain(inst, c)
+	case c.Cause == CauseDrainTimeout:
+		return s.mayForce(inst, c.By)
+	case c.Cause == CauseNodeDisabled:
+		node, _ := s.Nodes.Get(inst.Node)
+		if node == nil || node.Intent != IntentDisabled {
+			return Refuse(CodeStale, "node %s is not disabled", inst.Node)
+		}
+		return s.Movable(inst)
+	case c.Cause.IsMove():
+		return s.mayFinishMove(inst, c)
 	}
-	part, _ := drain.Node(inst.Node)
-	if part.Phase != PhaseDraining || !part.Turn || drain.Paused {
-		return Refuse(CodeStale, "drain %s does not run on node %s now", by, inst.Node)
+	return nil
+}
+
+// mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement is there.
+func (s *State) mayDrain(inst *Instance, c *InstanceStop) *Error {
+	drain, _, refusal := s.drainAt(inst.Node, c.By)
+	if refusal != nil {
+		return refusal
+	}
+	if c.Bypass && !drain.Options.AcceptsDowntime(inst.Group) {
+		return Refuse(CodeInvalid, "drain %s was not told to accept downtime of %s", c.By, inst.Group)
 	}
 	if refusal := s.Movable(inst); refusal != nil && !drain.Options.Force {
 		return refusal
@@ -125,6 +131,28 @@ func (s *State) mayDrain(inst *Instance, by string) *Error {
 		return Refuse(CodeReplacementPending, "the replacement of instance %s is not ready yet", inst.ID)
 	}
 	return nil
+}
+
+// mayForce checks what is particular to the stops of a drain that is out of time.
+func (s *State) mayForce(inst *Instance, by string) *Error {
+	drain, part, refusal := s.drainAt(inst.Node, by)
+	if refusal == nil && (!drain.Options.ForceAtDeadline || s.Now < part.Deadline) {
+		refusal = Refuse(CodeStale, "drain %s stops nothing by force on node %s now", by, inst.Node)
+	}
+	return refusal
+}
+
+// drainAt returns a drain that acts on a node now.
+func (s *State) drainAt(node NodeID, by string) (*Drain, DrainNode, *Error) {
+	drain, ok := s.Drains.Get(DrainID(by))
+	if !ok {
+		return nil, DrainNode{}, Refuse(CodeStale, "there is no drain %q", by)
+	}
+	part, _ := drain.Node(node)
+	if part.Phase != PhaseDraining || !part.Turn || drain.Paused {
+		return nil, DrainNode{}, Refuse(CodeStale, "drain %s does not run on node %s now", by, node)
+	}
+	return drain, part, nil
 }
 
 // covers reports whether a replacement has come as far as the surge waits for.

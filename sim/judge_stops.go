@@ -189,17 +189,43 @@ func jobOf(s *fsm.State, id fsm.GroupID) *fsm.Job {
 	return job
 }
 
-// needed holds that nobody was stopped while a node had room, where nothing but room decides.
+// needed holds that nobody was stopped while a node had room, where nothing but room decides. Room that others wait for, until somebody has stopped, is theirs.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
 	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.Exclusive || spec.Role == fsm.RoleSystem || place.Replaces != "" {
 		return
 	}
-	claims := c.after.ClaimsOf(spec, nil)
+	room := c.after.ClaimsOf(spec, nil).Resources.MemoryBytes + waitedFor(c.after)
 	for _, n := range c.after.Nodes.All() {
-		if n.ID != place.Node && c.after.Eligible(n) == nil && n.FreeBytes() >= claims.Resources.MemoryBytes {
+		if n.ID != place.Node && c.after.Eligible(n) == nil && n.FreeBytes() >= room {
 			j.fail("S11", "entry %d preempts on %s for %s, and %s has %d MiB free", c.index, place.Node, place.Group, n.ID, n.FreeBytes()/mib)
 			return
 		}
 	}
+}
+
+// waitedFor is the memory of all slots in which nobody runs who may stay.
+func waitedFor(s *fsm.State) int64 {
+	sum := int64(0)
+	for id, g := range s.Groups.All() {
+		spec, ok := s.Policy(id)
+		if !ok {
+			continue
+		}
+		for slot := range g.Count {
+			if !stays(s, id, slot) {
+				sum += s.ClaimsOf(spec, nil).Resources.MemoryBytes
+			}
+		}
+	}
+	return sum
+}
+
+func stays(s *fsm.State, group fsm.GroupID, slot int) bool {
+	for i := range s.InstancesInSlot(group, slot) {
+		if n, ok := s.Nodes.Get(i.Node); ok && i.Desired == fsm.DesiredRunning && !i.Eviction.Requested && s.Eligible(n) == nil {
+			return true
+		}
+	}
+	return false
 }

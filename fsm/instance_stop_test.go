@@ -1,0 +1,49 @@
+package fsm
+
+import "testing"
+
+// A bypass passes over budgets and never over the reason of a stop: a drain's stop that was decided before the drain was canceled, paused or over is refused where it
+// is applied, and so is one past a budget that the drain was not told about (proves S6).
+func TestBypassKeepsTheReason(t *testing.T) {
+	world := func(options DrainOptions) *Machine {
+		m := NewMachine()
+		mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+		mustApply(t, m, register("n1"), &NodeReport{ID: "n1", Epoch: 1, Full: true}, &JobSubmit{Spec: webSpec()})
+		mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
+		mustApply(t, m, observed("n1", "i1", ObservedReady))
+		mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: options})
+		return m
+	}
+	downtime := DrainOptions{Deadline: Hour, AcceptDowntime: []string{"*"}}
+	forcing := DrainOptions{Deadline: 1, ForceAtDeadline: true}
+	accepted := &InstanceStop{ID: "i1", Cause: CauseNodeDraining, By: "d1", Bypass: true}
+	timeout := &InstanceStop{ID: "i1", Cause: CauseDrainTimeout, By: "d1", Bypass: true}
+	for _, c := range []struct {
+		name    string
+		options DrainOptions
+		first   []Command
+		stop    *InstanceStop
+		want    Code
+	}{
+		{"downtime accepted", downtime, nil, accepted, ""},
+		{"downtime not accepted", DrainOptions{Deadline: Hour}, nil, accepted, CodeInvalid},
+		{"drain canceled", downtime, []Command{&DrainCancel{ID: "d1"}}, accepted, CodeStale},
+		{"drain paused", downtime, []Command{&DrainPause{ID: "d1", Paused: true}}, accepted, CodeStale},
+		{"node disabled", downtime, []Command{&NodeIntent{ID: "n1", Intent: IntentDisabled}}, accepted, CodeStale},
+		{"no such drain", downtime, nil, &InstanceStop{ID: "i1", Cause: CauseNodeDraining, By: "d2", Bypass: true}, CodeStale},
+		{"out of time", forcing, nil, timeout, ""},
+		{"time left", DrainOptions{Deadline: Hour, ForceAtDeadline: true}, nil, timeout, CodeStale},
+		{"never by force", DrainOptions{Deadline: 1}, nil, timeout, CodeStale},
+		{"out of time and canceled", forcing, []Command{&DrainCancel{ID: "d1"}}, timeout, CodeStale},
+	} {
+		m := world(c.options)
+		mustApply(t, m, c.first...)
+		s, results := m.State().Apply(m.State().Index+1, 1, Entry{Format: CurrentFormat, At: m.State().Now + 10, Actor: "leader", Groups: [][]Command{{c.stop}}})
+		if got := refusedAs(results[0].Refusal); got != c.want {
+			t.Errorf("%s: %v, want %q", c.name, results[0].Refusal, c.want)
+		}
+		if i, _ := s.Instances.Get("i1"); (i.Desired == DesiredRunning) != (c.want != "") {
+			t.Errorf("%s: it is %s", c.name, i.Desired)
+		}
+	}
+}
