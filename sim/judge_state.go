@@ -135,7 +135,8 @@ func (j *judge) deletedInstances(c *committed, placed map[fsm.InstanceID]bool) {
 	}
 }
 
-// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted.
+// holds is S12: while a hold is set nothing involuntary begins, and nothing is moved or preempted. A replacement that had begun goes on elsewhere where people want
+// its node empty.
 func (j *judge) holds(c *committed) {
 	if !c.before.Hold.Active || !c.after.Hold.Active {
 		return
@@ -147,7 +148,8 @@ func (j *judge) holds(c *committed) {
 				j.fail("S12", "entry %d marks node %s offline during a hold", c.index, one.ID)
 			}
 		case *fsm.InstancePlace:
-			if old, ok := c.before.Instances.Get(one.Replaces); ok && old.Status.Observed == fsm.ObservedLost && one.Cause == fsm.CauseNodeOffline {
+			old, ok := c.before.Instances.Get(one.Replaces)
+			if ok && old.Status.Observed == fsm.ObservedLost && one.Cause == fsm.CauseNodeOffline && !drainsSuccessor(c.before, old) {
 				j.fail("S12", "entry %d replaces the lost %s during a hold", c.index, one.Replaces)
 			}
 			if len(one.Awaits) > 0 {
@@ -202,4 +204,14 @@ func (j *judge) owners(c *committed) {
 			j.fail("S15", "entry %d of %s changes node %s", c.index, own, id)
 		}
 	}
+}
+
+// drainsSuccessor reports whether an instance's replacement runs on a node that people want empty.
+func drainsSuccessor(s *fsm.State, i *fsm.Instance) bool {
+	next, ok := s.Successor(i)
+	if !ok {
+		return false
+	}
+	n, ok := s.Nodes.Get(next.Node)
+	return ok && n.Health == fsm.HealthOnline && n.Intent != fsm.IntentActive
 }
