@@ -99,7 +99,9 @@ func (a *Agent) accept(answer transport.Assignments) bool {
 		}
 	}
 	if a.beats != nil && answer.Heartbeat > 0 {
-		a.beats.SetInterval(asDuration(answer.Heartbeat))
+		interval := asDuration(answer.Heartbeat)
+		a.shop.lease.set(a.beats, interval) // first: beats that are further apart need the longer one
+		a.beats.SetInterval(interval)
 	}
 	a.crew.converge(answer)
 	a.shop.reports.keepTransfers(answer.Transfers)

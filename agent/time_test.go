@@ -324,6 +324,25 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// A new interval of heartbeats is that of the lease too: one that lasts for two seconds ends between beats that come every ten.
+func TestLeaseFollowsTheInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.beats = newVotes()
+		b.start()
+		g := sh("")
+		g.Exclusive = true
+		id := b.run("one", g)
+		b.pass(time.Second)
+		b.want(id, fsm.ObservedReady, "")
+		b.change(func(a *transport.Assignments) { a.Heartbeat = 10 * fsm.Second })
+		b.apply(&fsm.NodeLabel{ID: b.node(), Labels: map[string]string{"rack": "r1"}}) // wakes the poll
+		b.pass(time.Second)
+		if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < 59*time.Second {
+			t.Errorf("%v of the lease left, of 1m", left)
+		}
+	})
+}
+
 // A server that gave the node up makes it register again, once.
 func TestGivenUpRegistersAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
