@@ -335,7 +335,9 @@ func TestLeaseFollowsTheInterval(t *testing.T) {
 		b.pass(time.Second)
 		b.want(id, fsm.ObservedReady, "")
 		b.change(func(a *transport.Assignments) { a.Heartbeat = 10 * fsm.Second })
-		b.apply(&fsm.NodeLabel{ID: b.node(), Labels: map[string]string{"rack": "r1"}}) // wakes the poll
+		settings := b.m.State().Settings
+		settings.OfflineAfter = 2 * fsm.Minute
+		b.apply(&fsm.SettingsSet{Settings: settings})
 		b.pass(time.Second)
 		if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < 59*time.Second {
 			t.Errorf("%v of the lease left, of 1m", left)
