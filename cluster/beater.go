@@ -14,10 +14,18 @@ import (
 // BeaterConfig configures a Beater.
 type BeaterConfig struct {
 	Node        fsm.NodeID
-	BootID      string // of the kernel
-	Incarnation string // of the agent process
-	Pool        *Pool  // the Beater takes what the pool receives
+	BootID      string  // of the kernel
+	Incarnation string  // of the agent process
+	Pool        Courier // a *Pool; the Beater takes what it receives
 	Logger      hclog.Logger
+}
+
+// Courier carries heartbeats and their answers, and knows the servers. A Pool is one; who simulates many agents in one process has
+// another, with one socket for all of them. Its methods are those of Pool.
+type Courier interface {
+	Servers() []Member
+	Send(name string, msg []byte) error
+	Receive() <-chan []byte
 }
 
 // Beater is an agent's end of the heartbeats: it sends one to every server that gossip knows, and knows until when

@@ -1,0 +1,95 @@
+package crowd
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/transport"
+)
+
+// inboxSize is how many answers to heartbeats may wait for one agent.
+const inboxSize = 16
+
+// introduceAfter is how many heartbeats in a row a server may leave unanswered before the agent makes itself known to it again.
+const introduceAfter = 2
+
+// Servers implements cluster.Courier.
+func (n *node) Servers() []cluster.Member { return n.crowd.gossip.known() }
+
+// Receive implements cluster.Courier.
+func (n *node) Receive() <-chan []byte { return n.inbox }
+
+// Send implements cluster.Courier. A server answers only members of its pool, so who gets no answer introduces itself first.
+func (n *node) Send(server string, msg []byte) error {
+	g := n.crowd.gossip
+	to := g.addressOf(server)
+	if to == nil {
+		return fmt.Errorf("no server %s", server)
+	}
+	n.mu.Lock()
+	silent := n.unanswered[server]
+	n.unanswered[server] = silent + 1
+	n.mu.Unlock()
+	if silent%introduceAfter == 0 && (silent > 0 || n.fresh(server)) {
+		n.introduce(to)
+	}
+	_, err := g.conn.WriteToUDP(g.envelope.seal(append([]byte{byte(kindUser)}, msg...)), to)
+	return err
+}
+
+// fresh reports, once, that this agent has never spoken to the server.
+func (n *node) fresh(server string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	known := n.introduced[server]
+	n.introduced[server] = true
+	return !known
+}
+
+func (n *node) answered(server string, msg []byte) {
+	n.mu.Lock()
+	n.unanswered[server] = 0
+	n.mu.Unlock()
+	select {
+	case n.inbox <- msg:
+	default:
+	}
+}
+
+// outbid answers a rumour that this agent is dead with a newer life.
+func (n *node) outbid(incarnation uint32) {
+	n.mu.Lock()
+	news := incarnation >= n.life
+	if news {
+		n.life = incarnation + 1
+	}
+	n.mu.Unlock()
+	if !news {
+		return
+	}
+	for _, s := range n.Servers() {
+		if to := n.crowd.gossip.addressOf(s.Name); to != nil {
+			n.introduce(to)
+		}
+	}
+}
+
+// introduce tells a server that this agent is a member of the pool.
+func (n *node) introduce(to *net.UDPAddr) {
+	g := n.crowd.gossip
+	own, ok := g.conn.LocalAddr().(*net.UDPAddr)
+	if !ok {
+		return
+	}
+	meta, err := transport.EncodeCBOR(cluster.Meta{Role: transport.RoleAgent, BootID: n.boot, Incarnation: n.process, Name: n.name})
+	if err != nil {
+		return
+	}
+	n.mu.Lock()
+	life := n.life
+	n.mu.Unlock()
+	g.send(to, kindAlive, alive{
+		Incarnation: life, Node: string(n.id), Addr: own.IP.To4(), Port: uint16(own.Port), Meta: meta, Vsn: versions(), //nolint:gosec // a port
+	})
+}

@@ -1,0 +1,197 @@
+package crowd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// atOnce is how many agents open their first connection and register at the same time.
+const atOnce = 64
+
+// Config is what Open needs; all of it is required.
+type Config struct {
+	Nodes    int
+	Servers  []string // host:port of their APIs; agents begin with different ones
+	TLS      string   // directory of the cluster's CA and gossip key, as tls.dir of the servers
+	Cluster  string
+	Address  string // IP address of all agents
+	Capacity fsm.Resources
+	Labels   func(i int) map[string]string // of agent i
+}
+
+// Crowd is many agents. Its methods may be called from any goroutine.
+type Crowd struct {
+	cfg    Config
+	gossip *gossip
+	nodes  []*node
+	doors  chan struct{}
+	ctx    context.Context // of all that lives; ended by Close
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	troubles map[string]int
+	last     error
+}
+
+// Open makes certificates for all agents and starts them; they register by and by. Close ends them.
+func Open(ctx context.Context, cfg Config) (*Crowd, error) {
+	ca, key, err := transport.OpenDir(cfg.TLS, cfg.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	g, err := newGossip(ctx, cfg.Address, cfg.Cluster, key)
+	if err != nil {
+		return nil, err
+	}
+	c := &Crowd{cfg: cfg, gossip: g, doors: make(chan struct{}, atOnce), troubles: map[string]int{}}
+	c.ctx, c.stop = context.WithCancel(ctx)
+	c.wg.Go(func() { g.run(c.ctx) })
+	for i := range cfg.Nodes {
+		n, err := c.newNode(i, ca)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		c.nodes = append(c.nodes, n)
+		c.start(n)
+	}
+	return c, nil
+}
+
+func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
+	name := fmt.Sprintf("n%05d", i)
+	creds, err := ca.Credentials(transport.RoleAgent, name)
+	if err != nil {
+		return nil, err
+	}
+	var urls []string
+	for k := range c.cfg.Servers {
+		urls = append(urls, "https://"+c.cfg.Servers[(i+k)%len(c.cfg.Servers)])
+	}
+	client, err := transport.NewClient(transport.ClientConfig{Addresses: urls, Credentials: creds})
+	if err != nil {
+		return nil, err
+	}
+	n := &node{
+		crowd: c, id: fsm.NodeID(ulid.Make().String()), name: name, boot: ulid.Make().String(), labels: c.cfg.Labels(i), client: client,
+		inbox: make(chan []byte, inboxSize), unanswered: map[string]int{}, introduced: map[string]bool{}, work: map[fsm.InstanceID]fsm.InstanceStatus{},
+	}
+	return n, nil
+}
+
+// start begins a life of an agent: a new process, which keeps the programs that run.
+func (c *Crowd) start(n *node) {
+	n.process = ulid.Make().String()
+	n.beater = cluster.NewBeater(cluster.BeaterConfig{Node: n.id, BootID: n.boot, Incarnation: n.process, Pool: n})
+	ctx, cancel := context.WithCancel(c.ctx)
+	ended := make(chan struct{})
+	n.end, n.ended = cancel, ended
+	n.mu.Lock()
+	n.life++
+	n.introduced = map[string]bool{}
+	n.mu.Unlock()
+	c.gossip.enter(n)
+	c.wg.Go(func() {
+		defer close(ended)
+		n.live(ctx)
+	})
+}
+
+// Kill silences agents from one moment to the next, as if their machines had lost their power: nothing runs there any more. The numbers are
+// those of Labels. It blocks until they are silent.
+func (c *Crowd) Kill(numbers ...int) {
+	for _, i := range numbers {
+		c.gossip.leave(c.nodes[i])
+		c.nodes[i].end()
+	}
+	for _, i := range numbers {
+		n := c.nodes[i]
+		<-n.ended
+		n.client.Close()
+		n.mu.Lock()
+		n.epoch, n.work = 0, map[fsm.InstanceID]fsm.InstanceStatus{}
+		n.mu.Unlock()
+	}
+}
+
+// Revive starts killed agents again, on machines that were booted.
+func (c *Crowd) Revive(numbers ...int) {
+	for _, i := range numbers {
+		c.nodes[i].boot = ulid.Make().String()
+		c.start(c.nodes[i])
+	}
+}
+
+// ID is the node id of agent i, Name its name.
+func (c *Crowd) ID(i int) fsm.NodeID { return c.nodes[i].id }
+
+// Name is the name of agent i.
+func (c *Crowd) Name(i int) string { return c.nodes[i].name }
+
+// Len is how many agents there are.
+func (c *Crowd) Len() int { return len(c.nodes) }
+
+// Registered counts the agents that the servers know.
+func (c *Crowd) Registered() int {
+	known := 0
+	for _, n := range c.nodes {
+		if n.registered() > 0 {
+			known++
+		}
+	}
+	return known
+}
+
+// Running counts the programs that agents would run, by what they were told.
+func (c *Crowd) Running() int {
+	running := 0
+	for _, n := range c.nodes {
+		n.mu.Lock()
+		for _, s := range n.work {
+			if s.Observed == fsm.ObservedReady {
+				running++
+			}
+		}
+		n.mu.Unlock()
+	}
+	return running
+}
+
+// trouble counts a call that failed and was repeated.
+func (c *Crowd) trouble(ctx context.Context, call string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.troubles[call]++
+	c.last = fmt.Errorf("%s: %w", call, err)
+}
+
+// Troubles is how many calls failed so far, and the last error.
+func (c *Crowd) Troubles() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := 0
+	for _, n := range c.troubles {
+		sum += n
+	}
+	return sum, c.last
+}
+
+// Close ends all agents without a word to the servers and waits until they have.
+func (c *Crowd) Close() {
+	c.stop()
+	c.wg.Wait()
+	for _, n := range c.nodes {
+		n.client.Close()
+	}
+}

@@ -1,0 +1,198 @@
+package crowd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/cluster"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// As the real agent has them.
+const (
+	pollWait = 45 * time.Second
+	coalesce = 30 * time.Millisecond // changes this close to each other go in one report
+	retry    = 200 * time.Millisecond
+)
+
+// node is one simulated agent.
+type node struct {
+	crowd         *Crowd
+	id            fsm.NodeID
+	name          string
+	boot, process string
+	labels        map[string]string
+	client        *transport.Client
+	beater        *cluster.Beater
+	inbox         chan []byte
+	end           context.CancelFunc // of its life; nil while it is dead
+	ended         chan struct{}
+
+	mu         sync.Mutex
+	life       uint32 // gossip's incarnation
+	unanswered map[string]int
+	introduced map[string]bool
+	epoch      uint64
+	work       map[fsm.InstanceID]fsm.InstanceStatus // of the goroutine of live; others only count it
+}
+
+// live registers and does what it is told until ctx ends.
+func (n *node) live(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { _ = n.beater.Run(ctx) }) // it ends with ctx
+	wg.Go(func() { n.followServices(ctx) })
+	for ctx.Err() == nil {
+		if err := n.register(ctx); err != nil {
+			n.crowd.trouble(ctx, "register", err)
+			wait(ctx, retry)
+			continue
+		}
+		n.serve(ctx)
+	}
+}
+
+func (n *node) register(ctx context.Context) error {
+	select {
+	case n.crowd.doors <- struct{}{}:
+		defer func() { <-n.crowd.doors }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	reply, err := n.client.Register(ctx, transport.RegisterRequest{
+		Node: n.id, Name: n.name,
+		Agent: fsm.AgentInfo{BootID: n.boot, Incarnation: n.process, Address: n.crowd.cfg.Address, Version: "bench"},
+		Shape: fsm.NodeShape{
+			Capacity: n.crowd.cfg.Capacity, Labels: n.labels, PortMin: 20000, PortMax: 31999,
+			Attributes: map[string]string{"os": "linux", "arch": "amd64", "cpus": "16", "kernel": "6.1.0", "hostname": n.name},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	n.crowd.gossip.learn(reply.Servers)
+	n.mu.Lock()
+	n.epoch = reply.Epoch
+	n.mu.Unlock()
+	n.beater.Register(reply.Key, reply.Epoch, time.Duration(reply.Heartbeat)*time.Millisecond)
+	n.beater.SetFacts(reply.Epoch, 1)
+	return nil
+}
+
+// serve follows the assignments of one epoch, and ends when the servers want another.
+func (n *node) serve(ctx context.Context) {
+	epoch := n.registered()
+	index, full := uint64(0), true
+	for ctx.Err() == nil {
+		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
+		answer, err := n.client.Assignments(poll, transport.AssignmentsRequest{
+			Node: n.id, Epoch: epoch, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond),
+		})
+		cancel()
+		if err != nil {
+			n.crowd.trouble(ctx, "assignments", err)
+			wait(ctx, retry)
+			continue
+		}
+		if answer.Register {
+			return
+		}
+		if answer.Index < index {
+			wait(ctx, retry) // a server that is behind
+			continue
+		}
+		index = answer.Index
+		if answer.Heartbeat > 0 {
+			n.beater.SetInterval(time.Duration(answer.Heartbeat) * time.Millisecond)
+		}
+		news := n.converge(answer.Instances)
+		if len(news) == 0 && !full {
+			continue
+		}
+		if !full {
+			wait(ctx, coalesce)
+		}
+		if !n.report(ctx, epoch, full, news) {
+			return
+		}
+		full = false
+	}
+}
+
+// converge starts and stops at once what it has to, and returns what changed.
+func (n *node) converge(assigned []transport.Assignment) []fsm.InstanceStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var news []fsm.InstanceStatus
+	wanted := make(map[fsm.InstanceID]fsm.InstanceStatus, len(assigned))
+	for _, a := range assigned {
+		status, known := n.work[a.ID]
+		want := fsm.ObservedReady
+		if a.Desired != fsm.DesiredRunning {
+			want = fsm.ObservedStopped
+		}
+		if !known || status.Observed != want {
+			status = fsm.InstanceStatus{ID: a.ID, Generation: status.Generation + 1, Observed: want}
+			news = append(news, status)
+		}
+		wanted[a.ID] = status
+	}
+	n.work = wanted
+	return news
+}
+
+// report tells the servers until they know; false: they want a new registration, or ctx ended.
+func (n *node) report(ctx context.Context, epoch uint64, full bool, news []fsm.InstanceStatus) bool {
+	for ctx.Err() == nil {
+		call, cancel := context.WithTimeout(ctx, 10*time.Second)
+		_, err := n.client.Report(call, transport.ReportRequest{Node: n.id, Epoch: epoch, Full: full, Instances: news, FactsGen: 1})
+		cancel()
+		if err == nil {
+			return true
+		}
+		if refused, ok := errors.AsType[*fsm.Error](err); ok && (refused.Code == fsm.CodeStale || refused.Code == fsm.CodeNotFound) {
+			return false
+		}
+		n.crowd.trouble(ctx, "report", err)
+		wait(ctx, retry)
+	}
+	return false
+}
+
+func (n *node) followServices(ctx context.Context) {
+	index := uint64(0)
+	for ctx.Err() == nil {
+		if n.registered() == 0 {
+			wait(ctx, retry)
+			continue
+		}
+		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
+		answer, err := n.client.Services(poll, transport.ServicesRequest{Node: n.id, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond)})
+		cancel()
+		if err != nil {
+			n.crowd.trouble(ctx, "services", err)
+			wait(ctx, retry)
+			continue
+		}
+		index = answer.Index
+	}
+}
+
+func (n *node) registered() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.epoch
+}
+
+// wait blocks for d or until ctx ends.
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
