@@ -4,183 +4,301 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"runtime"
+	"syscall"
 	"testing"
+	"time"
 )
 
-// bigState has nodes of 20 instances each, all ready.
-func bigState(b testing.TB, instances int) State {
-	b.Helper()
-	const perNode = 20
-	s := NewState()
-	index := uint64(0)
-	apply := func(groups ...[]Command) {
-		index++
-		var results []Result
-		s, results = s.Apply(index, 1, Entry{Format: 1, At: Time(index), Groups: groups})
-		for _, r := range results {
-			if r.Refusal != nil {
-				b.Fatal(r.Refusal)
-			}
-		}
+// size is how large a cluster is.
+type size struct{ nodes, instances int }
+
+func (s size) String() string { return fmt.Sprintf("nodes=%d/instances=%d", s.nodes, s.instances) }
+
+// sizes are those that the figures in docs/performance.md are of.
+var sizes = []size{{1000, 10_000}, {5000, 100_000}}
+
+// atSizes runs a benchmark on a state of each size.
+func atSizes(b *testing.B, run func(b *testing.B, s State)) {
+	for _, n := range sizes {
+		b.Run(n.String(), func(b *testing.B) { run(b, bigState(b, n)) })
 	}
-	spec := webSpec()
-	spec.Groups = spec.Groups[:1]
-	spec.Groups[0].Count, spec.Groups[0].Resources = instances, Resources{CPU: 100, MemoryBytes: 16 << 20}
-	apply([]Command{&JobSubmit{Spec: spec}})
-	var groups [][]Command
-	for n := range (instances + perNode - 1) / perNode {
-		node := register(NodeID(fmt.Sprintf("node-%06d", n)))
-		node.Shape.Capacity.MemoryBytes = 64 << 30
-		node.Shape.Attributes = map[string]string{"kernel": "6.1.0", "arch": "amd64", "os": "linux"}
-		report := &NodeReport{ID: node.ID, Epoch: 1, Full: true}
-		groups = append(groups, []Command{node}, []Command{report})
-		ready := &NodeReport{ID: node.ID, Epoch: 1}
-		for i := range min(perNode, instances-n*perNode) {
-			slot := n*perNode + i
-			id := DeriveInstanceID(1, "web/api", slot, 0)
-			groups = append(groups, []Command{placed(id, "web/api", slot, node.ID, 20000+i)})
-			ready.Instances = append(ready.Instances, InstanceStatus{ID: id, Generation: 1, Observed: ObservedReady})
-		}
-		if groups = append(groups, []Command{ready}); len(groups) > 1000 {
-			apply(groups...)
-			groups = nil
-		}
-	}
-	apply(groups...)
-	return s
 }
 
-// placements is an entry of n placements on nodes of a bigState.
-func placements(s State, n int) Entry {
-	e := Entry{Format: 1, At: s.Now, Term: 1, Actor: ActorLeader}
-	g, _ := s.Groups.Get("web/api")
-	for i := range n {
-		slot := g.Alive + i
-		node := NodeID(fmt.Sprintf("node-%06d", i%s.Nodes.Len()))
-		c := placed(DeriveInstanceID(s.Index, "web/api", slot, g.Placed), "web/api", slot, node, 21000+i)
-		e.Groups = append(e.Groups, []Command{c})
+// measure runs f as often as the benchmark wants, and tells the processor time of each of its per items, that of the collector included: on a busy
+// machine it says more than the clock.
+func measure(b *testing.B, per int, f func()) {
+	b.ReportAllocs()
+	runtime.GC()
+	began := processorTime(b)
+	for b.Loop() {
+		f()
 	}
-	return e
+	b.ReportMetric(float64(processorTime(b)-began)/float64(b.N*per), "cpu-ns/item")
 }
 
-func roomFor(b testing.TB, s State, more int) State {
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// applyAll applies an entry of which no group may be refused.
+func applyAll(b testing.TB, s State, groups ...[]Command) State {
 	b.Helper()
-	g, _ := s.Groups.Get("web/api")
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: 1, Groups: [][]Command{{&JobScale{Job: "web", Group: "api", Count: g.Count + more}}}})
-	if results[0].Refusal != nil {
-		b.Fatal(results[0].Refusal)
+	after, results := s.Apply(s.Index+1, 1, Entry{Format: 1, At: s.Now + 1, Term: 1, Actor: ActorLeader, Groups: groups})
+	for _, r := range results {
+		if r.Refusal != nil {
+			b.Fatal(r.Refusal)
+		}
 	}
 	return after
 }
 
-func BenchmarkApply100Placements(b *testing.B) {
-	for _, size := range []int{1000, 10_000} {
-		b.Run(fmt.Sprintf("beside=%d", size), func(b *testing.B) {
-			s := roomFor(b, bigState(b, size), 100)
-			e := placements(s, 100)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, results := s.Apply(s.Index+1, 1, e); results[99].Refusal != nil {
-					b.Fatal(results[99].Refusal)
-				}
-			}
+func benchNode(n int) NodeID { return NodeID(fmt.Sprintf("01K9ZX4Q8B2M7V5T%010d", n)) }
+
+// bigState has all its instances ready, spread over its nodes, in entries as a leader cuts them.
+func bigState(b testing.TB, n size) State {
+	b.Helper()
+	spec := webSpec()
+	spec.Groups = spec.Groups[:1]
+	spec.Groups[0].Count, spec.Groups[0].Resources = n.instances, Resources{CPU: 100, MemoryBytes: 16 << 20}
+	s := applyAll(b, NewState(), []Command{&JobSubmit{Spec: spec}})
+	var groups [][]Command
+	add := func(g ...Command) {
+		if groups = append(groups, g); len(groups) == 2000 {
+			s, groups = applyAll(b, s, groups...), nil
+		}
+	}
+	for i := range n.nodes {
+		node := register(benchNode(i))
+		node.Shape.Capacity.MemoryBytes = 64 << 30
+		node.Shape.Attributes = map[string]string{"kernel": "6.1.0", "arch": "amd64", "os": "linux"}
+		add(node)
+		add(&NodeReport{ID: node.ID, Epoch: 1, Full: true})
+	}
+	for i := range n.instances {
+		add(benchPlacement(n, i))
+	}
+	for i := range n.nodes {
+		ready := &NodeReport{ID: benchNode(i), Epoch: 1}
+		for slot := i; slot < n.instances; slot += n.nodes {
+			ready.Instances = append(ready.Instances, InstanceStatus{ID: benchInstance(slot), Generation: 1, Observed: ObservedReady})
+		}
+		add(ready)
+	}
+	return applyAll(b, s, groups...)
+}
+
+func benchInstance(slot int) InstanceID { return DeriveInstanceID(1, "web/api", slot, 0) }
+
+func benchPlacement(n size, slot int) *InstancePlace {
+	return placed(benchInstance(slot), "web/api", slot, benchNode(slot%n.nodes), 20000+slot/n.nodes)
+}
+
+// placements is an entry of n placements of a second job on the nodes of a bigState, with a state that has that job.
+func placements(b testing.TB, s State, n int) (State, Entry) {
+	b.Helper()
+	spec := webSpec()
+	spec.Name, spec.Groups = "more", spec.Groups[:1]
+	spec.Groups[0].Services = nil
+	spec.Groups[0].Count, spec.Groups[0].Resources = n, Resources{CPU: 100, MemoryBytes: 16 << 20}
+	s = applyAll(b, s, []Command{&JobSubmit{Spec: spec}})
+	e := Entry{Format: 1, At: s.Now, Wall: 1, Term: 1, Actor: ActorLeader}
+	for i := range n {
+		id, nodes := DeriveInstanceID(2, "more/api", i, 0), s.Nodes.Len()
+		e.Groups = append(e.Groups, []Command{placed(id, "more/api", i, benchNode(i%nodes), 30000+i/nodes)})
+	}
+	return s, e
+}
+
+func benchApply(b *testing.B, s State, e Entry) {
+	measure(b, len(e.Groups), func() {
+		_, results := s.Apply(s.Index+1, 1, e)
+		if last := results[len(results)-1]; last.Refusal != nil {
+			b.Fatal(last.Refusal)
+		}
+	})
+}
+
+func BenchmarkApplyPlacements(b *testing.B) {
+	for _, n := range []int{1, 100, 2000} {
+		b.Run(fmt.Sprintf("entry=%d", n), func(b *testing.B) {
+			atSizes(b, func(b *testing.B, s State) {
+				s, e := placements(b, s, n)
+				benchApply(b, s, e)
+			})
 		})
 	}
 }
 
-// BenchmarkApply100Moves has two commands a group: each group is tried on a fork of its own.
-func BenchmarkApply100Moves(b *testing.B) {
-	s := roomFor(b, bigState(b, 1000), 100)
-	e := placements(s, 100)
-	ids := keysOf(s.Instances)
-	for i := range e.Groups {
-		e.Groups[i] = append(e.Groups[i], &InstanceMark{ID: ids[i], Requested: true, Cause: CauseUser})
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, results := s.Apply(s.Index+1, 1, e); results[99].Refusal != nil {
-			b.Fatal(results[99].Refusal)
+// BenchmarkApplyMoves has two commands a group: what the first one did must be undone when the second is refused.
+func BenchmarkApplyMoves(b *testing.B) {
+	atSizes(b, func(b *testing.B, s State) {
+		s, e := placements(b, s, 100)
+		for i := range e.Groups {
+			e.Groups[i] = append(e.Groups[i], &InstanceMark{ID: benchInstance(i), Requested: true, Cause: CauseUser})
 		}
-	}
+		benchApply(b, s, e)
+	})
 }
 
-func BenchmarkEncode100Placements(b *testing.B) {
-	e := placements(roomFor(b, bigState(b, 1000), 100), 100)
-	b.ReportAllocs()
-	for b.Loop() {
+// BenchmarkApplyReports has a report of each of 100 nodes: one instance is not ready any more.
+func BenchmarkApplyReports(b *testing.B) {
+	atSizes(b, func(b *testing.B, s State) {
+		e := Entry{Format: 1, At: s.Now, Wall: 1}
+		for i := range 100 {
+			status := InstanceStatus{ID: benchInstance(i), Generation: 2, Observed: ObservedUnready}
+			e.Groups = append(e.Groups, []Command{&NodeReport{ID: benchNode(i), Epoch: 1, Instances: []InstanceStatus{status}}})
+		}
+		benchApply(b, s, e)
+	})
+}
+
+// BenchmarkApplyLabel is one small write of a client.
+func BenchmarkApplyLabel(b *testing.B) {
+	atSizes(b, func(b *testing.B, s State) {
+		e := Entry{Format: 1, At: s.Now, Wall: 1, Actor: "cli:bench", Request: "01K9ZX4Q8B2M7V5T9ABCDEFGHJ", Body: "body"}
+		e.Groups = [][]Command{{&NodeLabel{ID: benchNode(1), Labels: map[string]string{"rack": "r7"}}}}
+		benchApply(b, s, e)
+	})
+}
+
+// BenchmarkTry is what a decision costs that is tried before it is proposed.
+func BenchmarkTry(b *testing.B) {
+	atSizes(b, func(b *testing.B, s State) {
+		s, e := placements(b, s, 2000)
+		measure(b, len(e.Groups), func() {
+			d := s.NewDraft(s.Now)
+			for _, g := range e.Groups {
+				if refusal := d.Try(g...); refusal != nil {
+					b.Fatal(refusal)
+				}
+			}
+		})
+	})
+}
+
+// BenchmarkMachine is everything that a server does with one entry of the log.
+func BenchmarkMachine(b *testing.B) {
+	atSizes(b, func(b *testing.B, s State) {
+		s, e := placements(b, s, 2000)
+		data, err := EncodeEntry(e)
+		if err != nil {
+			b.Fatal(err)
+		}
+		m := NewMachine()
+		measure(b, len(e.Groups), func() {
+			m.publish(s, nil, true)
+			if _, err := m.Apply(s.Index+1, 1, data); err != nil {
+				b.Fatal(err)
+			}
+		})
+	})
+}
+
+func BenchmarkEncodePlacements(b *testing.B) {
+	_, e := placements(b, bigState(b, size{100, 1000}), 1000)
+	measure(b, len(e.Groups), func() {
 		data, err := EncodeEntry(e)
 		if err != nil {
 			b.Fatal(err)
 		}
 		b.SetBytes(int64(len(data)))
-	}
+	})
 }
 
-func BenchmarkDecode100Placements(b *testing.B) {
-	data, err := EncodeEntry(placements(roomFor(b, bigState(b, 1000), 100), 100))
+func BenchmarkDecodePlacements(b *testing.B) {
+	_, e := placements(b, bigState(b, size{100, 1000}), 1000)
+	data, err := EncodeEntry(e)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(int64(len(data)))
-	b.ReportAllocs()
-	for b.Loop() {
+	measure(b, len(e.Groups), func() {
 		if _, err := DecodeEntry(data); err != nil {
 			b.Fatal(err)
 		}
-	}
+	})
 }
 
-func BenchmarkSnapshot(b *testing.B) {
-	s := bigState(b, 10_000)
-	data := snapshotOf(b, s)
-	b.Run("write", func(b *testing.B) {
-		b.SetBytes(int64(len(data)))
-		b.ReportAllocs()
-		for b.Loop() {
+func BenchmarkSnapshotWrite(b *testing.B) {
+	atSizes(b, func(b *testing.B, s State) {
+		b.SetBytes(int64(len(snapshotOf(b, s))))
+		measure(b, 1, func() {
 			if err := WriteSnapshot(io.Discard, s); err != nil {
 				b.Fatal(err)
 			}
-		}
+		})
 	})
-	b.Run("read", func(b *testing.B) {
+}
+
+func BenchmarkSnapshotRead(b *testing.B) {
+	atSizes(b, func(b *testing.B, s State) {
+		data := snapshotOf(b, s)
 		b.SetBytes(int64(len(data)))
-		b.ReportAllocs()
-		for b.Loop() {
+		measure(b, 1, func() {
 			if _, err := ReadSnapshot(bytes.NewReader(data)); err != nil {
 				b.Fatal(err)
 			}
-		}
+		})
 	})
-	b.Run("inspect", func(b *testing.B) {
-		b.SetBytes(int64(len(data)))
-		for b.Loop() {
-			if _, err := InspectSnapshot(bytes.NewReader(data)); err != nil {
-				b.Fatal(err)
-			}
+}
+
+func BenchmarkSnapshotInspect(b *testing.B) {
+	data := snapshotOf(b, bigState(b, sizes[0]))
+	b.SetBytes(int64(len(data)))
+	measure(b, 1, func() {
+		if _, err := InspectSnapshot(bytes.NewReader(data)); err != nil {
+			b.Fatal(err)
 		}
 	})
 }
 
 func BenchmarkDigest(b *testing.B) {
-	s := bigState(b, 10_000)
-	for b.Loop() {
-		Digest(s)
-	}
+	atSizes(b, func(b *testing.B, s State) { measure(b, 1, func() { Digest(s) }) })
+}
+
+func BenchmarkDigests(b *testing.B) {
+	atSizes(b, func(b *testing.B, s State) { measure(b, 1, func() { Digests(s) }) })
 }
 
 func BenchmarkCheck(b *testing.B) {
-	s := bigState(b, 10_000)
-	for b.Loop() {
+	s := bigState(b, sizes[0])
+	measure(b, 1, func() {
 		if err := Check(s); err != nil {
 			b.Fatal(err)
 		}
-	}
+	})
 }
 
 func BenchmarkFork(b *testing.B) {
-	s := bigState(b, 10_000)
-	b.ReportAllocs()
-	for b.Loop() {
-		s.fork()
+	s := bigState(b, sizes[0])
+	measure(b, 1, func() { s.fork() })
+}
+
+// BenchmarkMemory tells what a state takes, as it grew and as a snapshot gives it back, and how large that is.
+func BenchmarkMemory(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(n.String(), func(b *testing.B) {
+			for b.Loop() {
+				empty := heap()
+				s := bigState(b, n)
+				grown := heap()
+				data := snapshotOf(b, s)
+				s = State{}
+				before := heap()
+				s, err := ReadSnapshot(bytes.NewReader(data))
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(grown-empty)/1e6, "grown-MB")
+				b.ReportMetric(float64(heap()-before)/1e6, "restored-MB")
+				b.ReportMetric(float64(len(data))/1e6, "snapshot-MB")
+				runtime.KeepAlive(s)
+			}
+		})
 	}
 }

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -66,17 +65,5 @@ func TestDifferentTablesOfNewerProgram(t *testing.T) {
 	want[0].A, want[0].B = want[0].B, want[0].A
 	if diff := cmp.Diff(want, DifferentTables(older, newer)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-func BenchmarkDigests(b *testing.B) {
-	for _, size := range []int{10_000, 100_000} {
-		s := bigState(b, size)
-		b.Run(fmt.Sprintf("instances=%d", size), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				Digests(s)
-			}
-		})
 	}
 }

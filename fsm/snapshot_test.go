@@ -293,10 +293,10 @@ func TestSnapshotOf100kInstances(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	const size = 100_000
+	n := size{5000, 100_000}
 	path := filepath.Join(t.TempDir(), "state.snapshot")
 	want := func() string {
-		s := bigState(t, size)
+		s := bigState(t, n)
 		f, err := os.Create(path)
 		if err != nil {
 			t.Fatal(err)
@@ -326,7 +326,7 @@ func TestSnapshotOf100kInstances(t *testing.T) {
 	if read > 400<<20 || kept > 300<<20 {
 		t.Errorf("reading took %d MiB of memory, the state keeps %d MiB", read>>20, kept>>20)
 	}
-	if s.Instances.Len() != size || Digest(s) != want {
+	if s.Instances.Len() != n.instances || Digest(s) != want {
 		t.Errorf("%d instances came back, digest %s, want %s", s.Instances.Len(), Digest(s), want)
 	}
 }
