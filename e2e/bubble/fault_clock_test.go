@@ -11,7 +11,7 @@ import (
 // Architecture "fsm.Time", S8: the wall clocks of servers differ and jump by years, ahead and back, and leaders come and go. No deadline comes early or late by
 // that, no node goes offline, no hold begins, and cluster time neither jumps nor goes back. What people are shown never goes back either.
 func TestWallClocksJump(t *testing.T) {
-	eachSeed(t, []uint64{1}, func(t *testing.T, random *rand.Rand) {
+	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{seed: random.Uint64()}, func(t *testing.T, w *world) {
 			full := w.run("full", group("big", 4, 3<<30)) // one fills a node, so a drain is blocked until its deadline
 			before, running := w.members(full), w.truth.running()

@@ -2,8 +2,6 @@ package bubble
 
 import (
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -39,33 +37,12 @@ func (f faults) run(t *testing.T, random *rand.Rand) {
 	})
 }
 
-// eachSeed runs a test once for each seed: those given, the one in OUTSPAN_SEED, or with OUTSPAN_SIM=1 ten that are drawn anew.
-func eachSeed(t *testing.T, seeds []uint64, test func(t *testing.T, random *rand.Rand)) {
-	t.Helper()
-	if text := os.Getenv("OUTSPAN_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 0, 64)
-		must(t, err)
-		seeds = []uint64{seed}
-	} else if os.Getenv("OUTSPAN_SIM") == "1" {
-		seeds = make([]uint64, 10)
-		for i := range seeds {
-			seeds[i] = rand.Uint64()
-		}
-	}
-	for _, seed := range seeds {
-		t.Run("", func(t *testing.T) {
-			t.Logf("OUTSPAN_SEED=%d", seed)
-			test(t, rand.New(rand.NewPCG(seed, seed)))
-		})
-	}
-}
-
 // shortLog has snapshots all the time, and little log behind them: a server that was away for a moment needs a snapshot.
 var shortLog = cluster.RaftConfig{SnapshotInterval: 2 * time.Second, SnapshotThreshold: 16, TrailingLogs: 64}
 
 // S4, S5, S8, L1: servers lose power while they write, one or all at once, and some get a new disk. What was acknowledged is in the state of every later leader.
 func TestPowerLosses(t *testing.T) {
-	eachSeed(t, []uint64{1, 2}, func(t *testing.T, random *rand.Rand) {
+	eachRandom(t, 2, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, time.Minute, func(c *chaos) []func() {
 			return []func(){c.loseServer, c.loseServer, c.loseAll, c.restartServer, c.wipeServer, c.killLeader, c.release}
 		}}.run(t, random)
@@ -74,7 +51,7 @@ func TestPowerLosses(t *testing.T) {
 
 // S4, S5, L1: disks hang, break, fill up and are slow. A server that can't write ends or steps aside, and the others go on.
 func TestDiskFaults(t *testing.T) {
-	eachSeed(t, []uint64{1}, func(t *testing.T, random *rand.Rand) {
+	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{cluster.RaftConfig{}, 90 * time.Second, func(c *chaos) []func() {
 			return []func(){c.hangDisk, c.breakDisk, c.fillDisk, c.fillDisk, c.fullDisk, c.slowDisk, c.pauseServer, c.powerOff, c.evict}
 		}}.run(t, random)
@@ -83,7 +60,7 @@ func TestDiskFaults(t *testing.T) {
 
 // S2, S4, S5, S13, L1: links lose, delay, disorder and repeat, or work in one direction only.
 func TestNetworkFaults(t *testing.T) {
-	eachSeed(t, []uint64{1}, func(t *testing.T, random *rand.Rand) {
+	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{cluster.RaftConfig{}, 90 * time.Second, func(c *chaos) []func() {
 			return []func(){c.shape, c.shape, c.shape, c.lossy, c.cutOneWay, c.cutServer, c.cutNode, c.pauseServer, c.drain, c.uncordon}
 		}}.run(t, random)
@@ -92,7 +69,7 @@ func TestNetworkFaults(t *testing.T) {
 
 // All of it at once.
 func TestEveryFault(t *testing.T) {
-	eachSeed(t, []uint64{2}, func(t *testing.T, random *rand.Rand) {
+	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		faults{shortLog, 2 * time.Minute, func(c *chaos) []func() {
 			return []func(){
 				c.loseServer, c.loseAll, c.restartServer, c.wipeServer, c.killServer, c.killLeader, c.cutServer,

@@ -231,6 +231,9 @@ func TestReceiptsCanFail(t *testing.T) {
 	if err := told.durable([]committed{s.entry}, d.state); err != nil {
 		t.Errorf("an unknown outcome: %v", err)
 	}
+	if err := allThere([]fsm.RequestID{"lost"}, d.state); err == nil || !strings.HasPrefix(err.Error(), "S4: ") {
+		t.Errorf("a leader without what was acknowledged: %v", err)
+	}
 }
 
 // silentReasons explains nothing.

@@ -94,6 +94,29 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 	return f.err()
 }
 
+// acknowledged lists the requests that are known to be carried out.
+func (r *receipts) acknowledged() (ids []fsm.RequestID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, one := range r.all {
+		if one.told == answeredDone {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// allThere is S4 for the state with which a server begins to lead: what was acknowledged before is in it.
+func allThere(acknowledged []fsm.RequestID, state fsm.State) error {
+	var f findings
+	for _, id := range acknowledged {
+		if !state.Requests.Has(id) {
+			f.add("S4: request %s was acknowledged, and is not in the state", id)
+		}
+	}
+	return f.err()
+}
+
 // summary counts requests by what became of them.
 func (r *receipts) summary() string {
 	r.mu.Lock()

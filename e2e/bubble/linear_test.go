@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,35 +18,13 @@ import (
 // answered a moment later. What a follower knows comes a commit interval and a few network delays late.
 var linearBounds = linear.Bounds{Default: 600 * time.Millisecond, Slack: 400 * time.Millisecond}
 
-// linearSeeds are those of make test. With OUTSPAN_SIM=1 there are more, drawn anew.
-func linearSeeds(t *testing.T) []uint64 {
-	t.Helper()
-	if text := os.Getenv("OUTSPAN_SEED"); text != "" {
-		seed, err := strconv.ParseUint(text, 0, 64)
-		must(t, err)
-		return []uint64{seed}
-	}
-	if os.Getenv("OUTSPAN_SIM") != "1" {
-		return []uint64{2, 3} // 2 found that a follower's age was that of raft's heartbeats
-	}
-	n := 10
-	if text := os.Getenv("OUTSPAN_SIM_SEEDS"); text != "" {
-		var err error
-		n, err = strconv.Atoi(text)
-		must(t, err)
-	}
-	seeds := make([]uint64, n)
-	for i := range seeds {
-		seeds[i] = rand.Uint64()
-	}
-	return seeds
-}
-
 // Everything that clients are told while servers are killed, cut off in both or one direction, and slow: consistent reads and all writes are
 // linearizable, what is acknowledged is there once (S4), versions and indexes only grow (S8), and the weaker reads are no older than they say.
 func TestLinear(t *testing.T) {
 	total := 0
-	for _, seed := range linearSeeds(t) {
+	seeds, err := seedsOf(t.Name(), 1, os.Getenv)
+	must(t, err)
+	for _, seed := range seeds {
 		t.Run("", func(t *testing.T) {
 			t.Logf("OUTSPAN_SEED=%d", seed)
 			h, faults := linearHistory(t, seed)

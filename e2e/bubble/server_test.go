@@ -33,8 +33,7 @@ type server struct {
 	name    string
 	host    string
 	disk    *memdisk.Disk
-	mayFail atomic.Bool // it may end by itself: its disk is broken
-	ledger  atomic.Pointer[ledger]
+	mayFail atomic.Bool  // it may end by itself: its disk is broken
 	skew    atomic.Int64 // ns that its wall clock is ahead
 	*serverProcess
 }
@@ -119,8 +118,9 @@ const ballast = 1 << 20
 // lead decides and proposes for one term.
 func (s *server) lead(p *serverProcess) func(context.Context, uint64) error {
 	return func(ctx context.Context, term uint64) error {
-		if l := s.ledger.Load(); l != nil {
-			l.leads(s.name, term, l.acknowledged(), p.machine.State())
+		acknowledged := s.w.receipts.acknowledged() // before the state is read
+		if err := allThere(acknowledged, p.machine.State()); err != nil {
+			s.w.t.Errorf("%s begins to lead in term %d: %v", s.name, term, err)
 		}
 		return reconcile.New(reconcile.Config{States: p.machine, Evidence: p.cluster, Log: submitter{p.cluster}, Term: term, Reports: p.note}).Run(ctx)
 	}

@@ -25,10 +25,7 @@ type work struct {
 func newWork(w *world, random *rand.Rand, cast ...fsm.JobSpec) *work {
 	k := &work{chaos: &chaos{w: w, random: random}, cast: cast, dead: map[*node]bool{}}
 	for i, s := range w.servers {
-		creds, err := w.ca.Credentials(transport.RoleCLI, fmt.Sprintf("operator%d", i))
-		must(w.t, err)
-		c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + s.address()}, Credentials: creds, Dial: w.dialer(cliHost), RetryFor: -1})
-		must(w.t, err)
+		c := w.clientOf(s, fmt.Sprintf("operator%d", i))
 		w.t.Cleanup(c.Close)
 		k.clients = append(k.clients, c)
 	}
