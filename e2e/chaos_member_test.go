@@ -247,7 +247,7 @@ func restoreSnapshot(s *strike) {
 	x.work.gate.Lock()
 	defer x.work.gate.Unlock()
 	file := x.c.path("chaos.snap")
-	x.c.must(x.t, "server", "snapshot", "save", file)
+	x.c.must(x.t, "server", "snapshot", "save", file, "--force")
 	x.person(http.MethodPost, "/v1/nodes/n1/label", `{"labels":{"one":"lost"}}`)
 	x.c.must(x.t, "server", "snapshot", "restore", file, "--yes")
 	x.work.checkMarks()
