@@ -31,7 +31,9 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	}
 	resp, err := s.cfg.PeerTransport.RoundTrip(req)
 	if err != nil {
-		s.log.Warn("can't forward to the leader", "leader", leader.Name, "address", leader.APIAddress, "error", err)
+		if r.Context().Err() == nil { // otherwise it is the caller who has gone
+			s.log.Warn("can't forward to the leader", "leader", leader.Name, "address", leader.APIAddress, "error", err)
+		}
 		writeError(w, forwardFailed(rt, leader, err))
 		return
 	}
