@@ -17,15 +17,10 @@ func (s *State) setInstance(before, after *Instance) {
 		after.Marks.ChangedIndex = s.Index
 		after.endPreparation()
 		s.Instances.put(after.ID, after)
-		if before == nil {
-			s.onNode.put(onNodeKey(after), after.ID)
-			s.inGroup.put(inGroupKey(after), after.ID)
-		}
 	} else {
 		s.Instances.del(before.ID)
-		s.onNode.del(onNodeKey(before))
-		s.inGroup.del(inGroupKey(before))
 	}
+	s.indexInstance(before, after)
 	s.accountNode(row, before, after)
 	s.accountGroup(row, before, after)
 	s.accountClass(row, before, after)
@@ -93,7 +88,7 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
 	g.Held += count(after != nil && after.holdsUnit()) - count(before != nil && before.holdsUnit())
 	if g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive {
-		s.Groups.put(g.ID, &g)
+		s.putGroup(&g)
 		s.touch("jobs", Topic("job/"+string(jobOf(g.ID))))
 	}
 	if before.isReady() != after.isReady() {

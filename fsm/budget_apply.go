@@ -137,7 +137,7 @@ func (s *State) resolveOwn(id GroupID) {
 	}
 	next := *g
 	next.Budget = b
-	s.Groups.put(id, &next)
+	s.putGroup(&next)
 	if g.Role != RoleSystem {
 		s.emitBudget("group/"+string(id), g.Budget, b)
 	}

@@ -76,6 +76,17 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		says  string
 		spoil func(*State)
 	}{
+		{"departing", "is it departing?", func(s *State) { s.departing.put("i1", present{}) }},
+		{"departing gone", "departing instances has 1 entries", func(s *State) { s.departing.put("gone", present{}) }},
+		{"unsettled", "is it unsettled?", func(s *State) { mark(s.unsettled, "web/api", !s.unsettled.Has("web/api")) }},
+		{"off duty and gone", "nodes off duty has", func(s *State) { s.offDuty.put("gone", present{}) }},
+		{"off duty", "is it off duty?", func(s *State) { mark(s.offDuty, "n1", !s.offDuty.Has("n1")) }},
+		{"row of a group", "has another row", func(s *State) {
+			row, _ := s.Instances.Get("i1")
+			other := *row
+			s.inGroup.put(inGroupKey(row), &other)
+		}},
+
 		{"format", "format 9", func(s *State) { s.Format = 9 }},
 		{"settings", "offline_after", func(s *State) { s.Settings.OfflineAfter = 0 }},
 		{"class twice", "stands twice", func(s *State) { s.Classes = []Class{s.Classes[2], s.Classes[2]} }},
@@ -328,6 +339,8 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 	}
 	broken := s.fork()
 	edit(broken.Instances, "i4", func(i *Instance) { i.Links.VolumeHome = true })
+	row, _ := broken.Instances.Get("i4")
+	broken.inGroup.put(inGroupKey(row), row)
 	if err := Check(*broken); err == nil || !strings.Contains(err.Error(), "may use its volumes") {
 		t.Errorf("an instance with the volumes that are copied: %v", err)
 	}

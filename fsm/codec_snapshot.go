@@ -324,10 +324,16 @@ func (s *State) buildIndexes() error {
 			return damaged("nodes %s and %s have the same name %s", owner, id, n.Name)
 		}
 		s.nodeNames.put(n.Name, id)
+		s.indexNode(n)
 	}
-	for id, i := range s.Instances.All() {
-		s.onNode.put(onNodeKey(i), id)
-		s.inGroup.put(inGroupKey(i), id)
+	for id, g := range s.Groups.All() {
+		mark(s.unsettled, id, g.unsettled())
+	}
+	for id, d := range s.Deployments.All() {
+		mark(s.openDeployments, id, !d.Status.Ended())
+	}
+	for _, i := range s.Instances.All() {
+		s.indexInstance(nil, i)
 		s.accountClass(i, nil, i)
 		if !i.takesRoom() {
 			continue

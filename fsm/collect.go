@@ -83,7 +83,7 @@ func (s *State) forgetJob(name JobName) {
 		}
 	}
 	for _, id := range deployments {
-		s.Deployments.del(id)
+		s.delDeployment(id)
 	}
 	s.endTransfersOfJob(name)
 	s.dropVolumes(func(v *Volume) bool { return jobOf(v.Group) == name })

@@ -14,7 +14,7 @@ func (s *State) deploy(job *Job, spec *JobSpec, update bool) {
 			d.Promoted = false
 		}
 	}
-	s.Deployments.put(d.ID, d)
+	s.putDeployment(d)
 	next := *job
 	next.Deployment = d.ID
 	s.Jobs.put(job.Name, &next)
@@ -51,7 +51,7 @@ func (s *State) stepDeployment(d *Deployment, status DeploymentStatus, reason st
 		next.Progress = s.Now
 		next.Reason = cmp.Or(reason, d.Reason) // what is particular to how it goes on was said before
 	}
-	s.Deployments.put(d.ID, &next)
+	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
 	s.touchJob(d.Job)
 	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(status), Data: map[string]string{"reason": reason}})
@@ -100,7 +100,7 @@ func (c *DeploymentPromote) apply(s *State) error {
 	}
 	next := *d
 	next.Promoted, next.Progress, next.Index = true, s.Now, s.Index
-	s.Deployments.put(d.ID, &next)
+	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
 	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(d.Status), Data: map[string]string{"reason": "promoted"}})
 	return nil
@@ -114,7 +114,7 @@ func (s *State) noteProgress(inst *Instance) {
 	}
 	next := *d
 	next.Progress = s.Now
-	s.Deployments.put(d.ID, &next)
+	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
 }
 
@@ -137,7 +137,7 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 		next.Failures = next.Failures[1:]
 	}
 	next.Failures = append(next.Failures, Failure{At: s.Now, Node: inst.Node, Version: inst.Version, Reason: reason})
-	s.Groups.put(g.ID, &next)
+	s.putGroup(&next)
 	if servesBadly(reason) {
 		s.avoid(inst, reason)
 	}
@@ -152,7 +152,7 @@ func (s *State) forgetDeployments(job JobName) {
 	}
 	slices.SortFunc(ended, func(a, b *Deployment) int { return int(a.Version) - int(b.Version) })
 	for i := 0; i < len(ended)-keptDeployments; i++ {
-		s.Deployments.del(ended[i].ID)
+		s.delDeployment(ended[i].ID)
 	}
 }
 

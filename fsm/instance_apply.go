@@ -162,7 +162,7 @@ func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance
 	}
 	next := *g
 	next.Placed++
-	s.Groups.put(next.ID, &next)
+	s.putGroup(&next)
 	s.setInstance(nil, inst)
 	s.claimVolumes(spec, inst)
 	if old != nil {

@@ -178,7 +178,7 @@ func (s *State) submitGroup(job *Job, spec *GroupSpec, forced bool) bool {
 	if before != g.Version {
 		g.Failures = nil
 	}
-	s.Groups.put(id, &g)
+	s.putGroup(&g)
 	s.enlist(id, spec.Budgets)
 	s.resolveBudget(id)
 	return before != g.Version
@@ -223,7 +223,7 @@ func (s *State) removeGroups(job *Job, spec *JobSpec) {
 	for _, g := range gone {
 		next := *g
 		next.Removed, next.Count = true, 0
-		s.Groups.put(g.ID, &next)
+		s.putGroup(&next)
 		s.enlist(g.ID, nil)
 		s.resolveBudget(g.ID)
 	}
@@ -306,7 +306,7 @@ func (c *JobScale) apply(s *State) error {
 	g, _ := s.Groups.Get(NewGroupID(c.Job, c.Group))
 	next := *g
 	next.Count = c.Count
-	s.Groups.put(next.ID, &next)
+	s.putGroup(&next)
 	s.resolveBudget(next.ID)
 	changed := *job
 	changed.Index = s.Index
@@ -338,7 +338,7 @@ func (c *JobStop) apply(s *State) error {
 	for _, g := range groups {
 		empty := *g
 		empty.Count, empty.Failures = 0, nil
-		s.Groups.put(g.ID, &empty)
+		s.putGroup(&empty)
 		s.resolveBudget(g.ID)
 	}
 	s.supersede(&next)
@@ -373,7 +373,7 @@ func (s *State) maybePurge(group GroupID) {
 			s.setInstance(inst, nil)
 		}
 		s.enlist(id, nil)
-		s.Groups.del(id)
+		s.delGroup(id)
 	}
 	s.forgetJob(job.Name)
 }

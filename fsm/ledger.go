@@ -187,7 +187,7 @@ func (s *State) spendRate(inst *Instance, c *InstanceStop) {
 	if g, ok := s.Groups.Get(inst.Group); ok && g.Budget.RateMax > 0 {
 		next := *g
 		next.Stops = noteStop(g.Stops, g.Budget.RateMax, g.Budget.Window, s.Now)
-		s.Groups.put(next.ID, &next)
+		s.putGroup(&next)
 	}
 	for _, b := range s.SharedBudgets(inst.Group) {
 		if b.Resolved.RateMax > 0 {

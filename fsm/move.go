@@ -145,7 +145,7 @@ func (s *State) beginMove(inst *Instance, c *InstanceMove) {
 	group, _ := s.Groups.Get(inst.Group)
 	next := *group
 	next.MovedAt = s.Now
-	s.Groups.put(next.ID, &next)
+	s.putGroup(&next)
 	s.spendRail(RailMoves, s.Settings.Rescheduling().Cycle)
 	target, _ := s.Nodes.Get(c.Target)
 	s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: string(ByRescheduler), Since: s.Now}, "EvictionAutomatic",

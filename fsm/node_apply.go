@@ -35,6 +35,7 @@ func (s *State) Eligible(n *Node) *Error {
 func (s *State) setNode(before *Node, after Node) {
 	after.Version++
 	s.Nodes.put(after.ID, &after)
+	s.indexNode(&after)
 	s.touch("nodes", Topic("node/"+after.ID), Topic("assigned/"+after.ID))
 	if before != nil && before.State() != after.State() {
 		s.emit(Event{Type: EventNodeState, Subject: "node/" + string(after.ID), Before: string(before.State()), After: string(after.State()), Data: map[string]string{"name": after.Name}})
@@ -328,6 +329,7 @@ func (c *NodeForget) apply(s *State) error {
 	s.endTransfersOf(c.ID, n.Name)
 	s.dropVolumes(func(v *Volume) bool { return v.Home == c.ID })
 	s.Nodes.del(c.ID)
+	s.indexNode(n)
 	s.nodeNames.del(n.Name)
 	s.touch("nodes", Topic("node/"+n.ID))
 	s.emit(Event{Type: EventNodeState, Subject: "node/" + string(n.ID), Before: string(n.State()), After: "forgotten", Data: map[string]string{"name": n.Name}})

@@ -184,7 +184,7 @@ func (s *State) noteSurge(group GroupID, why string) {
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && d.Reason == "" {
 		next := *d
 		next.Reason = why
-		s.Deployments.put(d.ID, &next)
+		s.putDeployment(&next)
 		s.touch("deployments", Topic("deployment/"+d.ID))
 	}
 }

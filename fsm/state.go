@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"iter"
+	"strings"
 )
 
 // CurrentFormat is the newest format this program writes and reads. A state of a newer one stops the server.
@@ -45,11 +46,16 @@ type State struct {
 	// Indexes, derived from the rows above; they are not in snapshots.
 	nodeNames  Table[string, NodeID]
 	onNode     Table[string, InstanceID] // node/instance
-	inGroup    Table[string, InstanceID] // group/slot/instance
+	inGroup    Table[string, *Instance]  // group/slot/instance; the rows themselves, for whole groups are read in one go
 	portOwners Table[string, InstanceID] // node/port
 	copiesOn   Table[string, VolumeID]   // node/volume, of replicated volumes
 	requestLog Table[uint64, RequestID]
 	classUse   Table[ClassName, Usage] // of the instances that count toward quotas
+
+	departing       Table[InstanceID, present] // on their way out, or wished to go
+	unsettled       Table[GroupID, present]    // whose sums say that they have not what they want
+	openDeployments Table[DeploymentID, present]
+	offDuty         Table[NodeID, present] // cordoned, draining or disabled
 
 	entry entryContext // of the entry being applied; zero in a published State
 }
@@ -92,31 +98,39 @@ func (s State) fork() *State {
 	s.Transfers, s.Backups = s.Transfers.fork(), s.Backups.fork()
 	s.nodeNames, s.onNode, s.inGroup, s.portOwners = s.nodeNames.fork(), s.onNode.fork(), s.inGroup.fork(), s.portOwners.fork()
 	s.copiesOn = s.copiesOn.fork()
+	s.departing, s.unsettled, s.openDeployments, s.offDuty = s.departing.fork(), s.unsettled.fork(), s.openDeployments.fork(), s.offDuty.fork()
 	return &s
 }
 
 // InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
 func (s *State) InstancesOn(node NodeID) iter.Seq[*Instance] {
-	return s.withPrefix(s.onNode, string(node)+"/")
+	return func(yield func(*Instance) bool) {
+		prefix := string(node) + "/"
+		for key, id := range s.onNode.From(prefix) {
+			if !strings.HasPrefix(key, prefix) {
+				return
+			}
+			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
+				return
+			}
+		}
+	}
 }
 
 // InstancesOf iterates over every instance of a group that the state still has a row of, in order of slot and id.
 func (s *State) InstancesOf(group GroupID) iter.Seq[*Instance] {
-	return s.withPrefix(s.inGroup, string(group)+"/")
+	return s.groupRows(string(group) + "/")
 }
 
 // InstancesInSlot iterates over the instances of one slot.
 func (s *State) InstancesInSlot(group GroupID, slot int) iter.Seq[*Instance] {
-	return s.withPrefix(s.inGroup, fmt.Sprintf("%s/%08d/", group, slot))
+	return s.groupRows(slotPrefix(group, slot))
 }
 
-func (s *State) withPrefix(index Table[string, InstanceID], prefix string) iter.Seq[*Instance] {
+func (s *State) groupRows(prefix string) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
-		for key, id := range index.From(prefix) {
-			if len(key) < len(prefix) || key[:len(prefix)] != prefix {
-				return
-			}
-			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
+		for key, inst := range s.inGroup.From(prefix) {
+			if !strings.HasPrefix(key, prefix) || !yield(inst) {
 				return
 			}
 		}
@@ -165,8 +179,6 @@ func versionKey(job JobName, version uint64) string { return fmt.Sprintf("%s/%01
 func portKey(node NodeID, port int) string { return fmt.Sprintf("%s/%05d", node, port) }
 
 func onNodeKey(i *Instance) string { return string(i.Node) + "/" + string(i.ID) }
-
-func inGroupKey(i *Instance) string { return fmt.Sprintf("%s/%08d/%s", i.Group, i.Slot, i.ID) }
 
 // findPrefix returns the one row whose key begins with prefix.
 func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *Error) {

@@ -54,9 +54,13 @@ func Decide(in Input) Plan {
 	return p.plan.finish(p.in, p.calm)
 }
 
-func decide(in Input) *pass {
+func newPass(in Input) *pass {
 	in.Now = max(in.Now, in.State.Now)
-	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[fsm.InstanceID]bool{}}
+	return &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[fsm.InstanceID]bool{}}
+}
+
+func decide(in Input) *pass {
+	p := newPass(in)
 	for _, step := range passes {
 		step(p)
 	}

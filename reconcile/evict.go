@@ -23,11 +23,18 @@ func (p *pass) needs(g *groupView) []*need {
 
 // wantedSlots are the slots that the group keeps: those that are held, and as many empty ones as are missing, the smallest first.
 func (p *pass) wantedSlots(g *groupView) []*slotView {
-	missing := g.row.Count - g.held()
-	var wanted []*slotView
+	missing, at := g.row.Count-g.held(), 0
+	wanted := make([]*slotView, 0, max(g.row.Count, len(g.slots)))
 	for n := 0; missing > 0 && n < g.row.Count; n++ {
-		if slot := g.slot(n); slot.holder == nil {
-			wanted = append(wanted, slot)
+		for at < len(g.slots) && g.slots[at].n < n {
+			at++
+		}
+		switch {
+		case at == len(g.slots) || g.slots[at].n != n:
+			wanted = append(wanted, &slotView{n: n})
+			missing--
+		case g.slots[at].holder == nil:
+			wanted = append(wanted, g.slots[at])
 			missing--
 		}
 	}

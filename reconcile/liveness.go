@@ -23,11 +23,12 @@ func Interval(offlineAfter fsm.Duration) fsm.Duration {
 
 // census is what the mass guard counts.
 type census struct {
-	nodes     []*fsm.Node // every node
+	nodes     int         // all of them
 	judged    int         // those that are meant to work
 	out       int         // of these offline, or silent for more than three intervals
 	domain    string      // a failure domain that is out as a whole while others are out too; empty if there is none
 	candidate []*fsm.Node // those that every rule but the mass guard calls offline, the longest silent first
+	gossip    []*fsm.Node // those whose health gossip sees differently
 }
 
 // watchNodes writes what the evidence says of each node, guarded against the mistake that costs most: to take a broken network for broken nodes.
@@ -41,7 +42,7 @@ func (p *pass) watchNodes() {
 			p.plan.refuse("node/"+string(n.ID), fsm.Refuse(fsm.CodeHold, "node %s is silent, but so are too many others", n.Name))
 		}
 	}
-	for _, n := range c.nodes {
+	for _, n := range c.gossip {
 		p.judgeGossip(p.node(n.ID))
 	}
 }
@@ -49,11 +50,8 @@ func (p *pass) watchNodes() {
 func (p *pass) count() census {
 	var c census
 	interval := Interval(p.in.State.Settings.OfflineAfter)
-	label := p.in.State.Settings.FailureDomainLabel
-	size, gone := map[string]int{}, map[string]int{}
-	var domains []string
 	for id, n := range p.state().Nodes.All() {
-		c.nodes = append(c.nodes, n)
+		c.nodes++
 		live, known := p.in.Live[id]
 		if known && n.Health != fsm.HealthOffline {
 			if live.Age > 3*interval { // evidence that something goes on; whatever is new in it wakes the loop as well
@@ -62,29 +60,59 @@ func (p *pass) count() census {
 			if live.Silent {
 				c.candidate = append(c.candidate, n)
 			}
+			if gossipHealth(n, live) != n.Health {
+				c.gossip = append(c.gossip, n)
+			}
 		}
 		if !judged(n) {
 			continue
 		}
 		c.judged++
+		if p.isOut(n) {
+			c.out++
+		}
+	}
+	if c.out > 2 { // two of a whole domain, and another one
+		c.domain = p.domainOut(&c)
+	}
+	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
+	return c
+}
+
+// isOut reports whether a node is offline, or silent for more than three intervals.
+func (p *pass) isOut(n *fsm.Node) bool {
+	if n.Health == fsm.HealthOffline {
+		return true
+	}
+	live, known := p.in.Live[n.ID]
+	return known && live.SeenBy == "" && p.late(live)
+}
+
+// domainOut is a failure domain that is out as a whole while others are out too; empty if there is none.
+func (p *pass) domainOut(c *census) (out string) {
+	label := p.in.State.Settings.FailureDomainLabel
+	size, gone := map[string]int{}, map[string]int{}
+	var domains []string
+	for _, n := range p.state().Nodes.All() {
+		if !judged(n) {
+			continue
+		}
 		domain, has := n.Shape.Labels[label]
 		if has {
 			if size[domain]++; size[domain] == 1 {
 				domains = append(domains, domain)
 			}
 		}
-		if n.Health == fsm.HealthOffline || known && p.late(live) && live.SeenBy == "" {
-			c.out++
+		if p.isOut(n) {
 			gone[domain]++
 		}
 	}
 	for _, d := range domains {
 		if size[d] > 1 && gone[d] == size[d] && c.out > gone[d] {
-			c.domain = d
+			out = d
 		}
 	}
-	slices.SortStableFunc(c.candidate, func(a, b *fsm.Node) int { return int(p.in.Live[b.ID].Age - p.in.Live[a.ID].Age) })
-	return c
+	return out
 }
 
 // late reports whether a node's heartbeats are missing. Of one that this leader has not heard at all it says so only when it could
@@ -156,25 +184,34 @@ func (p *pass) judgeGossip(n *fsm.Node) {
 	if !known || n.Health == fsm.HealthOffline {
 		return
 	}
-	health := n.Health
-	switch live.Gossip {
-	case fsm.GossipSuspect, fsm.GossipDead:
-		health = fsm.HealthDegraded
-		if plant.Is(plant.OfflineByGossip) && live.Gossip == fsm.GossipDead {
-			health = fsm.HealthOffline
-		}
-	case fsm.GossipAlive:
-		health = fsm.HealthOnline
-	}
-	if health != n.Health {
+	if health := gossipHealth(n, live); health != n.Health {
 		p.observe(&fsm.NodeHealth{ID: n.ID, Health: health, BootID: n.Agent.BootID, Version: n.Version, Reason: "gossip: " + string(live.Gossip)})
 	}
 }
 
+// gossipHealth is the health that gossip sees in a node that isn't offline.
+func gossipHealth(n *fsm.Node, live fsm.Liveness) fsm.Health {
+	switch live.Gossip {
+	case fsm.GossipDead:
+		if plant.Is(plant.OfflineByGossip) {
+			return fsm.HealthOffline
+		}
+		return fsm.HealthDegraded
+	case fsm.GossipSuspect:
+		return fsm.HealthDegraded
+	case fsm.GossipAlive:
+		return fsm.HealthOnline
+	}
+	return n.Health
+}
+
 // writeOffline declares nodes offline, the longest silent first, no more than the rate allows.
 func (p *pass) writeOffline(c *census) {
-	perMilli, burst := int64(max(200, 10*len(c.nodes))), int64(max(minBurst, len(c.nodes)*5/100))*microToken
-	tokens := p.offlineTokens(c.nodes, perMilli, burst)
+	if len(c.candidate) == 0 {
+		return
+	}
+	perMilli, burst := int64(max(200, 10*c.nodes)), int64(max(minBurst, c.nodes*5/100))*microToken
+	tokens := p.offlineTokens(perMilli, burst)
 	for _, n := range c.candidate {
 		if tokens < microToken {
 			p.plan.wakeAt(p.in.Now.Add(fsm.Duration((microToken-tokens)/perMilli + 1)))
@@ -190,9 +227,9 @@ func (p *pass) writeOffline(c *census) {
 
 // offlineTokens is how many nodes may go offline now, in millionths: a bucket of burst that fills by perMilli each millisecond. What was taken from it is read
 // from the nodes, so that it holds across leaders.
-func (p *pass) offlineTokens(nodes []*fsm.Node, perMilli, burst int64) int64 {
+func (p *pass) offlineTokens(perMilli, burst int64) int64 {
 	var taken []fsm.Time
-	for _, n := range nodes {
+	for _, n := range p.state().Nodes.All() {
 		if at := n.Return.OfflineSince; at > 0 && int64(p.in.Now.Sub(at))*perMilli < burst {
 			taken = append(taken, at)
 		}

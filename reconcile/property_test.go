@@ -140,6 +140,9 @@ func (w *world) decideChecked(t rapid.TB) {
 	if diff := cmp.Diff(one, two); diff != "" {
 		t.Fatalf("%s: decided twice:\n%s", w.at, diff)
 	}
+	if indexed, scanned := reconcile.Surveys(w.input()); indexed != scanned {
+		t.Fatalf("%s: the indexes find\n%s\na scan of every row finds\n%s", w.at, indexed, scanned)
+	}
 	before := w.state
 	free := map[fsm.GroupID]bool{} // what budgets don't hold
 	for _, e := range one.Entries {

@@ -28,8 +28,8 @@ func (p *pass) markMembers() {
 // policyNodes lists the nodes on which a policy may begin something now.
 func (p *pass) policyNodes() []*fsm.Node {
 	var nodes []*fsm.Node
-	for _, n := range p.state().Nodes.All() {
-		if n.Intent != fsm.IntentDraining && n.Intent != fsm.IntentCordoned {
+	for n := range p.state().OffDuty() {
+		if n.Intent == fsm.IntentDisabled {
 			continue
 		}
 		if d, running := p.drainOn(n); running && (!d.active() || p.overdue(&d)) {

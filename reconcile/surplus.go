@@ -98,6 +98,9 @@ func isDown(inst *fsm.Instance) bool {
 
 // leaving reports whether an instance's node is to be emptied.
 func (p *pass) leaving(inst *fsm.Instance) bool {
+	if p.state().InFullService(inst.Node) {
+		return false
+	}
 	n := p.node(inst.Node)
 	return n == nil || n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled
 }

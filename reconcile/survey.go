@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -32,49 +33,45 @@ type slotView struct {
 }
 
 // survey finds the groups that may need something: those whose sums say so, those with an instance that is not simply running, those being rolled out, and
-// those on nodes that are to be emptied. All others are left alone, so that a settled cluster costs one look at each row.
+// those on nodes that are to be emptied. All others are left alone and not even looked at: the state has an index of each of these.
 func (p *pass) survey() {
 	s := p.state()
-	dirty := map[fsm.GroupID]bool{}
-	for _, inst := range s.Instances.All() {
-		switch {
-		case inst.Ready() && !inst.Eviction.Requested, inst.Terminal():
-		default:
-			dirty[inst.Group] = true
-			if inst.Desired == fsm.DesiredDraining {
-				p.kills = append(p.kills, inst.ID)
-			}
-			if inst.Eviction.Requested {
-				p.marked = append(p.marked, inst.ID)
-			}
+	found := map[fsm.GroupID]bool{}
+	for inst := range s.Departing() {
+		found[inst.Group] = true
+		if inst.Desired == fsm.DesiredDraining {
+			p.kills = append(p.kills, inst.ID)
+		}
+		if inst.Eviction.Requested {
+			p.marked = append(p.marked, inst.ID)
 		}
 	}
-	for _, n := range s.Nodes.All() {
-		cordoned := n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == fsm.EvictOnCordon
-		if n.Placed.Instances == 0 || n.Intent != fsm.IntentDraining && n.Intent != fsm.IntentDisabled && !cordoned {
+	for n := range s.OffDuty() {
+		if n.Placed.Instances == 0 || n.Intent == fsm.IntentCordoned && s.Settings.EvictOn != fsm.EvictOnCordon {
 			continue
 		}
 		for inst := range s.InstancesOn(n.ID) {
-			dirty[inst.Group] = true
+			found[inst.Group] = true
 		}
 	}
-	for id, row := range s.Groups.All() {
-		if dirty[id] || p.unsettled(row) {
+	for d := range s.OpenDeployments() {
+		if job, ok := s.Jobs.Get(d.Job); ok && job.Deployment == d.ID {
+			for id := range s.GroupsOf(d.Job) {
+				found[id] = true
+			}
+		}
+	}
+	for id, row := range s.Unsettled() {
+		atRest := row.Ready == row.Running && row.Alive == row.Running
+		if row.Role != fsm.RoleSystem || row.Count == 0 || !atRest || p.systemUnsettled(row) {
+			found[id] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		if row, ok := s.Groups.Get(id); ok {
 			p.groups = append(p.groups, &groupView{id: id, row: row})
 		}
 	}
-}
-
-// unsettled reports whether a group's row alone says that it may need something.
-func (p *pass) unsettled(g *fsm.Group) bool {
-	if g.Role == fsm.RoleSystem && g.Count > 0 {
-		return p.systemUnsettled(g)
-	}
-	if g.Ready != g.Count || g.Running != g.Count {
-		return true
-	}
-	d := p.deploymentOf(g.ID)
-	return d != nil && !d.Status.Ended()
 }
 
 func (p *pass) deploymentOf(g fsm.GroupID) *fsm.Deployment {
@@ -113,11 +110,16 @@ func (p *pass) viewSlots(g *groupView) {
 	s := p.state()
 	g.row, _ = s.Groups.Get(g.id)
 	g.retries = nil
-	g.slots = g.slots[:0]
+	g.slots = slices.Grow(g.slots[:0], g.row.Alive)
 	var slot *slotView
+	room := make([]slotView, 0, g.row.Alive) // one allocation for a group, and not one for each slot
 	for inst := range s.InstancesOf(g.id) {
 		if slot == nil || slot.n != inst.Slot {
-			slot = &slotView{n: inst.Slot}
+			if len(room) == cap(room) {
+				room = make([]slotView, 0, slotsMore)
+			}
+			room = append(room, slotView{n: inst.Slot})
+			slot = &room[len(room)-1]
 			g.slots = append(g.slots, slot)
 		}
 		slot.take(inst)
@@ -127,8 +129,14 @@ func (p *pass) viewSlots(g *groupView) {
 	}
 }
 
+const slotsMore = 16 // views of slots that are allocated at once when a group has more of them than instances
+
 func (v *slotView) take(inst *fsm.Instance) {
-	if inst.Desired == fsm.DesiredRunning {
+	switch {
+	case inst.Desired == fsm.DesiredRunning && v.holder == nil:
+		v.holder = inst
+		return
+	case inst.Desired == fsm.DesiredRunning:
 		v.extra = append(v.extra, inst)
 		return
 	}
@@ -142,19 +150,16 @@ func (v *slotView) take(inst *fsm.Instance) {
 
 // order tells the holder from the successor: the successor replaces the holder. Instances in extra beyond these two should not exist.
 func (v *slotView) order() {
-	slices.SortFunc(v.extra, older)
-	if len(v.extra) > 0 {
-		v.holder = v.extra[0]
-	}
-	if len(v.extra) > 1 {
-		v.successor = v.extra[1]
-		if v.holder.Links.Replaces == v.successor.ID {
-			v.holder, v.successor = v.successor, v.holder
-		}
-		v.extra = v.extra[2:]
+	if len(v.extra) == 0 {
 		return
 	}
-	v.extra = nil
+	v.extra = append(v.extra, v.holder)
+	slices.SortFunc(v.extra, older)
+	v.holder, v.successor = v.extra[0], v.extra[1]
+	if v.holder.Links.Replaces == v.successor.ID {
+		v.holder, v.successor = v.successor, v.holder
+	}
+	v.extra = v.extra[2:]
 }
 
 // older orders instances by age, the oldest first, then by id.

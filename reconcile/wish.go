@@ -19,6 +19,12 @@ const (
 
 // wishOf is the strongest reason why an instance that is desired running should go.
 func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
+	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) { // nearly all are: no row of a node is looked up
+		if inst.Version != g.row.Version && g.rolling() {
+			return wishRolled
+		}
+		return wishNone
+	}
 	node := p.node(inst.Node)
 	switch {
 	case node == nil, inst.Status.Observed == fsm.ObservedLost && !(inst.WaitsForRoom() && node.Health != fsm.HealthOffline):

@@ -1,0 +1,181 @@
+package fsm
+
+import (
+	"iter"
+	"strconv"
+)
+
+// Rows that are not settled have indexes of their own, so that a decision looks at them and not at every row: with 100,000 instances at rest that is the difference
+// between microseconds and tens of milliseconds. Every put of such a row goes through this file; Check holds that an index has exactly what the rows say.
+
+// present is the row of an index that is only a set.
+type present struct{}
+
+// mark puts a key into a set, or takes it out.
+func mark[K ~string](set Table[K, present], key K, is bool) {
+	switch was := set.Has(key); {
+	case is && !was:
+		set.put(key, present{})
+	case !is && was:
+		set.del(key)
+	}
+}
+
+// departs reports whether the instance is on its way out, or is wished to go: it is not confirmed stopped, and somebody wants it to be.
+func (i *Instance) departs() bool {
+	return i != nil && !i.Terminal() && (i.Desired != DesiredRunning || i.Eviction.Requested)
+}
+
+// unsettled reports whether the group's own sums say that it has not what it wants: something is missing, not ready, or on its way out. Of a group with an instance
+// on each node the sums can't tell: it always counts as one.
+func (g *Group) unsettled() bool {
+	return g.Role == RoleSystem && g.Count > 0 || g.Ready != g.Count || g.Running != g.Count || g.Alive != g.Count
+}
+
+// indexInstance keeps the indexes that hold instances.
+func (s *State) indexInstance(before, after *Instance) {
+	if after == nil {
+		s.onNode.del(onNodeKey(before))
+		s.inGroup.del(inGroupKey(before))
+	} else {
+		if before == nil {
+			s.onNode.put(onNodeKey(after), after.ID)
+		}
+		s.inGroup.put(inGroupKey(after), after)
+	}
+	if was, is := before.departs(), after.departs(); was != is {
+		row := after
+		if row == nil {
+			row = before
+		}
+		mark(s.departing, row.ID, is)
+	}
+}
+
+// putGroup replaces a group's row.
+func (s *State) putGroup(g *Group) {
+	s.Groups.put(g.ID, g)
+	mark(s.unsettled, g.ID, g.unsettled())
+}
+
+func (s *State) delGroup(id GroupID) {
+	s.Groups.del(id)
+	mark(s.unsettled, id, false)
+}
+
+// putDeployment replaces a deployment's row.
+func (s *State) putDeployment(d *Deployment) {
+	s.Deployments.put(d.ID, d)
+	mark(s.openDeployments, d.ID, !d.Status.Ended())
+}
+
+func (s *State) delDeployment(id DeploymentID) {
+	s.Deployments.del(id)
+	mark(s.openDeployments, id, false)
+}
+
+// indexNode keeps the indexes that hold nodes; n is gone if there is no row of it.
+func (s *State) indexNode(n *Node) {
+	mark(s.offDuty, n.ID, n.Intent != IntentActive && s.Nodes.Has(n.ID))
+}
+
+// Departing iterates over the instances that are on their way out or are wished to go and are not confirmed stopped, in order of id.
+func (s *State) Departing() iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for id := range s.departing.All() {
+			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
+// Unsettled iterates over the groups whose sums say that they have not what they want, in order of id.
+func (s *State) Unsettled() iter.Seq2[GroupID, *Group] {
+	return func(yield func(GroupID, *Group) bool) {
+		for id := range s.unsettled.All() {
+			if g, ok := s.Groups.Get(id); ok && !yield(id, g) {
+				return
+			}
+		}
+	}
+}
+
+// OpenDeployments iterates over the deployments that have not ended, in order of id.
+func (s *State) OpenDeployments() iter.Seq[*Deployment] {
+	return func(yield func(*Deployment) bool) {
+		for id := range s.openDeployments.All() {
+			if d, ok := s.Deployments.Get(id); ok && !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// OffDuty iterates over the nodes that an operator took out of full service: cordoned, draining or disabled, in order of id.
+func (s *State) OffDuty() iter.Seq[*Node] {
+	return func(yield func(*Node) bool) {
+		for id := range s.offDuty.All() {
+			if n, ok := s.Nodes.Get(id); ok && !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// InFullService reports whether a node takes part without reserve: nobody has cordoned, drained or disabled it.
+func (s *State) InFullService(id NodeID) bool {
+	return !s.offDuty.Has(id)
+}
+
+// appendSlot appends a slot's number so that keys order as numbers do.
+func appendSlot(key []byte, slot int) []byte {
+	for width := 10_000_000; width > 1 && slot < width; width /= 10 {
+		key = append(key, '0')
+	}
+	return strconv.AppendInt(key, int64(slot), 10)
+}
+
+func inGroupKey(i *Instance) string {
+	var buffer [128]byte // on the stack: the key is one allocation, where Sprintf made four
+	key := append(append(buffer[:0], i.Group...), '/')
+	key = append(appendSlot(key, i.Slot), '/')
+	return string(append(key, i.ID...))
+}
+
+func slotPrefix(group GroupID, slot int) string {
+	var buffer [128]byte
+	key := append(append(buffer[:0], group...), '/')
+	return string(append(appendSlot(key, slot), '/'))
+}
+
+// unsettledIndexes holds that the indexes of what is not settled have exactly what the rows say.
+func (c *checker) unsettledIndexes() {
+	s := c.s
+	departing, unsettled, open, off := 0, 0, 0, 0
+	for id, i := range s.Instances.All() {
+		c.want(s.departing.Has(id) == i.departs(), "instance %s: is it departing? by the index %v, by its row %v", id, s.departing.Has(id), i.departs())
+		departing += count(i.departs())
+		row, _ := s.inGroup.Get(inGroupKey(i))
+		c.want(row == i, "instance %s: the index of its group has another row", id)
+	}
+	for id, g := range s.Groups.All() {
+		c.want(s.unsettled.Has(id) == g.unsettled(), "group %s: is it unsettled? by the index %v, by its row %v", id, s.unsettled.Has(id), g.unsettled())
+		unsettled += count(g.unsettled())
+	}
+	for id, d := range s.Deployments.All() {
+		c.want(s.openDeployments.Has(id) == !d.Status.Ended(), "deployment %s: is it open? by the index %v, by its row %v", id, s.openDeployments.Has(id), !d.Status.Ended())
+		open += count(!d.Status.Ended())
+	}
+	for id, n := range s.Nodes.All() {
+		is := n.Intent != IntentActive
+		c.want(s.offDuty.Has(id) == is, "node %s: is it off duty? by the index %v, by its row %v", id, s.offDuty.Has(id), is)
+		off += count(is)
+	}
+	for _, size := range [...]struct {
+		name      string
+		got, want int
+	}{{"departing instances", s.departing.Len(), departing}, {"unsettled groups", s.unsettled.Len(), unsettled}, {"open deployments", s.openDeployments.Len(), open}, {"nodes off duty", s.offDuty.Len(), off}} {
+		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
+	}
+}
