@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Unit is what a value counts.
+type Unit string
+
+// The units of the table.
+const (
+	PerSecond Unit = "/s"
+	Seconds   Unit = "s"
+	Millis    Unit = "ms"
+	MiB       Unit = "MiB"
+	Percent   Unit = "% of a core"
+	Count     Unit = ""
+	Times     Unit = "x"
+)
+
+// Goal is what a value is meant to reach at least, or to stay below. The zero Goal is none.
+type Goal struct {
+	Value   float64 `json:"value"`
+	AtLeast bool    `json:"at_least"`
+	Set     bool    `json:"set"`
+}
+
+func atLeast(v float64) Goal { return Goal{Value: v, AtLeast: true, Set: true} }
+func below(v float64) Goal   { return Goal{Value: v, Set: true} }
+
+// Met reports whether v is as good as the goal.
+func (g Goal) Met(v float64) bool {
+	return !g.Set || g.AtLeast && v >= g.Value || !g.AtLeast && v <= g.Value
+}
+
+// Limit is what this machine did in the same run without outspan. The zero Limit is none.
+type Limit struct {
+	Value float64 `json:"value"`
+	Of    string  `json:"of"`
+}
+
+// Figure is one line of the table.
+type Figure struct {
+	Case  string  `json:"case"`
+	What  string  `json:"what"`
+	Value float64 `json:"value"`
+	Unit  Unit    `json:"unit"`
+	Goal  Goal    `json:"goal"`
+	Limit Limit   `json:"limit"`
+	Note  string  `json:"note,omitempty"`
+}
+
+// Ratio is the value over the limit; 0 where there is no limit.
+func (f Figure) Ratio() float64 {
+	if f.Limit.Value == 0 {
+		return 0
+	}
+	return f.Value / f.Limit.Value
+}
+
+func (f Figure) cells() []string {
+	goal, limit, ratio := "-", "-", "-"
+	if f.Goal.Set {
+		goal = map[bool]string{true: ">= ", false: "<= "}[f.Goal.AtLeast] + number(f.Goal.Value)
+		if !f.Goal.Met(f.Value) {
+			goal += " no"
+		} else {
+			goal += " yes"
+		}
+	}
+	if f.Limit.Value != 0 {
+		limit = number(f.Limit.Value) + " " + f.Limit.Of
+		ratio = fmt.Sprintf("%.0f %%", 100*f.Ratio())
+	}
+	return []string{f.Case, f.What, number(f.Value), string(f.Unit), goal, ratio, limit, f.Note}
+}
+
+// number writes three digits that count.
+func number(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case a == 0:
+		return "0"
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// table writes figures under each other.
+func table(figures []Figure) string {
+	rows := [][]string{{"CASE", "WHAT", "VALUE", "UNIT", "GOAL", "OF LIMIT", "LIMIT IN THIS RUN", "NOTE"}}
+	for _, f := range figures {
+		rows = append(rows, f.cells())
+	}
+	widths := make([]int, len(rows[0]))
+	for _, r := range rows {
+		for i, cell := range r {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		var line strings.Builder
+		for i, cell := range r {
+			fmt.Fprintf(&line, "%-*s  ", widths[i], cell)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String()
+}
+
+// quantile is the value below which the share q of the times lies.
+func quantile(times []time.Duration, q float64) time.Duration {
+	if len(times) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(times))
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }

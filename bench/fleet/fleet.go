@@ -1,0 +1,234 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/transport"
+)
+
+// Name is the cluster's.
+const Name = "bench"
+
+// Config is what Start needs.
+type Config struct {
+	Binary       string        // the program; required
+	Servers      int           // default 3
+	OfflineAfter time.Duration // default that of the product, 60 s
+	Fast         bool          // gossip with the fast profile
+	Dir          string        // where to put data; default the system's directory for temporary files
+	Env          []string      // of every server, beside that of this process
+}
+
+// Fleet is the servers of one cluster. Its methods may be called from any goroutine, but not while a server is started or killed.
+type Fleet struct {
+	cfg     Config
+	dir     string
+	network string // "127.A.B"
+	Servers []*Server
+	client  *transport.Client
+	creds   *transport.Credentials
+}
+
+// Start starts the servers and waits until one of them leads. Close removes all of it.
+func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
+	if cfg.Servers == 0 {
+		cfg.Servers = 3
+	}
+	dir, err := os.MkdirTemp(cfg.Dir, "outspan-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the servers: %w", err)
+	}
+	f := &Fleet{cfg: cfg, dir: dir, network: fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250))}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	for i := range cfg.Servers {
+		f.Servers = append(f.Servers, &Server{fleet: f, Name: fmt.Sprintf("s%d", i+1), address: fmt.Sprintf("%s.%d", f.network, i+1)})
+	}
+	ca, _, err := transport.OpenDir(f.TLS(), Name)
+	if err != nil {
+		return nil, err
+	}
+	if f.creds, err = ca.Credentials(transport.RoleCLI, "bench"); err != nil {
+		return nil, err
+	}
+	if f.client, err = f.Client(f.Servers...); err != nil {
+		return nil, err
+	}
+	for _, s := range f.Servers {
+		if err = f.configure(s); err == nil {
+			err = s.Start(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	_, err = f.WaitLeader(ctx)
+	return f, err
+}
+
+func (f *Fleet) configure(s *Server) error {
+	var join []string
+	for _, one := range f.Servers {
+		join = append(join, strconv.Quote(net.JoinHostPort(one.address, "7642")))
+	}
+	profile, settings := "lan", ""
+	if f.cfg.Fast {
+		profile = "fast"
+	}
+	if f.cfg.OfflineAfter > 0 {
+		settings = fmt.Sprintf("settings {\n  offline_after = %q\n}\n", f.cfg.OfflineAfter)
+	}
+	text := fmt.Sprintf(`name = %q
+cluster = %q
+data_dir = %q
+server {
+  bootstrap_expect = %d
+  retry_join = [%s]
+}
+%slisten {
+  address = %q
+  socket = %q
+}
+tls {
+  dir = %q
+}
+gossip {
+  profile = %q
+}
+limits {
+  requests_per_second = 1000000
+  connections = 50000
+}
+`, s.Name, Name, s.data(), len(f.Servers), strings.Join(join, ", "), settings, s.address, s.Socket(), f.TLS(), profile)
+	if err := os.WriteFile(s.config(), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the configuration of %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// TLS is the directory of the cluster's CA and gossip key.
+func (f *Fleet) TLS() string { return filepath.Join(f.dir, "tls") }
+
+// Dir is where everything of the cluster lies.
+func (f *Fleet) Dir() string { return f.dir }
+
+// Address is an IP address of the cluster's network for others than its servers; n is 4 to 254.
+func (f *Fleet) Address(n int) string { return fmt.Sprintf("%s.%d", f.network, n) }
+
+// APIs are host:port of all servers.
+func (f *Fleet) APIs() []string {
+	var all []string
+	for _, s := range f.Servers {
+		all = append(all, s.API())
+	}
+	return all
+}
+
+// Client makes a client of these servers over TLS, as a person. The caller closes it.
+func (f *Fleet) Client(servers ...*Server) (*transport.Client, error) {
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, "https://"+s.API())
+	}
+	return transport.NewClient(transport.ClientConfig{Addresses: urls, Credentials: f.creds})
+}
+
+// Credentials are a person's.
+func (f *Fleet) Credentials() *transport.Credentials { return f.creds }
+
+// Any is a client of whichever server answers.
+func (f *Fleet) Any() *transport.Client { return f.client }
+
+// Leader is the server that leads now. It blocks until one of them answers.
+func (f *Fleet) Leader(ctx context.Context) (*Server, error) {
+	var members struct {
+		Items []struct {
+			Name   string `json:"name"`
+			Leader bool   `json:"leader"`
+		} `json:"items"`
+	}
+	if err := Get(ctx, f.client, "/v1/members?consistency=stale", &members); err != nil {
+		return nil, err
+	}
+	for _, m := range members.Items {
+		for _, s := range f.Servers {
+			if m.Leader && m.Name == s.Name && s.Running() {
+				return s, nil
+			}
+		}
+	}
+	return nil, errors.New("no server leads")
+}
+
+// Follower is a running server that does not lead.
+func (f *Fleet) Follower(ctx context.Context) (*Server, error) {
+	leader, err := f.Leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range f.Servers {
+		if s != leader && s.Running() {
+			return s, nil
+		}
+	}
+	return nil, errors.New("no follower runs")
+}
+
+// electionLimit bounds the wait for a leader.
+const electionLimit = 30 * time.Second
+
+// WaitLeader blocks until a server leads and all that run have joined.
+func (f *Fleet) WaitLeader(ctx context.Context) (leader *Server, err error) {
+	err = Until(ctx, electionLimit, 50*time.Millisecond, func(ctx context.Context) error {
+		if leader, err = f.Leader(ctx); err != nil {
+			return err
+		}
+		_, err = f.client.Send(ctx, transport.Request{Path: "/v1/settings", Limit: 2 * time.Second})
+		return err
+	})
+	return leader, err
+}
+
+// Close ends every server and removes all files.
+func (f *Fleet) Close() error {
+	for _, s := range f.Servers {
+		s.Kill()
+	}
+	if f.client != nil {
+		f.client.Close()
+	}
+	return os.RemoveAll(f.dir)
+}
+
+// Until calls done every pause until it returns nil; after limit its last error is returned, with ctx's end ctx's.
+func Until(ctx context.Context, limit, pause time.Duration, done func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		err := done(ctx)
+		if err == nil {
+			return nil
+		}
+		timer.Reset(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", limit, err)
+		}
+	}
+}
+

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/fsm"
+)
+
+// groupSpec is a group of small programs that start and stop at once.
+func groupSpec(name string, count int) fsm.GroupSpec {
+	return fsm.GroupSpec{
+		Name: name, Count: count, Exec: fsm.ExecSpec{Command: "/bin/true"}, Resources: fsm.Resources{CPU: 10, MemoryBytes: 16 << 20},
+		Stop: fsm.StopSpec{Grace: 1000, DrainDelay: 1},
+	}
+}
+
+// jobName gives out a new name.
+func (st *stage) jobName() fsm.JobName {
+	st.jobs++
+	return fsm.JobName(fmt.Sprintf("job-%03d", st.jobs))
+}
+
+type jobAnswer struct {
+	Groups []struct {
+		Ready  int `json:"ready"`
+		Placed int `json:"placed"`
+	} `json:"groups"`
+}
+
+func (st *stage) submit(ctx context.Context, job fsm.JobSpec) error {
+	_, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs", map[string]any{"job": job}, nil)
+	return err
+}
+
+// newJobs makes a job of each list of groups.
+func (st *stage) newJobs(groups ...[]fsm.GroupSpec) []fsm.JobSpec {
+	var jobs []fsm.JobSpec
+	for _, list := range groups {
+		jobs = append(jobs, fsm.JobSpec{Name: st.jobName(), Groups: list})
+	}
+	return jobs
+}
+
+// instances is how many jobs want.
+func instances(jobs []fsm.JobSpec) int {
+	n := 0
+	for _, job := range jobs {
+		for _, g := range job.Groups {
+			n += g.Count
+		}
+	}
+	return n
+}
+
+// startLimit bounds how long jobs may take to run as a whole.
+const startLimit = 5 * time.Minute
+
+// waitReady blocks until all instances of the jobs are ready. It asks servers only once the agents have all they should: an answer about a
+// job that waits costs a whole decision.
+func (st *stage) waitReady(ctx context.Context, jobs []fsm.JobSpec) error {
+	want := instances(jobs)
+	return fleet.Until(ctx, startLimit, 50*time.Millisecond, func(ctx context.Context) error {
+		if running := st.crowd.Running(); running < st.filled+want {
+			return fmt.Errorf("agents run %d instances, want %d", running, st.filled+want)
+		}
+		ready := 0
+		for _, job := range jobs {
+			var answer jobAnswer
+			if err := fleet.Get(ctx, st.fleet.Any(), "/v1/jobs/"+string(job.Name), &answer); err != nil {
+				return err
+			}
+			for _, g := range answer.Groups {
+				ready += g.Ready
+			}
+		}
+		if ready < want {
+			return fmt.Errorf("%d of %d instances are ready", ready, want)
+		}
+		return nil
+	})
+}
+
+// purge stops jobs and waits until nothing of them is left.
+func (st *stage) purge(ctx context.Context, jobs []fsm.JobSpec) error {
+	for _, job := range jobs {
+		if _, err := fleet.Post(ctx, st.fleet.Any(), "/v1/jobs/"+string(job.Name)+"/stop", map[string]any{"purge": true}, nil); err != nil {
+			return err
+		}
+	}
+	return fleet.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
+		if running := st.crowd.Running(); running > st.filled {
+			return fmt.Errorf("agents run %d instances, want %d", running, st.filled)
+		}
+		s, err := st.status(ctx)
+		alive := 0
+		for _, n := range s.Instances {
+			alive += n
+		}
+		if err == nil && alive > st.filled {
+			err = fmt.Errorf("instances: %v, want %d", s.Instances, st.filled)
+		}
+		return err
+	})
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/transport"
+)
+
+// envelope is an HTTPS server with the servers' listener, TLS, certificates and HTTP settings, around a handler of ours.
+type envelope struct {
+	address string
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+}
+
+func startEnvelope(ctx context.Context, ca *transport.Authority, handle func(body []byte) error) (*envelope, error) {
+	creds, err := ca.Credentials(transport.RoleServer, "envelope")
+	if err != nil {
+		return nil, err
+	}
+	raw, err := transport.ListenTCP(ctx, "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	listener, err := transport.NewListener(raw, transport.ListenerConfig{Credentials: creds})
+	if err != nil {
+		return nil, err
+	}
+	server := transport.NewHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+		if err == nil {
+			err = handle(body)
+		}
+		if err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"index":1}`) // the client has gone: the call failed there
+	}), transport.HTTPConfig{})
+	ctx, stop := context.WithCancel(ctx)
+	e := &envelope{address: listener.Addr().String(), stop: stop}
+	e.wg.Go(func() { _ = listener.Run(ctx) })               // it ends with ctx
+	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) }) // as above
+	return e, nil
+}
+
+// Close ends the server.
+func (e *envelope) Close() {
+	e.stop()
+	e.wg.Wait()
+}
+
+// perConnection is how many of the clients of a load share one connection.
+const perConnection = 8
+
+// postLoad lets clients post bodies to a path of a server, each with a request id, and counts the answers.
+func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration, post func(n int64) (path string, body any)) (loadResult, error) {
+	var via []*transport.Client
+	for range (clients + perConnection - 1) / perConnection {
+		c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + address}, Credentials: creds})
+		if err != nil {
+			return loadResult{}, err
+		}
+		defer c.Close()
+		via = append(via, c)
+	}
+	var n atomic.Int64
+	result, err := load(ctx, clients, length, func(ctx context.Context, client int) error {
+		path, body := post(n.Add(1))
+		_, err := fleet.Post(ctx, via[client/perConnection], path, body, nil)
+		return err
+	})
+	if err != nil {
+		return result, fmt.Errorf("load of %d clients: %w", clients, err)
+	}
+	return result, nil
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// limits are what the machine does without outspan, measured before any server runs.
+type limits struct {
+	raftWrites map[int]float64 // per second, by clients: one entry of the size of a label's
+	overHTTPS  map[int]float64 // the same behind the HTTPS envelope
+	empty      map[int]float64 // the envelope around nothing
+	placements float64         // per second: entries of the size that the leader writes, through bare raft
+	apply      float64         // placements per second: decoded and applied in one loop, no raft
+}
+
+// writers are the numbers of clients that single writes are measured with.
+func writers() []int { return []int{1, 64, 256} }
+
+func measureLimits(ctx context.Context, o options) (*limits, error) {
+	l := &limits{raftWrites: map[int]float64{}, overHTTPS: map[int]float64{}, empty: map[int]float64{}}
+	raft, err := startBareRaft(ctx, o.dir)
+	if err != nil {
+		return nil, fmt.Errorf("bare raft: %w", err)
+	}
+	err = l.throughRaft(ctx, o, raft)
+	if closed := raft.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		l.apply, err = applyLimit(o)
+	}
+	return l, err
+}
+
+func (l *limits) throughRaft(ctx context.Context, o options, raft *bareRaft) error {
+	entry, err := fsm.EncodeEntry(labelEntry())
+	if err != nil {
+		return err
+	}
+	ca, err := transport.NewAuthority("bench", time.Hour)
+	if err != nil {
+		return err
+	}
+	creds, err := ca.Credentials(transport.RoleCLI, "bench")
+	if err != nil {
+		return err
+	}
+	for _, clients := range writers() {
+		r, err := load(ctx, clients, o.length, func(context.Context, int) error { return raft.write(entry) })
+		if err != nil {
+			return err
+		}
+		l.raftWrites[clients] = r.rate()
+		behind := func([]byte) error { return raft.write(entry) }
+		if l.overHTTPS[clients], err = envelopeRate(ctx, o, ca, creds, clients, behind); err != nil {
+			return err
+		}
+		if l.empty[clients], err = envelopeRate(ctx, o, ca, creds, clients, func([]byte) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return l.placementsThroughRaft(o, raft)
+}
+
+func envelopeRate(ctx context.Context, o options, ca *transport.Authority, creds *transport.Credentials, clients int, handle func([]byte) error) (float64, error) {
+	e, err := startEnvelope(ctx, ca, handle)
+	if err != nil {
+		return 0, err
+	}
+	defer e.Close()
+	r, err := postLoad(ctx, creds, e.address, clients, o.length, func(n int64) (string, any) { return "/v1/nodes/n00001/label", labelBody(n) })
+	return r.rate(), err
+}
+
+func labelBody(n int64) any {
+	return map[string]any{"labels": map[string]string{"bench": fmt.Sprint(n)}}
+}
+
+// labelEntry is what a single write puts into the log.
+func labelEntry() fsm.Entry {
+	return fsm.Entry{
+		Format: 1, At: 1000, Wall: time.Now().UnixMilli(), Actor: "cli:bench", Request: fsm.RequestID(ulid.Make().String()),
+		Body:   "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+		Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: fsm.NodeID(ulid.Make().String()), Labels: map[string]string{"bench": "12345"}}}},
+	}
+}
+
+// perEntry is about how many placements the leader puts into one entry.
+const perEntry = 500
+
+// placementsThroughRaft writes entries of placements, of the bytes that the leader would write, as fast as they are taken.
+func (l *limits) placementsThroughRaft(o options, raft *bareRaft) error {
+	entries, _, err := placementEntries(o.group*5, 1)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := raft.writeAll(entries); err != nil {
+		return err
+	}
+	l.placements = float64(o.group*5) / time.Since(began).Seconds()
+	return nil
+}
+
+// placementEntries are the bytes of n placements on nodes n0...; first is their first index. before are entries that make them possible.
+func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
+	add := func(to *[][]byte, groups ...[]fsm.Command) {
+		var data []byte
+		if err == nil {
+			data, err = fsm.EncodeEntry(fsm.Entry{Format: 1, At: 1000, Actor: fsm.ActorLeader, Groups: groups})
+		}
+		*to = append(*to, data)
+	}
+	spec := groupSpec("g", n)
+	add(&before, []fsm.Command{&fsm.JobSubmit{Spec: fsm.JobSpec{Name: "limit", Groups: []fsm.GroupSpec{spec}}}})
+	for i := range nodes {
+		id := fsm.NodeID(fmt.Sprintf("node-%05d", i))
+		shape := fsm.NodeShape{Capacity: nodeCapacity(), PortMin: 20000, PortMax: 31999}
+		add(&before,
+			[]fsm.Command{&fsm.NodeRegister{ID: id, Name: string(id), Agent: fsm.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: make([]byte, 32)}, Shape: shape}},
+			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: 1, Full: true}})
+	}
+	var groups [][]fsm.Command
+	for i := range n {
+		groups = append(groups, []fsm.Command{&fsm.InstancePlace{
+			ID: fsm.DeriveInstanceID(1, "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1, Node: fsm.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: fsm.CauseScaleUp,
+		}})
+		if len(groups) == perEntry || i == n-1 {
+			add(&entries, groups...)
+			groups = nil
+		}
+	}
+	return entries, before, err
+}
+
+// applyLimit decodes and applies the placements of one group in one loop, on one core.
+func applyLimit(o options) (float64, error) {
+	entries, before, err := placementEntries(o.group, o.nodes)
+	if err != nil {
+		return 0, err
+	}
+	m := fsm.NewMachine()
+	index := uint64(0)
+	apply := func(data []byte) error {
+		index++
+		results, err := m.Apply(index, 1, data)
+		for _, r := range results {
+			if err == nil && r.Refusal != nil {
+				err = r.Refusal
+			}
+		}
+		return err
+	}
+	for _, data := range before {
+		if err := apply(data); err != nil {
+			return 0, fmt.Errorf("bare apply: %w", err)
+		}
+	}
+	began := time.Now()
+	for _, data := range entries {
+		if err := apply(data); err != nil {
+			return 0, fmt.Errorf("bare apply: %w", err)
+		}
+	}
+	return float64(o.group) / time.Since(began).Seconds(), nil
+}

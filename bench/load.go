@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// loadResult is what clients saw that called as often as they could.
+type loadResult struct {
+	calls int
+	took  time.Duration
+	times []time.Duration
+}
+
+func (r loadResult) rate() float64 { return float64(r.calls) / r.took.Seconds() }
+
+// load lets so many clients call do, each the next time when the last call is answered, for so long. The first error ends it.
+func load(ctx context.Context, clients int, length time.Duration, do func(ctx context.Context, client int) error) (loadResult, error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var result loadResult
+	var failed error
+	began := time.Now()
+	end := began.Add(length)
+	for i := range clients {
+		wg.Go(func() {
+			var times []time.Duration
+			var err error
+			for err == nil && time.Now().Before(end) && ctx.Err() == nil {
+				call := time.Now()
+				if err = do(ctx, i); err == nil {
+					times = append(times, time.Since(call))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			result.times = append(result.times, times...)
+			failed = errors.Join(failed, err)
+		})
+	}
+	wg.Wait()
+	result.calls, result.took = len(result.times), time.Since(began)
+	return result, failed
+}

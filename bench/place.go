@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// placements places the same number of instances in three shapes, and removes them again.
+func placements(ctx context.Context, st *stage) error {
+	n := st.o.group
+	spread := groupSpec("g", n)
+	spread.Spreads = []fsm.Spread{{Attribute: "node.label.rack"}}
+	spread.Constraints = []fsm.Constraint{{Attribute: "node.label.disk", Operator: "=", Value: "ssd"}}
+	var many []fsm.GroupSpec
+	for i := range 100 {
+		many = append(many, groupSpec(fmt.Sprintf("g%03d", i), n/100))
+	}
+	shapes := []struct {
+		what string
+		jobs []fsm.JobSpec
+		goal Goal
+	}{
+		{fmt.Sprintf("1 group of %d", n), st.newJobs([]fsm.GroupSpec{groupSpec("g", n)}), atLeast(50_000)},
+		{fmt.Sprintf("100 groups of %d", n/100), st.newJobs(many[:50], many[50:]), atLeast(20_000)}, // a job has at most 64
+		{fmt.Sprintf("1 group of %d, spread, constraint", n), st.newJobs([]fsm.GroupSpec{spread}), atLeast(50_000)},
+	}
+	for _, shape := range shapes {
+		if err := st.place(ctx, shape.what, shape.jobs, shape.goal); err != nil {
+			return err
+		}
+		if err := st.purge(ctx, shape.jobs); err != nil {
+			return err
+		}
+		if err := st.quiet(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place submits jobs and books the rates at which its instances were placed and reported running, as a follower shows them.
+func (st *stage) place(ctx context.Context, what string, jobs []fsm.JobSpec, goal Goal) error {
+	placed, ready, err := st.timeJobs(ctx, jobs)
+	if err != nil {
+		return err
+	}
+	n := float64(instances(jobs))
+	limit := Limit{Value: st.limits.placements, Of: "bare raft"}
+	st.add(Figure{
+		What: what + ", on a follower", Value: n / placed.Seconds(), Unit: PerSecond, Goal: goal, Limit: limit,
+		Note: fmt.Sprintf("decoded and applied in one loop: %.0f/s", st.limits.apply),
+	})
+	st.add(Figure{What: what + ", running", Value: n / ready.Seconds(), Unit: PerSecond, Goal: atLeast(15_000)})
+	return nil
+}
+
+// timeJobs submits jobs and returns when a follower showed the last of their instances placed, and the last one ready.
+func (st *stage) timeJobs(ctx context.Context, jobs []fsm.JobSpec) (placed, ready time.Duration, err error) {
+	server, c, err := st.followerClient(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.Close()
+	if _, err := server.Applied(ctx, c); err != nil { // the connection is there
+		return 0, 0, err
+	}
+	line := startTimeline(ctx, server, c)
+	began := time.Now()
+	for _, job := range jobs {
+		if err == nil {
+			err = st.submit(ctx, job)
+		}
+	}
+	if err == nil {
+		err = st.waitReady(ctx, jobs)
+	}
+	points := line.stop()
+	if err != nil {
+		return 0, 0, err
+	}
+	lastPlaced, err := lastEvent(ctx, c, fsm.EventAllocated)
+	if err != nil {
+		return 0, 0, err
+	}
+	lastReady, err := lastEvent(ctx, c, fsm.EventStatus)
+	return points.reached(lastPlaced).Sub(began), points.reached(lastReady).Sub(began), err
+}
+
+// timeline notes when a server had applied which index. Asking for an index costs the server little; asking how far a job is costs it a decision.
+type timeline struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	points points
+}
+
+type point struct {
+	at    time.Time
+	index uint64
+}
+
+type points []point
+
+const timelineStep = 5 * time.Millisecond
+
+func startTimeline(ctx context.Context, s *fleet.Server, c *transport.Client) *timeline {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &timeline{cancel: cancel}
+	t.wg.Go(func() {
+		tick := time.NewTicker(timelineStep)
+		defer tick.Stop()
+		for {
+			index, err := s.Applied(ctx, c)
+			if ctx.Err() != nil {
+				return
+			}
+			if err == nil {
+				t.points = append(t.points, point{time.Now(), index})
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return t
+}
+
+func (t *timeline) stop() points {
+	t.cancel()
+	t.wg.Wait()
+	return append(t.points, point{time.Now(), 1 << 63})
+}
+
+// reached is when the server was seen to have the index.
+func (p points) reached(index uint64) time.Time {
+	for _, one := range p {
+		if one.index >= index {
+			return one.at
+		}
+	}
+	return time.Time{}
+}
+
+// lastEvent is the index of the newest event of a type.
+func lastEvent(ctx context.Context, c *transport.Client, kind fsm.EventType) (uint64, error) {
+	answer, err := c.Send(ctx, transport.Request{
+		Path: "/v1/events", Query: map[string][]string{"type": {string(kind)}, "tail": {"1"}, "follow": {"false"}},
+		Header: map[string][]string{"Accept": {"application/x-ndjson"}},
+	})
+	if err != nil {
+		return 0, err
+	}
+	var event struct {
+		Index uint64 `json:"index"`
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(answer.Body)); lines.Scan(); {
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			return 0, fmt.Errorf("events of %s: %w", kind, err)
+		}
+	}
+	if event.Index == 0 {
+		return 0, fmt.Errorf("there is no event %s", kind)
+	}
+	return event.Index, nil
+}

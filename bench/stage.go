@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/outspan/outspan/bench/crowd"
+	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// stage is a cluster with its simulated agents, and the figures that were measured on it.
+type stage struct {
+	o       options
+	limits  *limits
+	fleet   *fleet.Fleet
+	crowd   *crowd.Crowd
+	figures []Figure
+	now     string // the case that runs
+	out     io.Writer
+	filled  int // instances that cases left running
+	jobs    int // names given out
+}
+
+const (
+	fastOffline = 2 * time.Second
+	joinLimit   = 5 * time.Minute
+	racks       = 10
+)
+
+// openStage starts servers and agents, and waits until every node takes work.
+func openStage(ctx context.Context, o options, l *limits, fast bool, out io.Writer) (_ *stage, err error) {
+	st := &stage{o: o, limits: l, out: out, now: "start"}
+	defer func() {
+		if err != nil {
+			st.explain()
+			err = errors.Join(err, st.close())
+		}
+	}()
+	cfg := fleet.Config{Binary: o.binary, Dir: o.dir, Fast: fast}
+	if o.profile != "" {
+		cfg.Env = []string{"OUTSPAN_PROFILE=" + o.profile}
+	}
+	nodes := o.nodes
+	if fast {
+		cfg.OfflineAfter, nodes = fastOffline, min(nodes, fastNodes)
+	}
+	began := time.Now()
+	if st.fleet, err = fleet.Start(ctx, cfg); err != nil {
+		return nil, err
+	}
+	st.crowd, err = crowd.Open(ctx, crowd.Config{
+		Nodes: nodes, Servers: st.fleet.APIs(), TLS: st.fleet.TLS(), Cluster: fleet.Name, Address: st.fleet.Address(100),
+		Capacity: nodeCapacity(), Labels: nodeLabels,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err = st.waitNodes(ctx, nodes); err != nil {
+		return nil, err
+	}
+	st.say("%d servers and %d agents are there after %s", len(st.fleet.Servers), nodes, time.Since(began).Round(100*time.Millisecond))
+	return st, nil
+}
+
+// fastNodes is the largest cluster in which machines are killed.
+const fastNodes = 500
+
+// nodeCapacity is a machine with room for some hundred instances.
+func nodeCapacity() fsm.Resources { return fsm.Resources{CPU: 64_000, MemoryBytes: 256 << 30} }
+
+// nodeLabels puts nodes into racks; four of five have a fast disk.
+func nodeLabels(i int) map[string]string {
+	disk := "ssd"
+	if i%5 == 4 {
+		disk = "hdd"
+	}
+	return map[string]string{"rack": fmt.Sprintf("r%02d", i%racks), "disk": disk}
+}
+
+// waitNodes blocks until so many nodes are active.
+func (st *stage) waitNodes(ctx context.Context, want int) error {
+	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
+		if st.crowd.Registered() < want {
+			return fmt.Errorf("%d of %d agents have registered", st.crowd.Registered(), want)
+		}
+		s, err := st.status(ctx)
+		if err == nil && s.Nodes["active"] < want {
+			err = fmt.Errorf("nodes: %v, want %d active", s.Nodes, want)
+		}
+		return err
+	})
+}
+
+type statusAnswer struct {
+	Nodes     map[string]int `json:"nodes"`
+	Instances map[string]int `json:"instances"`
+	Index     uint64         `json:"index"`
+}
+
+func (st *stage) status(ctx context.Context) (statusAnswer, error) {
+	var s statusAnswer
+	err := fleet.Get(ctx, st.fleet.Any(), "/v1/status", &s)
+	return s, err
+}
+
+// add books a figure of the case that runs.
+func (st *stage) add(f Figure) {
+	f.Case = st.now
+	st.figures = append(st.figures, f)
+	st.say("%s: %s %s %s", f.Case, f.What, number(f.Value), f.Unit)
+}
+
+func (st *stage) say(format string, args ...any) {
+	fmt.Fprintf(st.out, "%s "+format+"\n", append([]any{time.Now().Format("15:04:05")}, args...)...)
+}
+
+// explain shows what a failed case leaves behind.
+func (st *stage) explain() {
+	if st.crowd != nil {
+		if n, last := st.crowd.Troubles(); n > 0 {
+			st.say("%d calls of agents failed, the last: %v", n, last)
+		}
+	}
+	if st.fleet != nil {
+		for _, s := range st.fleet.Servers {
+			st.say("-- end of the log of %s\n%s", s.Name, s.LastLines(15))
+		}
+	}
+}
+
+func (st *stage) close() error {
+	if st.crowd != nil {
+		st.crowd.Close()
+	}
+	if st.fleet == nil {
+		return nil
+	}
+	var failed error
+	if st.o.profile != "" {
+		for _, s := range st.fleet.Servers { // a planned end writes the profiles
+			failed = errors.Join(failed, s.Stop(20*time.Second))
+		}
+	}
+	return errors.Join(failed, st.fleet.Close())
+}
+
+// leaderClient talks to the leader only, followerClient to a follower only. The caller closes them.
+func (st *stage) leaderClient(ctx context.Context) (*fleet.Server, *transport.Client, error) {
+	s, err := st.fleet.Leader(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := st.fleet.Client(s)
+	return s, c, err
+}
+
+func (st *stage) followerClient(ctx context.Context) (*fleet.Server, *transport.Client, error) {
+	s, err := st.fleet.Follower(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := st.fleet.Client(s)
+	return s, c, err
+}
+
+// quiet waits until nothing has been written for a moment.
+func (st *stage) quiet(ctx context.Context) error {
+	last := uint64(0)
+	return fleet.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
+		s, err := st.status(ctx)
+		if err == nil && s.Index != last {
+			err, last = fmt.Errorf("the log is at %d and goes on", s.Index), s.Index
+		}
+		return err
+	})
+}
