@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,18 +12,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// How long a lease is: this many heartbeat intervals, which is what makes a node offline unless the setting is at an end
-// of its range. Its length is no safety matter: its end alone never lets anything else start.
-const leaseBeats = 6
-
 // leaseCheck is how often an instance that waits for a lease looks again.
 const leaseCheck = 200 * time.Millisecond
 
-// fenced reports whether the assignment may run only while the lease is held. One with a local volume needs none: its
-// data is here alone, so nobody else can run on it.
-func fenced(a transport.Assignment) bool {
-	return a.Spec != nil && a.Spec.Exclusive && !slices.ContainsFunc(a.Spec.Volumes, func(v fsm.VolumeSpec) bool { return v.Kind == fsm.VolumeLocal })
-}
+// fenced reports whether the assignment may run only while the lease is held.
+func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced() }
 
 // lease is the right of fenced instances to run: it is held while a majority of the voters answer heartbeats sent
 // within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Safe for many
@@ -55,7 +47,7 @@ func newLease(boot func() driver.BootTime) *lease {
 func (l *lease) set(beats Heartbeats, interval time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.beats, l.length = beats, leaseBeats*interval
+	l.beats, l.length = beats, fsm.LeaseBeats*interval
 }
 
 // until is when the lease ends; 0 = it is not held.
@@ -96,7 +88,7 @@ func (l *lease) refresh() time.Duration {
 			l.moved = make(chan struct{})
 		}
 	}
-	return min(l.length/(2*leaseBeats), leaseCheck)
+	return min(l.length/(2*fsm.LeaseBeats), leaseCheck)
 }
 
 // hand gives each new end to the program's shim until ctx ends or the program has.

@@ -89,8 +89,8 @@ func (k *kernelEye) thawAll() {
 	}
 }
 
-// confirmDead freezes a machine that holds an exclusive slot, has a person confirm that it is dead, lets another holder begin, and thaws it:
-// the old one must be dead within a second, whatever the person said.
+// confirmDead freezes a machine that holds an exclusive slot, has a person confirm by force that it is dead, lets another holder begin, and
+// thaws it: the old one must be dead within a second, whatever the person said.
 func confirmDead(s *strike) {
 	m, x := s.holderNode(), s.x
 	var old []*alive
@@ -109,7 +109,7 @@ func confirmDead(s *strike) {
 		x.book.violate("L4: %s is frozen: %v", m.name, err)
 		return
 	}
-	if f := x.work.order(x.random, http.MethodPost, "/v1/nodes/"+m.name+"/confirm-dead", "{}"); !f.done {
+	if f := x.work.order(x.random, http.MethodPost, "/v1/nodes/"+m.name+"/confirm-dead", `{"force":true}`); !f.done {
 		s.say("not confirmed: %s", f.body) // a hold, or it came back
 		return
 	}

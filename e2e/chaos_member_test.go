@@ -213,7 +213,7 @@ func (s *strike) renew(m *member) {
 	s.ends(m)
 	m.die(x.t)
 	waitFor(x.t, m.name+" forgotten", chaosPatience, func() error {
-		if a := x.person(http.MethodPost, "/v1/nodes/"+m.name+"/confirm-dead", "{}"); !a.done {
+		if a := x.person(http.MethodPost, "/v1/nodes/"+m.name+"/confirm-dead", `{"force":true}`); !a.done {
 			return fmt.Errorf("confirm-dead: %s", a.body)
 		}
 		if a := x.person(http.MethodDelete, "/v1/nodes/"+m.name, ""); !a.done {

@@ -50,6 +50,7 @@ const (
 	CodeAlreadyDraining  Code = "already_draining"
 	CodeDisabled         Code = "disabled"
 	CodeGraceRunning     Code = "grace_running"
+	CodeLeaseHeld        Code = "lease_held"
 	CodeRequestConflict  Code = "request_id_conflict"
 	CodeBusy             Code = "busy"
 	CodeForbidden        Code = "forbidden"

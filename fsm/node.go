@@ -84,6 +84,7 @@ type NodeReturn struct {
 	Hold          Duration `cbor:"4,keyasint,omitempty"` // length of the last hold, doubled at each flap
 	LastReturn    Time     `cbor:"6,keyasint,omitempty"` // when it last came back from an outage
 	ConfirmedDead bool     `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
+	Lease         Duration `cbor:"7,keyasint,omitempty"` // its agent may still use this lease, which is longer than that of the settings; 0: it doesn't
 }
 
 // NodeState is the one state that people see.
@@ -171,9 +172,11 @@ type NodeAck struct {
 	Instances []InstanceID `cbor:"2,keyasint,omitempty"`
 }
 
-// NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped.
+// NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped. Codes: not_found,
+// conflict (it is not offline), lease_held (what is fenced may still run there under its lease) unless Force.
 type NodeConfirmDead struct {
-	ID NodeID `cbor:"1,keyasint"`
+	ID    NodeID `cbor:"1,keyasint"`
+	Force bool   `cbor:"2,keyasint,omitempty"` // the machine is known to be off; recorded
 }
 
 // NodeForget removes an offline or disabled node on which nothing is left. Codes: not_found, conflict.

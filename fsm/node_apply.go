@@ -65,6 +65,7 @@ func (c *NodeRegister) apply(s *State) error {
 	}
 	n.Return.Recovering, n.Return.ConfirmedDead = true, false
 	if known && old.Health == HealthOffline {
+		s.endLease(&n)
 		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
 	}
 	n.Assigned, n.FactsGen = s.Index, 0
@@ -289,22 +290,35 @@ func (c *NodeConfirmDead) apply(s *State) error {
 	if n.Health != HealthOffline {
 		return Refuse(CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
 	}
+	word := "confirmed dead by the operator"
+	if left := s.mayRunUntil(n).Sub(s.Now); left > 0 {
+		if !c.Force {
+			return Refuse(CodeLeaseHeld, "node %s may still run what only one may run: its lease may hold for another %s", n.Name, (left+Second-1)/Second*Second).
+				WithHint("wait for that time; or if the machine is known to be off: outspan node confirm-dead %s --force", n.Name)
+		}
+		word += ", by force while its lease may hold"
+	}
+	s.stopAll(c.ID, word)
+	current, _ := s.Nodes.Get(c.ID)
+	next := *current
+	next.Return.ConfirmedDead = true
+	s.setNode(current, next)
+	return nil
+}
+
+// stopAll takes everything on a node for stopped.
+func (s *State) stopAll(node NodeID, word string) {
 	var there []*Instance
-	for inst := range s.InstancesOn(c.ID) {
+	for inst := range s.InstancesOn(node) {
 		if inst.holdsClaims() {
 			there = append(there, inst)
 		}
 	}
 	for _, row := range there {
 		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() { // one that waited for others got its room when they ended
-			s.confirmStopped(inst, CauseNodeOffline, "confirmed dead by the operator")
+			s.confirmStopped(inst, CauseNodeOffline, word)
 		}
 	}
-	current, _ := s.Nodes.Get(c.ID)
-	next := *current
-	next.Return.ConfirmedDead = true
-	s.setNode(current, next)
-	return nil
 }
 
 func (c *NodeForget) apply(s *State) error {

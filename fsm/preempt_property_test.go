@@ -110,7 +110,7 @@ func (w world) crowdedCommand() []Command {
 	case at < 96:
 		id := w.offline()
 		if w.rarely(3) {
-			return []Command{&NodeConfirmDead{id}}
+			return []Command{&NodeConfirmDead{ID: id, Force: true}}
 		}
 		n := register(id)
 		n.Shape.Capacity.MemoryBytes, n.Shape.PortMin, n.Shape.PortMax = pick[int64](w, 1000, 1000, 700)<<20, 8000, 8007

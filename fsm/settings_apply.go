@@ -88,7 +88,7 @@ func (c *SettingsSet) apply(s *State) error {
 	s.Settings, s.SettingsIndex = c.Settings, s.Index
 	s.touch("settings")
 	if before.OfflineAfter != c.Settings.OfflineAfter {
-		s.callAgents()
+		s.callAgents(before)
 	}
 	s.emit(Event{Type: EventSettings, Subject: "settings", Data: settingsDiff(before, c.Settings)})
 	return nil
@@ -141,8 +141,8 @@ func (c *HoldSet) apply(s *State) error {
 	return nil
 }
 
-// callAgents has every agent read its assignments again: with them comes how often it must be heard.
-func (s *State) callAgents() {
+// callAgents has every agent read its assignments again: with them comes how often it must be heard, and how long its lease is.
+func (s *State) callAgents(before Settings) {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {
 		nodes = append(nodes, n)
@@ -150,6 +150,7 @@ func (s *State) callAgents() {
 	for _, n := range nodes {
 		next := *n
 		next.Assigned = s.Index
+		s.keepLease(&next, before)
 		s.Nodes.put(n.ID, &next)
 		s.touch(Topic("assigned/" + n.ID))
 	}

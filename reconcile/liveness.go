@@ -18,7 +18,7 @@ const (
 
 // Interval is how often agents send heartbeats: a sixth of the time after which a node is offline, at least 300 ms and at most 10 s.
 func Interval(offlineAfter fsm.Duration) fsm.Duration {
-	return min(max(offlineAfter/6, 300*fsm.Millisecond), 10*fsm.Second)
+	return fsm.HeartbeatInterval(offlineAfter)
 }
 
 // census is what the mass guard counts.

@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -57,7 +58,7 @@ func vocabulary() map[string]func(*world, []string) string {
 			return w.must(w.apply("cli:ann", &fsm.NodeAck{ID: fsm.NodeID(a[0])}))
 		},
 		"confirm-dead": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.NodeConfirmDead{ID: fsm.NodeID(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.NodeConfirmDead{ID: fsm.NodeID(a[0]), Force: slices.Contains(a, "force")}))
 		},
 		"label": func(w *world, a []string) string {
 			k, v, _ := strings.Cut(a[1], "=")

@@ -2,9 +2,6 @@ package sim
 
 import "github.com/outspan/outspan/fsm"
 
-// leaseBeats is how many heartbeats a lease lasts after the last one that a majority answered.
-const leaseBeats = 6
-
 // lease is a node's right to run fenced programs. The shims hold its timers, so it ends whatever becomes of the agent.
 type lease struct {
 	held  bool     // a majority answers, so it moves on with each heartbeat
@@ -29,7 +26,7 @@ func (m *machine) leaseMoved() {
 		m.lease.until = 0
 		return
 	}
-	m.lease.until = m.w.net.beatBefore(m.index, m.w.now).Add(leaseBeats * m.w.net.interval())
+	m.lease.until = m.w.net.beatBefore(m.index, m.w.now).Add(fsm.LeaseBeats * m.w.net.interval())
 	m.later(max(m.lease.until.Sub(m.w.now), 0), m.fence)
 }
 

@@ -183,23 +183,22 @@ func (p *performer) drain(many bool) {
 	p.clients.ask(fmt.Sprintf("drain %s %v", id, nodes), &fsm.DrainStart{ID: id, Nodes: nodes, Options: p.drainOptions(len(nodes))})
 }
 
-// giveUp is about nodes that are offline: a person may say that nothing runs there any more when the machine has no power, or when what is fenced must have
-// been killed: after the lease, the grace and a margin.
+// giveUp is about nodes that are offline: a person says that nothing runs there any more, by force when the machine has no power. Without it the servers
+// believe that only when what is fenced must have been killed.
 func (p *performer) giveUp(kind ActionKind) {
 	for _, m := range p.nodes {
 		n, ok := p.s.Nodes.Get(m.id)
 		if !ok || n.Health != fsm.HealthOffline {
 			continue
 		}
-		over := p.clock() > n.Return.OfflineSince.Add(leaseBeats*p.net.interval()+20*fsm.Second)
 		switch {
-		case m.power && !over || kind != ActConfirmDead && m.power:
+		case kind != ActConfirmDead && m.power:
 		case kind == ActConfirmDead:
-			p.clients.ask("confirm dead "+n.Name, &fsm.NodeConfirmDead{ID: n.ID})
+			p.clients.ask("confirm dead "+n.Name, &fsm.NodeConfirmDead{ID: n.ID, Force: !m.power})
 			p.counts[CountConfirmed]++
 			return
 		default:
-			p.clients.ask("confirm dead and forget "+n.Name, &fsm.NodeConfirmDead{ID: n.ID}, &fsm.NodeForget{ID: n.ID})
+			p.clients.ask("confirm dead and forget "+n.Name, &fsm.NodeConfirmDead{ID: n.ID, Force: true}, &fsm.NodeForget{ID: n.ID})
 			p.counts[CountForgotten]++
 			if kind == ActReplaceMachine {
 				m.replaced = true

@@ -46,7 +46,7 @@ func newProgram(m *machine, a assignment) *program {
 
 // fenced reports whether it may run only while the node's lease is held.
 func (p *program) fenced() bool {
-	return p.spec != nil && p.spec.Exclusive && !p.hasLocal()
+	return p.spec != nil && p.spec.Fenced()
 }
 
 func (p *program) hasLocal() bool {

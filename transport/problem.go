@@ -142,6 +142,7 @@ var codeTable = map[fsm.Code]codeInfo{
 	fsm.CodePaused:         {http.StatusConflict, ExitTransient},
 	fsm.CodeHold:           {http.StatusConflict, ExitTransient},
 	fsm.CodeStopping:       {http.StatusConflict, ExitTransient},
+	fsm.CodeLeaseHeld:      {http.StatusConflict, ExitTransient},
 
 	fsm.CodeInternal:     {http.StatusInternalServerError, ExitInternal},
 	fsm.CodeNeedsFormat:  {http.StatusInternalServerError, ExitInternal},

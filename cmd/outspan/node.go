@@ -135,12 +135,14 @@ type nodeVerb struct {
 	done              string // what it says of each node afterwards
 	waitFor           string // what --wait alone waits for; "" without --wait
 	reason            bool   // takes -m
+	force             string // takes --force, which means this
 }
 
 func (v nodeVerb) command(a *app) *cobra.Command {
 	var write writeFlags
 	var until waitFlags
 	var message string
+	var force bool
 	cmd := &cobra.Command{
 		Use: v.verb + " NODE...", Short: v.short, Long: v.long, Args: atLeast(1), ValidArgsFunction: a.complete("nodes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -148,12 +150,18 @@ func (v nodeVerb) command(a *app) *cobra.Command {
 			if v.reason {
 				body = map[string]string{"reason": message}
 			}
+			if v.force != "" {
+				body = map[string]bool{"force": force}
+			}
 			return a.eachNode(cmd.Context(), v.verb, v.done, args, body, &write, &until)
 		},
 	}
 	write.register(cmd, "check only, change nothing")
 	if v.reason {
 		cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the event")
+	}
+	if v.force != "" {
+		cmd.Flags().BoolVar(&force, "force", false, v.force)
 	}
 	if v.waitFor != "" {
 		until.register(cmd, v.waitFor, nodeStates()...)
@@ -254,7 +262,8 @@ func nodeEnable(a *app) *cobra.Command {
 func nodeConfirmDead(a *app) *cobra.Command {
 	return nodeVerb{
 		verb: "confirm-dead", short: "say that nothing runs on an offline node any more", done: "is confirmed dead",
-		long: "Says that nothing runs on an offline node any more: its instances count as stopped, and what must not run twice may be replaced.\nSwitch the machine off first. If it still runs, two copies of a single writer can meet.",
+		long:  "Says that nothing runs on an offline node any more: its instances count as stopped, and what must not run twice may be replaced.\nSwitch the machine off first. A machine that is only cut off ends what must not run twice by itself, when its lease is over: until lease, grace and a margin have passed since it went offline this is refused with lease_held, and --force says that the machine is known to be off.",
+		force: "the machine is known to be off: don't wait until its lease must be over; recorded",
 	}.command(a)
 }
 

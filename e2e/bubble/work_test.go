@@ -292,7 +292,7 @@ func (k *work) powerOff() {
 func (k *work) confirmDead() {
 	for _, n := range k.w.nodes {
 		if k.dead[n] {
-			k.ask("/v1/nodes/"+n.name+"/confirm-dead", map[string]any{})
+			k.ask("/v1/nodes/"+n.name+"/confirm-dead", map[string]any{"force": true})
 		}
 	}
 }

@@ -98,13 +98,8 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeStale, "node %s registered again meanwhile", q.Name).WithHint("two agents may use the same data directory")
 	}
 	return transport.RegisterReply{
-		Epoch: n.Agent.Epoch, Key: key, Heartbeat: heartbeatInterval(state.Settings.OfflineAfter), Servers: s.serverInfos(ctx), Cluster: state.Cluster.ID,
+		Epoch: n.Agent.Epoch, Key: key, Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter), Servers: s.serverInfos(ctx), Cluster: state.Cluster.ID,
 	}, nil
-}
-
-// heartbeatInterval is H = clamp(offline_after/6, 300 ms, 10 s).
-func heartbeatInterval(offlineAfter fsm.Duration) fsm.Duration {
-	return min(max(offlineAfter/6, 300*fsm.Millisecond), 10*fsm.Second)
 }
 
 // serverInfos is where the servers can be reached; empty when they can't be listed now, as an agent then keeps those that
@@ -260,7 +255,7 @@ func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments
 		a.Register = true
 		return a
 	}
-	a.Index, a.Heartbeat = n.Assigned, heartbeatInterval(r.Settings.OfflineAfter)
+	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
 	for i := range r.InstancesOn(id) {
 		if i.Status.Observed == fsm.ObservedStopped && i.Desired == fsm.DesiredStopped || i.WaitsForRoom() {
 			continue

@@ -240,13 +240,27 @@ func ackBlockers() change[ackInput, NodeReply] {
 	})
 }
 
-func (in *nodeWrite) ref() string { return in.ID }
+type deadInput struct {
+	WriteParams
+	NodePath
+	Input deadBody
+}
 
-func confirmDead() change[nodeWrite, NodeReply] {
-	return onNode((*nodeWrite).ref, func(_ *reading, n *fsm.Node, _ *nodeWrite) (fsm.Command, error) {
-		return &fsm.NodeConfirmDead{ID: n.ID}, nil
+type deadBody struct {
+	Force bool `json:"force,omitempty" doc:"the machine is known to be off: do not wait until the lease must be over under which it may run what only one may run; recorded"`
+}
+
+func (in *deadInput) body() any { return &in.Input }
+
+func (in *deadInput) ref() string { return in.ID }
+
+func confirmDead() change[deadInput, NodeReply] {
+	return onNode((*deadInput).ref, func(_ *reading, n *fsm.Node, in *deadInput) (fsm.Command, error) {
+		return &fsm.NodeConfirmDead{ID: n.ID, Force: in.Input.Force}, nil
 	})
 }
+
+func (in *nodeWrite) ref() string { return in.ID }
 
 func forgetNode() change[nodeWrite, NodeReply] {
 	return onNode((*nodeWrite).ref, func(_ *reading, n *fsm.Node, _ *nodeWrite) (fsm.Command, error) {
