@@ -32,9 +32,10 @@ func TestHeartbeatInterval(t *testing.T) {
 // oneNode is Hearts that know one node, and what they answered.
 type oneNode struct {
 	*Hearts
-	key   []byte
-	epoch uint64
-	sent  [][]byte
+	key     []byte
+	epoch   uint64
+	offline bool
+	sent    [][]byte
 }
 
 func newOneNode(t *testing.T) *oneNode {
@@ -44,6 +45,7 @@ func newOneNode(t *testing.T) *oneNode {
 	o.Hearts, err = NewHearts(HeartsConfig{
 		Self:    "s1",
 		NodeKey: func(id fsm.NodeID) ([]byte, uint64, bool) { return o.key, o.epoch, id == "n1" },
+		Offline: func(fsm.NodeID) bool { return o.offline },
 		Send:    func(_ string, msg []byte) error { o.sent = append(o.sent, msg); return nil },
 		Alive:   func(string) {},
 		Voters:  func() (int, bool) { return 3, true },
@@ -192,6 +194,15 @@ func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	}
 }
 
+// A server that was started after it agreed knows from the state that a node is offline, and renews its lease no more than before.
+func TestHeartsOfAnOfflineNode(t *testing.T) {
+	o := newOneNode(t)
+	o.offline = true
+	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 1, Seq: 1, Echo: o.echo}); v != verdictGivenUp {
+		t.Errorf("verdict %d, want given up", v)
+	}
+}
+
 // heartbeatRig is three servers that only listen, and one agent, over gossip in memory.
 type heartbeatRig struct {
 	net    *memnet.Net
@@ -212,7 +223,8 @@ func newHeartbeatRig(t *testing.T, key []byte) *heartbeatRig {
 		})
 		h, err := NewHearts(HeartsConfig{
 			Self: fsm.ServerID(name), NodeKey: func(fsm.NodeID) ([]byte, uint64, bool) { return key, 1, true },
-			Send: pool.Send, Alive: pool.Heard, Voters: func() (int, bool) { return 3, true }, Logger: hclog.NewNullLogger(),
+			Offline: func(fsm.NodeID) bool { return false },
+			Send:    pool.Send, Alive: pool.Heard, Voters: func() (int, bool) { return 3, true }, Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)

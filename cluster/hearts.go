@@ -22,6 +22,7 @@ type Age struct {
 type HeartsConfig struct {
 	Self    fsm.ServerID
 	NodeKey func(fsm.NodeID) (key []byte, epoch uint64, ok bool) // of the node's last registration
+	Offline func(fsm.NodeID) bool                                // the state holds the node's last registration for offline
 	Send    func(node string, msg []byte) error                  // best effort
 	Alive   func(node string)                                    // told of every valid beat
 	Voters  func() (voters int, self bool)                       // how many servers vote, and whether this one does
@@ -90,6 +91,7 @@ func (h *Hearts) Receive(msg []byte) {
 
 // take books a beat whose signature is right; 0 means a replay, which gets no answer.
 func (h *Hearts) take(b beat) verdict {
+	offline := h.cfg.Offline(b.Node) // also where another process of this server agreed, and this one can't know
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b.Echo != h.echo {
@@ -104,7 +106,7 @@ func (h *Hearts) take(b beat) verdict {
 	}
 	n.at, n.epoch, n.seq, n.facts = time.Now(), b.Epoch, b.Seq, max(n.facts, b.Facts)
 	h.nodes[b.Node] = n
-	if n.givenUp == b.Epoch {
+	if n.givenUp == b.Epoch || offline {
 		return verdictGivenUp
 	}
 	return verdictHeard

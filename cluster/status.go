@@ -127,6 +127,12 @@ func (s *Server) nodeKey(id fsm.NodeID) (key []byte, epoch uint64, ok bool) {
 	return n.Agent.Key, n.Agent.Epoch, true
 }
 
+func (s *Server) nodeOffline(id fsm.NodeID) bool {
+	state := s.cfg.Machine.State()
+	n, ok := state.Nodes.Get(id)
+	return ok && n.Health == fsm.HealthOffline
+}
+
 // receive takes what comes by gossip.
 func (s *Server) receive(ctx context.Context) {
 	for {
