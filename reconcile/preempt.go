@@ -200,7 +200,7 @@ func (p *pass) takeHole(n *need, f *field, h *hole) *fsm.Error {
 		return refusal
 	}
 	p.changed(v.node.ID)
-	f.countSpread(v.node, 1)
+	f.countSpread(v, 1)
 	f.countDistinct(v.node, 1)
 	p.preempts.done++
 	clear(p.preempts.allowance)

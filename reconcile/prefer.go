@@ -51,7 +51,7 @@ func (b *balancer) preference(f *field, c *groupCounts, from, to *load) int64 {
 // comfort is how much better the instance would be by what its node holds, as placement scores it: so that the two don't undo each other's work.
 func (b *balancer) comfort(f *field, inst *fsm.Instance, from, to *load) int64 {
 	r := inst.Claims.Resources
-	before, after := f.useOf(from.view.node, from.memory, from.cpu), f.useOf(to.view.node, to.memory+r.MemoryBytes, to.cpu+r.CPU)
+	before, after := f.useOf(from.view, from.memory, from.cpu), f.useOf(to.view, to.memory+r.MemoryBytes, to.cpu+r.CPU)
 	return after - before
 }
 

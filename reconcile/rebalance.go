@@ -304,19 +304,19 @@ func (b *balancer) view(id fsm.GroupID) *groupView {
 
 // eachTarget visits the nodes that placement would choose for one more instance of the group, the best first, until visit returns false.
 func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
-	var back []*candidate
+	var back []*nodeView
 	for len(back) < targetsSeen {
-		c := f.take()
-		if c == nil {
+		v := f.take()
+		if v == nil {
 			break
 		}
-		back = append(back, c)
-		if _, avoided := c.view.node.Avoids(f.group.id, b.p.in.Now); !avoided && !visit(b.byNode[c.view.node.ID]) {
+		back = append(back, v)
+		if _, avoided := v.node.Avoids(f.group.id, b.p.in.Now); !avoided && !visit(b.byNode[v.node.ID]) {
 			break
 		}
 	}
-	for _, c := range back {
-		f.putBack(c)
+	for _, v := range back {
+		f.putBack(v)
 	}
 }
 

@@ -1,10 +1,6 @@
 package reconcile
 
-import (
-	"strings"
-
-	"github.com/outspan/outspan/fsm"
-)
+import "github.com/outspan/outspan/fsm"
 
 // Weights of the soft rules, in points. A node's use counts at most full points.
 const (
@@ -18,18 +14,18 @@ const (
 
 // score is how well one more instance would do on the node, the spread over domains apart (that is the domain's). Greater is better.
 func (f *field) score(c *candidate) int64 {
-	total := f.use(c.view) - int64(c.same)*f.samePenalty + c.bonus
-	return total
+	v := f.views[c.at]
+	return f.use(v) - int64(f.same[c.at])*f.samePenalty + f.bonus[c.at]
 }
 
 // use scores how full the node would be: the algorithm spread prefers empty nodes, binpack full ones.
 func (f *field) use(v *nodeView) int64 {
-	return f.useOf(v.node, v.node.Placed.MemoryBytes+v.node.Promised+v.promised+f.claim.MemoryBytes, v.node.Placed.CPU+f.claim.CPU)
+	return f.useOf(v, v.held.MemoryBytes+v.promised+f.claim.MemoryBytes, v.held.CPU+f.claim.CPU)
 }
 
 // useOf scores a node that holds so much.
-func (f *field) useOf(n *fsm.Node, heldMemory, heldCPU int64) int64 {
-	capacity := n.Allocatable()
+func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
+	capacity := &v.size
 	memory, cpu := int64(full), int64(full)
 	if capacity.MemoryBytes > 0 {
 		memory = heldMemory / max(capacity.MemoryBytes/full, 1)
@@ -56,13 +52,18 @@ func (f *field) affinity(n *fsm.Node) int64 {
 }
 
 // constantBonus is the part of a node's score that placing more instances does not change: affinities, recent failures and the list of groups that avoid it.
-func (f *field) constantBonus(n *fsm.Node) int64 {
-	total := f.affinity(n)
-	if _, avoided := n.Avoids(f.group.id, f.pass.in.Now); avoided {
-		total -= avoidedThere
+func (f *field) constantBonus(v *nodeView) int64 {
+	total := int64(0)
+	if len(f.spec.Affinities) > 0 {
+		total = f.affinity(v.node)
 	}
-	for _, x := range f.failures {
-		if x.Node == n.ID {
+	if v.avoided {
+		if _, avoided := v.node.Avoids(f.group.id, f.pass.in.Now); avoided {
+			total -= avoidedThere
+		}
+	}
+	for i := range f.failures {
+		if f.failures[i].Node == v.node.ID {
 			total -= failedThere
 		}
 	}
@@ -75,56 +76,41 @@ type domain struct {
 	used int64 // instances of the group in domains that share a value, one count for each shared value
 }
 
-// domainKey joins a node's values of the spread attributes.
-func (f *field) domainKey(n *fsm.Node) string {
-	if len(f.spec.Spreads) == 0 {
-		return ""
-	}
-	values := make([]string, len(f.spec.Spreads))
-	for i := range f.spec.Spreads {
-		values[i], _ = n.Attribute(f.spec.Spreads[i].Attribute)
-	}
-	return strings.Join(values, "\x00")
-}
-
 // countSpread adds delta instances on a node to every domain that shares a value with it.
-func (f *field) countSpread(n *fsm.Node, delta int64) {
+func (f *field) countSpread(v *nodeView, delta int64) {
 	if len(f.spec.Spreads) == 0 {
 		return
 	}
-	here := strings.Split(f.domainKey(n), "\x00")
-	for _, key := range f.domainKeys {
-		there := strings.Split(key, "\x00")
-		for i := range here {
-			if here[i] == there[i] {
-				f.domains[key].used += delta
+	here := f.layout.domains[f.layout.of[v.at]]
+	for i, there := range f.layout.domains {
+		for j := range here {
+			if here[j] == there[j] {
+				f.domains[i].used += delta
 			}
 		}
 	}
 }
 
-// candidate is one node in a field.
+// candidate is one node in a field. It holds no pointer: a hundred fields of 5,000 nodes are nothing that the garbage collector has to look through.
 type candidate struct {
-	view  *nodeView
-	same  int   // instances of the group on it
-	bonus int64 // the constant part of its score
 	score int64
-	moves int    // the view's moves when it was scored
 	tie   uint64 // hash of group and node
+	at    int    // the place of its view
+	moves int    // the view's moves when it was scored
 }
 
 // candidates is a heap: the best score first, then the smallest tie, then the smallest id.
-type candidates []*candidate
+type candidates []candidate
 
 func (c candidates) better(i, j int) bool {
-	a, b := c[i], c[j]
+	a, b := &c[i], &c[j]
 	if a.score != b.score {
 		return a.score > b.score
 	}
 	if a.tie != b.tie {
 		return a.tie < b.tie
 	}
-	return a.view.node.ID < b.view.node.ID
+	return a.at < b.at
 }
 
 func (c candidates) down(i int) {
@@ -149,7 +135,7 @@ func (c candidates) build() {
 	}
 }
 
-func (c *candidates) push(x *candidate) {
+func (c *candidates) push(x candidate) {
 	*c = append(*c, x)
 	for i := len(*c) - 1; i > 0; {
 		parent := (i - 1) / 2
@@ -161,7 +147,7 @@ func (c *candidates) push(x *candidate) {
 	}
 }
 
-func (c *candidates) pop() *candidate {
+func (c *candidates) pop() candidate {
 	old := *c
 	top, last := old[0], len(old)-1
 	old[0] = old[last]

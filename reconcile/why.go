@@ -212,10 +212,10 @@ func (e *Explanation) considered(id fsm.GroupID, slot int) []fsm.Considered {
 // all lists every node with its score, or the rule that excludes it. With a home no other node will do.
 func (f *field) all(home fsm.NodeID) []fsm.Considered {
 	scores := map[fsm.NodeID]int64{}
-	for _, key := range f.domainKeys {
-		d := f.domains[key]
+	for i := range f.domains {
+		d := &f.domains[i]
 		for _, c := range d.heap {
-			scores[c.view.node.ID] = c.score - d.used*sameValue
+			scores[f.views[c.at].node.ID] = c.score - d.used*sameValue
 		}
 	}
 	var out []fsm.Considered

@@ -1,0 +1,63 @@
+package reconcile
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// layout tells in which domain of a set of spread attributes each node is. Groups with the same attributes share it.
+type layout struct {
+	domains [][]string // in order: the values of the attributes
+	of      []int      // by node: its domain
+	sizes   []int      // by domain: its nodes
+}
+
+// layoutOf is the layout of a group's spreads.
+func (t *nodeTable) layoutOf(spreads []fsm.Spread) *layout {
+	attributes := make([]string, len(spreads))
+	for i := range spreads {
+		attributes[i] = spreads[i].Attribute
+	}
+	key := strings.Join(attributes, "\x00")
+	if t.layouts[key] == nil {
+		t.layouts[key] = t.newLayout(attributes)
+	}
+	return t.layouts[key]
+}
+
+func (t *nodeTable) newLayout(attributes []string) *layout {
+	l := &layout{of: make([]int, len(t.views))}
+	keys := make([]string, len(t.views))
+	values := make([]string, len(attributes))
+	for i, v := range t.views {
+		for j, attribute := range attributes {
+			values[j], _ = v.node.Attribute(attribute)
+		}
+		keys[i] = strings.Join(values, "\x00")
+	}
+	distinct := slices.Compact(slices.Sorted(slices.Values(keys)))
+	l.sizes = make([]int, len(distinct))
+	for _, key := range distinct {
+		l.domains = append(l.domains, strings.Split(key, "\x00"))
+	}
+	for i, key := range keys {
+		l.of[i], _ = slices.BinarySearch(distinct, key)
+		l.sizes[l.of[i]]++
+	}
+	return l
+}
+
+// meeting tells which nodes meet a constraint. It is worked out once: a regular expression is compiled at each look.
+func (t *nodeTable) meeting(c fsm.Constraint) []bool {
+	if known, ok := t.meets[c]; ok {
+		return known
+	}
+	meets := make([]bool, len(t.views))
+	for i, v := range t.views {
+		meets[i] = c.Matches(v.node)
+	}
+	t.meets[c] = meets
+	return meets
+}
