@@ -345,6 +345,25 @@ func TestLeaseFollowsTheInterval(t *testing.T) {
 	})
 }
 
+// An agent whose name is taken tries less and less often, and still comes in soon after a person has acted.
+func TestRefusedRegistrationBacksOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.apply(&fsm.NodeRegister{ID: "other", Name: "n1", Agent: fsm.AgentInfo{BootID: "boot", Address: "127.0.0.1", Key: []byte("k")}})
+		b.start()
+		b.pass(10 * time.Minute)
+		if n := b.count("register"); n < 10 || n > 90 {
+			t.Errorf("%d attempts in 10 minutes", n)
+		}
+		other, _ := b.m.State().Nodes.Get("other")
+		b.apply(&fsm.NodeHealth{ID: "other", Health: fsm.HealthOffline, BootID: "boot", Version: other.Version})
+		b.apply(&fsm.NodeForget{ID: "other"})
+		b.pass(15 * time.Second)
+		if _, ok := b.m.State().Nodes.Get(b.node()); !ok {
+			t.Error("it did not register when its name was free")
+		}
+	})
+}
+
 // A server that gave the node up makes it register again, once.
 func TestGivenUpRegistersAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

@@ -124,13 +124,21 @@ func (s *State) markLost(inst *Instance) {
 	s.observe(inst, status)
 }
 
+// TakesReport returns nil if what an agent of this epoch says counts, or why not. Code: stale.
+func (n *Node) TakesReport(epoch uint64) *Error {
+	if n.Agent.Epoch == epoch && n.Health != HealthOffline {
+		return nil
+	}
+	return Refuse(CodeStale, "node %s is at epoch %d and %s; the report is of epoch %d", n.Name, n.Agent.Epoch, n.Health, epoch).WithHint("the agent must register again")
+}
+
 func (c *NodeReport) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
-	switch {
-	case !ok:
+	if !ok {
 		return Refuse(CodeNotFound, "there is no node %s", c.ID).WithHint("the agent must register first")
-	case n.Agent.Epoch != c.Epoch || n.Health == HealthOffline:
-		return Refuse(CodeStale, "node %s is at epoch %d and %s; the report is of epoch %d", n.Name, n.Agent.Epoch, n.Health, c.Epoch).WithHint("the agent must register again")
+	}
+	if refusal := n.TakesReport(c.Epoch); refusal != nil {
+		return refusal
 	}
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); ok && inst.Node == c.ID {

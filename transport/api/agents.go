@@ -88,7 +88,11 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	key := make([]byte, heartbeatKey)
 	rand.Read(key) // never fails: the runtime ends the process if there is no randomness
 	q.Agent.Key, q.Agent.Epoch = key, 0
-	if _, err := s.commitFor(ctx, who, &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape}); err != nil {
+	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape}
+	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil { // an agent tries again and again: that must not fill the log
+		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
+	}
+	if _, err := s.commitFor(ctx, who, register); err != nil {
 		return transport.RegisterReply{}, err
 	}
 	s.cfg.Liveness.Heard(q.Node)
@@ -121,8 +125,12 @@ func (s *Server) serverInfos(ctx context.Context) []transport.ServerInfo {
 }
 
 func (s *Server) reportAgent(ctx context.Context, who caller, q transport.ReportRequest) (transport.ReportReply, error) {
-	if _, err := s.ownNode(who, q.Node); err != nil {
+	n, err := s.ownNode(who, q.Node)
+	if err != nil {
 		return transport.ReportReply{}, err
+	}
+	if refusal := n.TakesReport(q.Epoch); refusal != nil {
+		return transport.ReportReply{}, refusal
 	}
 	for i := range q.Instances {
 		one := &q.Instances[i]

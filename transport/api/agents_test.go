@@ -47,6 +47,33 @@ func TestAgentProtocol(t *testing.T) {
 	}
 }
 
+// What the leader's state refuses already is no entry of the log, however often an agent tries.
+func TestRefusedAgentsWriteNothing(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	agent := fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
+	before := r.machine.State().Index
+	for range 20 {
+		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01OTHER", Name: "n2", Agent: agent})
+		wantCode(t, err, fsm.CodeNameTaken)
+		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2"})
+		wantCode(t, err, fsm.CodeInvalid)
+		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: agent})
+		wantCode(t, err, fsm.CodeForbidden)
+		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Cluster: "01ANOTHER"})
+		wantCode(t, err, fsm.CodeConflict)
+		_, err = c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 77, Full: true})
+		wantCode(t, err, fsm.CodeStale)
+	}
+	if after := r.machine.State().Index; after != before {
+		t.Errorf("%d entries were written", after-before)
+	}
+	if reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent}))(t); reply.Epoch != 2 {
+		t.Errorf("a good one after them: epoch %d", reply.Epoch)
+	}
+}
+
 // assignmentsAfter is a long poll in the background; it has begun to wait when this returns.
 func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
 	t.Helper()
