@@ -27,7 +27,8 @@ func (s *State) setInstance(before, after *Instance) {
 	if before.holdsClaims() && !after.holdsClaims() {
 		s.roomCameFree(row)
 	}
-	s.touch("instances", Topic("instance/"+row.ID))
+	s.touchTable("instances")
+	s.touchObject("instance/", string(row.ID))
 }
 
 // accountNode keeps the node's usage, port owners and the index that the agent waits on.
@@ -58,7 +59,7 @@ func (s *State) accountNode(row, before, after *Instance) {
 	}
 	if assigned {
 		n.Assigned = s.Index
-		s.touch(Topic("assigned/" + n.ID))
+		s.touchObject("assigned/", string(n.ID))
 	}
 	s.Nodes.put(n.ID, &n)
 }
@@ -66,12 +67,12 @@ func (s *State) accountNode(row, before, after *Instance) {
 // accountPorts keeps who owns the ports of an instance. One that waits for room owns those that are free, and takes over the others as they come free.
 func (s *State) accountPorts(row *Instance, holds bool) {
 	for _, name := range sortedKeys(row.Claims.Ports) {
-		key := portKey(row.Node, row.Claims.Ports[name])
-		switch owner, taken := s.portOwners.Get(key); {
+		port := row.Claims.Ports[name]
+		switch owner, taken := s.PortOwner(row.Node, port); {
 		case holds && !taken:
-			s.portOwners.put(key, row.ID)
+			s.ownPort(row.Node, port, row.ID)
 		case !holds && owner == row.ID:
-			s.portOwners.del(key)
+			s.freePort(row.Node, port)
 		}
 	}
 }
@@ -89,7 +90,8 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	g.Held += count(after != nil && after.holdsUnit()) - count(before != nil && before.holdsUnit())
 	if g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive {
 		s.putGroup(&g)
-		s.touch("jobs", Topic("job/"+string(jobOf(g.ID))))
+		s.touchTable("jobs")
+		s.touchObject("job/", string(jobOf(g.ID)))
 	}
 	if before.isReady() != after.isReady() {
 		s.renewServices(g.ID)
@@ -110,7 +112,7 @@ func (s *State) renewServices(group GroupID) {
 			next := *row
 			next.Generation = s.Index
 			s.Services.put(next.Name, &next)
-			s.touch("services")
+			s.touchTable("services")
 		}
 	}
 }
@@ -143,11 +145,17 @@ func jobOf(g GroupID) JobName {
 // sortedKeys returns the keys of a map in order, so that nothing depends on the map's own.
 func sortedKeys[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
+// tells reports whether events are kept: nobody reads those of a draft. It saves making one where thousands are.
+func (s *State) tells() bool { return !s.entry.draft }
+
 // emit appends an event of the entry being applied. Kind, actor, time and request are filled in here.
 func (s *State) emit(e Event) {
+	if !s.tells() {
+		return
+	}
 	e.Key = NewEventKey(s.Index, s.entry.events)
 	s.entry.events++
 	e.Wall, e.Actor, e.Request = s.Wall, s.entry.actor, s.entry.request
 	s.Events.put(e.Key, &e)
-	s.touch("events")
+	s.touchTable("events")
 }

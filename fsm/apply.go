@@ -3,7 +3,6 @@ package fsm
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. It is total: invalid input is a refusal.
@@ -13,8 +12,8 @@ func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
 	return after, results
 }
 
-// applyTouching is Apply, and says who must look again. A topic may be named more than once.
-func (s State) applyTouching(index, logTerm uint64, e Entry) (State, []Result, []Topic) {
+// applyTouching is Apply, and says who must look again.
+func (s State) applyTouching(index, logTerm uint64, e Entry) (State, []Result, touches) {
 	if e.Format > CurrentFormat {
 		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index, e.Format, CurrentFormat))
 	}
@@ -68,7 +67,7 @@ func refuseAll(groups [][]Command, refusal *Error) []Result {
 	return results
 }
 
-// applyGroup applies all commands of a group or none. A single command checks before it edits, so it needs no fork of its own.
+// applyGroup applies all commands of a group or none. A single command checks before it edits, so there is nothing to undo.
 func (s *State) applyGroup(group []Command) *Error {
 	s.entry.group = group
 	if len(group) == 1 {
@@ -76,15 +75,17 @@ func (s *State) applyGroup(group []Command) *Error {
 		s.emitLater()
 		return refusal
 	}
-	f := s.fork()
-	f.entry.touched = slices.Clip(f.entry.touched) // so that appending leaves the original alone
+	before := *s
+	s.undo.begin()
 	for _, c := range group {
-		if refusal := asRefusal(c.apply(f)); refusal != nil {
+		if refusal := asRefusal(c.apply(s)); refusal != nil {
+			s.undo.rollback()
+			*s = before
 			return refusal
 		}
 	}
-	f.emitLater()
-	*s = *f
+	s.undo.keep()
+	s.emitLater()
 	return nil
 }
 
@@ -103,11 +104,6 @@ func asRefusal(err error) *Error {
 func (s *State) publish() State {
 	s.entry = entryContext{}
 	return *s
-}
-
-// touch notes that readers who wait for these topics must look again.
-func (s *State) touch(topics ...Topic) {
-	s.entry.touched = append(s.entry.touched, topics...)
 }
 
 // Draft is a private fork on which commands can be tried with the very code that the log uses. It belongs to one goroutine.

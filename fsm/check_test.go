@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -118,8 +119,8 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"another slot", "missing in an index", instance("i1", func(i *Instance) { i.Slot = 5 })},
 		{"status of another", "its status", instance("i1", func(i *Instance) { i.Status.ID = "i2" })},
 		{"changed in the future", "changed at", instance("i1", func(i *Instance) { i.Marks.ChangedIndex = 1 << 40 })},
-		{"port of nobody", "owns it", func(s *State) { s.portOwners.del(portKey("n1", 20000)) }},
-		{"port of the dead", "owners of ports", func(s *State) { s.portOwners.put(portKey("n2", 20000), "i2") }},
+		{"port of nobody", "owns it", func(s *State) { s.freePort("n1", 20000) }},
+		{"port of the dead", "owners of ports", func(s *State) { s.ownPort("n2", 20000, "i2") }},
 		{"two holders", "neither replaces the other", func(s *State) { second(s, "i9", "i1", func(*Instance) {}) }},
 		{"three holders", "3 instances are desired", func(s *State) {
 			second(s, "i8", "i1", func(*Instance) {})
@@ -128,7 +129,10 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"a volume shared", "single holder", func(s *State) {
 			second(s, "i9", "i3", func(i *Instance) { i.Desired, i.Marks.StopCause = DesiredDraining, CauseUser })
 		}},
-		{"index of too much", "instances of nodes", func(s *State) { s.onNode.put("n1/ghost", "ghost") }},
+		{"index of too much", "instances of nodes", func(s *State) {
+			on, _ := s.onNode.Get("n1")
+			s.onNode.put("n1", append(slices.Clone(on), "z-ghost"))
+		}},
 		{"pending on a draining node", "still to be started", instance("i1", func(i *Instance) { i.Status.Observed = ObservedPending })},
 
 		{"ready", "its instances sum up to", group(func(g *Group) { g.Ready++ })},

@@ -306,12 +306,12 @@ func damaged(format string, args ...any) *Error {
 // ownPorts makes an instance the owner of its ports.
 func (s *State) ownPorts(i *Instance) error {
 	for _, name := range sortedKeys(i.Claims.Ports) {
-		key := portKey(i.Node, i.Claims.Ports[name])
-		switch owner, taken := s.portOwners.Get(key); {
+		port := i.Claims.Ports[name]
+		switch owner, taken := s.PortOwner(i.Node, port); {
 		case !taken:
-			s.portOwners.put(key, i.ID)
+			s.ownPort(i.Node, port, i.ID)
 		case !slices.Contains(i.Links.Awaits, owner):
-			return damaged("instances %s and %s hold the same port %s", owner, i.ID, key)
+			return damaged("instances %s and %s hold the same port %d of node %s", owner, i.ID, port, i.Node)
 		}
 	}
 	return nil

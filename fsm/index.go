@@ -35,11 +35,11 @@ func (g *Group) unsettled() bool {
 // indexInstance keeps the indexes that hold instances.
 func (s *State) indexInstance(before, after *Instance) {
 	if after == nil {
-		s.onNode.del(onNodeKey(before))
+		s.dropFromNode(before)
 		s.inGroup.del(inGroupKey(before))
 	} else {
 		if before == nil {
-			s.onNode.put(onNodeKey(after), after.ID)
+			s.addToNode(after)
 		}
 		s.inGroup.put(inGroupKey(after), after)
 	}

@@ -1,8 +1,8 @@
 package fsm
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/outspan/outspan/internal/plant"
 )
@@ -88,13 +88,13 @@ func (c *InstancePlace) ended(old *Instance) *Instance {
 }
 
 func portsMatch(spec *GroupSpec, ports map[string]int) *Error {
-	seen := map[int]string{}
-	for _, p := range spec.Ports {
+	for i, p := range spec.Ports {
 		got := ports[p.Name]
-		if other, twice := seen[got]; twice {
-			return Refuse(CodeInvalid, "ports %s and %s are both %d", other, p.Name, got)
+		for _, other := range spec.Ports[:i] {
+			if ports[other.Name] == got {
+				return Refuse(CodeInvalid, "ports %s and %s are both %d", other.Name, p.Name, got)
+			}
 		}
-		seen[got] = p.Name
 		if got < 1 || got > 65535 || p.Static != 0 && got != p.Static {
 			return Refuse(CodeInvalid, "port %s must be %d, got %d", p.Name, p.Static, got)
 		}
@@ -173,8 +173,10 @@ func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance
 			s.setDesired(&replaced, DesiredStopped, c.Cause, "replaced by "+string(c.ID))
 		}
 	}
-	s.emit(Event{Type: EventAllocated, Subject: "instance/" + string(c.ID), Cause: c.Cause, After: string(ObservedPending),
-		Data: map[string]string{"node": string(c.Node), "group": string(c.Group), "slot": fmt.Sprint(c.Slot), "replaces": string(c.Replaces)}})
+	if s.tells() {
+		s.emit(Event{Type: EventAllocated, Subject: "instance/" + string(c.ID), Cause: c.Cause, After: string(ObservedPending),
+			Data: map[string]string{"node": string(c.Node), "group": string(c.Group), "slot": strconv.Itoa(c.Slot), "replaces": string(c.Replaces)}})
+	}
 }
 
 // setDesired moves the wish for an instance forward, and says so in an event.
@@ -215,7 +217,7 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 		s.markTimes(&next, inst)
 	}
 	s.setInstance(inst, &next)
-	if moved {
+	if moved && s.tells() {
 		s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(status.Observed),
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
 	}

@@ -40,7 +40,7 @@ type waiter struct {
 // NewMachine returns a Machine in the state before the first entry.
 func NewMachine() *Machine {
 	m := &Machine{topics: map[Topic]*waiter{}}
-	m.indexes = m.indexes.fork()
+	m.indexes = m.indexes.fork(nil)
 	m.current.Store(&publication{NewState(), make(chan struct{})})
 	return m
 }
@@ -85,7 +85,7 @@ func (m *Machine) Restore(r io.Reader) error {
 		return err
 	}
 	m.failed = nil
-	m.publish(s, nil, true)
+	m.publish(s, touches{}, true)
 	return nil
 }
 
@@ -166,18 +166,13 @@ func (m *Machine) leaveIndex(index uint64, w *waiter) {
 }
 
 // publish makes s the state that is seen, then wakes whom it concerns: those who wait for a touched topic, or all.
-func (m *Machine) publish(s State, touched []Topic, all bool) {
+func (m *Machine) publish(s State, touched touches, all bool) {
 	old := m.current.Swap(&publication{s, make(chan struct{})})
 	m.wait.Lock()
 	if all {
-		touched = slices.Sorted(maps.Keys(m.topics))
+		touched.tables = slices.Sorted(maps.Keys(m.topics))
 	}
-	for _, t := range touched {
-		if w, ok := m.topics[t]; ok {
-			delete(m.topics, t)
-			close(w.woken)
-		}
-	}
+	m.wake(touched)
 	for {
 		index, w, ok := m.indexes.Min()
 		if !ok || index > s.Index {
@@ -188,4 +183,25 @@ func (m *Machine) publish(s State, touched []Topic, all bool) {
 	}
 	m.wait.Unlock()
 	close(old.next)
+}
+
+// wake wakes those who wait for a touched topic. m.wait is held.
+func (m *Machine) wake(touched touches) {
+	for _, t := range touched.tables {
+		m.wakeTopic(t)
+	}
+	var text []byte
+	for _, o := range touched.objects {
+		text = append(append(text[:0], o.noun...), o.id...)
+		if _, ok := m.topics[Topic(text)]; ok {
+			m.wakeTopic(Topic(text))
+		}
+	}
+}
+
+func (m *Machine) wakeTopic(t Topic) {
+	if w, ok := m.topics[t]; ok {
+		delete(m.topics, t)
+		close(w.woken)
+	}
 }

@@ -218,6 +218,44 @@ func TestDraftIsApply(t *testing.T) {
 	})
 }
 
+// TestRefusedGroupLeavesNoTrace holds that the commands before the one that is refused are undone, whatever they were, and that what comes after is as if
+// they had never been.
+func TestRefusedGroupLeavesNoTrace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		for _, seed := range seeds(40).Draw(t, "steps") {
+			h.step(seed, map[string]int{})
+		}
+		base := h.first
+		impossible := &InstanceRestart{ID: "there is none"}
+		with := Entry{Format: CurrentFormat, At: base.Now + 100, Actor: "cli:test"}
+		without := with
+		draft := base.NewDraft(with.At)
+		for _, seed := range seeds(10).Draw(t, "groups") {
+			w := newWorld(seed, draft.State(), &h.seq)
+			group := []Command{w.command(), w.command(), impossible}
+			with.Groups = append(with.Groups, group)
+			before := dump(*draft.State())
+			if draft.Try(group...) == nil {
+				t.Fatal("a group with an impossible command was accepted")
+			}
+			if diff := cmp.Diff(before, dump(*draft.State())); diff != "" {
+				t.Fatalf("a refused group left something behind:\n%s", diff)
+			}
+			good := []Command{newWorld(seed+1, draft.State(), &h.seq).command()}
+			if draft.Try(good...) == nil {
+				with.Groups = append(with.Groups, good)
+				without.Groups = append(without.Groups, good)
+			}
+		}
+		a, _ := base.Apply(base.Index+1, base.LogTerm, with)
+		b, _ := base.Apply(base.Index+1, base.LogTerm, without)
+		if diff := cmp.Diff(dump(b), dump(a)); diff != "" {
+			t.Fatalf("refused groups changed what came of the others:\n%s", diff)
+		}
+	})
+}
+
 // withoutEvents leaves out what only an entry as a whole does: dropping old events.
 func withoutEvents(s State) map[string]any {
 	d := dump(s)

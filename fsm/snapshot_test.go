@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
@@ -43,7 +44,7 @@ func dump(s State) map[string]any {
 		"meta": s.meta(), "nodes": rowsOf(s.Nodes), "jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions), "groups": rowsOf(s.Groups),
 		"instances": rowsOf(s.Instances), "drains": rowsOf(s.Drains), "deployments": rowsOf(s.Deployments), "services": rowsOf(s.Services),
 		"volumes": rowsOf(s.Volumes), "events": rowsOf(s.Events), "requests": rowsOf(s.Requests),
-		"nodeNames": rowsOf(s.nodeNames), "onNode": rowsOf(s.onNode), "inGroup": rowsOf(s.inGroup), "portOwners": rowsOf(s.portOwners),
+		"nodeNames": rowsOf(s.nodeNames), "onNode": rowsOf(s.onNode), "inGroup": rowsOf(s.inGroup), "portOwners": fmt.Sprint(rowsOf(s.portOwners)),
 		"requestLog": rowsOf(s.requestLog),
 	}
 }

@@ -1,8 +1,8 @@
 package fsm
 
 import (
-	"fmt"
 	"iter"
+	"strconv"
 	"strings"
 )
 
@@ -45,10 +45,10 @@ type State struct {
 
 	// Indexes, derived from the rows above; they are not in snapshots.
 	nodeNames  Table[string, NodeID]
-	onNode     Table[string, InstanceID] // node/instance
-	inGroup    Table[string, *Instance]  // group/slot/instance; the rows themselves, for whole groups are read in one go
-	portOwners Table[string, InstanceID] // node/port
-	copiesOn   Table[string, VolumeID]   // node/volume, of replicated volumes
+	onNode     Table[NodeID, []InstanceID] // in order
+	inGroup    Table[string, *Instance]    // group/slot/instance; the rows themselves, for whole groups are read in one go
+	portOwners Table[NodeID, []portOwner]  // in order of port
+	copiesOn   Table[string, VolumeID]     // node/volume, of replicated volumes
 	requestLog Table[uint64, RequestID]
 	classUse   Table[ClassName, Usage] // of the instances that count toward quotas
 
@@ -58,6 +58,7 @@ type State struct {
 	offDuty         Table[NodeID, present] // cordoned, draining or disabled
 
 	entry entryContext // of the entry being applied; zero in a published State
+	undo  *undoLog     // of a fork
 }
 
 // ClusterID names a cluster for ever and for people.
@@ -71,15 +72,11 @@ type entryContext struct {
 	actor   Actor
 	request RequestID
 	events  int
-	touched []Topic
+	touched touches
 	group   []Command // the group of commands being applied
 	later   []Event   // emitted when that is done
 	draft   bool      // commands are only tried
 }
-
-// Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", or a whole table: "nodes",
-// "jobs", "instances", "drains", "events", "settings", "deployments".
-type Topic string
 
 // NewState is the state before the first entry.
 func NewState() State {
@@ -89,32 +86,18 @@ func NewState() State {
 
 // fork returns a State that can be written while s stays as it is. It costs about a microsecond.
 func (s State) fork() *State {
-	s.Nodes, s.Jobs, s.Versions = s.Nodes.fork(), s.Jobs.fork(), s.Versions.fork()
-	s.Groups, s.Instances, s.Drains = s.Groups.fork(), s.Instances.fork(), s.Drains.fork()
-	s.Deployments, s.Services, s.Volumes = s.Deployments.fork(), s.Services.fork(), s.Volumes.fork()
-	s.Budgets, s.Actors, s.classUse = s.Budgets.fork(), s.Actors.fork(), s.classUse.fork()
-	s.Events, s.Requests, s.requestLog = s.Events.fork(), s.Requests.fork(), s.requestLog.fork()
-	s.Rails = s.Rails.fork()
-	s.Transfers, s.Backups = s.Transfers.fork(), s.Backups.fork()
-	s.nodeNames, s.onNode, s.inGroup, s.portOwners = s.nodeNames.fork(), s.onNode.fork(), s.inGroup.fork(), s.portOwners.fork()
-	s.copiesOn = s.copiesOn.fork()
-	s.departing, s.unsettled, s.openDeployments, s.offDuty = s.departing.fork(), s.unsettled.fork(), s.openDeployments.fork(), s.offDuty.fork()
+	s.undo = new(undoLog)
+	s.Nodes, s.Jobs, s.Versions = s.Nodes.fork(s.undo), s.Jobs.fork(s.undo), s.Versions.fork(s.undo)
+	s.Groups, s.Instances, s.Drains = s.Groups.fork(s.undo), s.Instances.fork(s.undo), s.Drains.fork(s.undo)
+	s.Deployments, s.Services, s.Volumes = s.Deployments.fork(s.undo), s.Services.fork(s.undo), s.Volumes.fork(s.undo)
+	s.Budgets, s.Actors, s.classUse = s.Budgets.fork(s.undo), s.Actors.fork(s.undo), s.classUse.fork(s.undo)
+	s.Events, s.Requests, s.requestLog = s.Events.fork(s.undo), s.Requests.fork(s.undo), s.requestLog.fork(s.undo)
+	s.Rails = s.Rails.fork(s.undo)
+	s.Transfers, s.Backups = s.Transfers.fork(s.undo), s.Backups.fork(s.undo)
+	s.nodeNames, s.onNode, s.inGroup, s.portOwners = s.nodeNames.fork(s.undo), s.onNode.fork(s.undo), s.inGroup.fork(s.undo), s.portOwners.fork(s.undo)
+	s.copiesOn = s.copiesOn.fork(s.undo)
+	s.departing, s.unsettled, s.openDeployments, s.offDuty = s.departing.fork(s.undo), s.unsettled.fork(s.undo), s.openDeployments.fork(s.undo), s.offDuty.fork(s.undo)
 	return &s
-}
-
-// InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
-func (s *State) InstancesOn(node NodeID) iter.Seq[*Instance] {
-	return func(yield func(*Instance) bool) {
-		prefix := string(node) + "/"
-		for key, id := range s.onNode.From(prefix) {
-			if !strings.HasPrefix(key, prefix) {
-				return
-			}
-			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
-				return
-			}
-		}
-	}
 }
 
 // InstancesOf iterates over every instance of a group that the state still has a row of, in order of slot and id.
@@ -135,11 +118,6 @@ func (s *State) groupRows(prefix string) iter.Seq[*Instance] {
 			}
 		}
 	}
-}
-
-// PortOwner returns the instance that holds a port of a node.
-func (s *State) PortOwner(node NodeID, port int) (InstanceID, bool) {
-	return s.portOwners.Get(portKey(node, port))
 }
 
 // FindNode finds a node by id, name, or unique id prefix. Codes: not_found, ambiguous.
@@ -174,11 +152,11 @@ func (s *State) JobVersion(job JobName, version uint64) (*JobVersion, bool) {
 	return s.Versions.Get(versionKey(job, version))
 }
 
-func versionKey(job JobName, version uint64) string { return fmt.Sprintf("%s/%010d", job, version) }
-
-func portKey(node NodeID, port int) string { return fmt.Sprintf("%s/%05d", node, port) }
-
-func onNodeKey(i *Instance) string { return string(i.Node) + "/" + string(i.ID) }
+// versionKey is "job/version", with the version in ten digits. Every placement asks for two.
+func versionKey(job JobName, version uint64) string {
+	digits := strconv.FormatUint(version, 10)
+	return string(job) + "/" + "0000000000"[min(len(digits), 10):] + digits
+}
 
 // findPrefix returns the one row whose key begins with prefix.
 func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *Error) {

@@ -19,7 +19,7 @@ func TestTableIsPersistent(t *testing.T) {
 		kept := []version{{rows: map[string]int{}}}
 		for i, op := range rapid.SliceOfN(rapid.IntRange(0, 1<<16), 1, 300).Draw(t, "ops") {
 			from := kept[op%len(kept)]
-			next := version{from.table.fork(), map[string]int{}}
+			next := version{from.table.fork(nil), map[string]int{}}
 			for k, v := range from.rows {
 				next.rows[k] = v
 			}
@@ -85,14 +85,14 @@ func TestEmptyTable(t *testing.T) {
 	if table.Len() != 0 || table.Has("") || low || high {
 		t.Error("the zero table is not empty")
 	}
-	if !table.Same(Table[string, int]{}) || table.Same(table.fork()) {
+	if !table.Same(Table[string, int]{}) || table.Same(table.fork(nil)) {
 		t.Error("Same compares versions")
 	}
 }
 
 // A published table is forked and read by many goroutines at once. Run under -race this fails with the library's own Copy, which writes to its source.
 func TestForksAndReadersOfAPublishedTable(t *testing.T) {
-	base := Table[string, int]{}.fork()
+	base := Table[string, int]{}.fork(nil)
 	for i := range 1000 {
 		base.put(fmt.Sprintf("k%04d", i), i)
 	}
@@ -100,12 +100,12 @@ func TestForksAndReadersOfAPublishedTable(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			for round := range 20 {
-				mine := base.fork()
+				mine := base.fork(nil)
 				for i := range 50 {
 					mine.put(fmt.Sprintf("k%04d", (i*37+g*round)%1200), -g-1)
 					mine.del(fmt.Sprintf("k%04d", (i*53+round)%1000))
 				}
-				again := mine.fork()
+				again := mine.fork(nil)
 				again.put("x", 1)
 				if mine.Has("x") {
 					t.Error("a fork wrote to what it came from")
