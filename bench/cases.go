@@ -1,22 +1,57 @@
 package main
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Case is one thing that is measured.
 type Case struct {
 	Name  string // chosen by -case
 	About string
-	// Fast cases have a cluster of their own, which takes nodes for dead after 2 s.
-	Fast bool
-	Run  func(context.Context, *stage) error
+	Stage setting
+	Run   func(context.Context, *stage) error
+}
+
+// setting is the cluster that a case is played on.
+type setting struct {
+	fast  bool // nodes are taken for dead after 2 s, and gossip is quick
+	nodes int  // at most so many; 0: as many as there are
+}
+
+// among is the setting where there are so many nodes.
+func (s setting) among(nodes int) setting {
+	if s.nodes == 0 || s.nodes > nodes {
+		s.nodes = nodes
+	}
+	return s
+}
+
+// settings lists those of all cases, in the order in which they are set up, one at a time.
+func settings(nodes int) []setting {
+	var all []setting
+	for _, c := range cases() {
+		if s := c.Stage.among(nodes); !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // cases lists them in the order in which they run: later ones find the cluster filled by earlier ones.
 func cases() []Case {
+	few, many := setting{fast: true, nodes: 100}, setting{fast: true, nodes: 500}
 	return []Case{
 		{Name: "heartbeats", About: "all nodes beat, nothing else happens", Run: heartbeats},
 		{Name: "placements", About: "groups placed, committed, visible on a follower, reported running", Run: placements},
 		{Name: "writes", About: "single replicated writes", Run: singleWrites},
 		{Name: "growth", About: "the cluster is filled: rate and memory as it grows", Run: growth},
+		{Name: "drain-ack", About: "drains are acknowledged while others write", Run: drainAcks},
+		{Name: "drains", About: "one full node is emptied, then many at once", Run: drains},
+		{Name: "cli", About: "the command line starts, and lists all nodes", Run: commandLine},
+		{Name: "failover", About: "kill -9 of the leader", Run: failover},
+		{Name: "snapshots", About: "the state is saved and restored", Run: snapshots},
+		{Name: "kill-one", About: "one machine of 100 dies", Stage: few, Run: killOne},
+		{Name: "kill-ten", About: "ten machines of 500 die at once", Stage: many, Run: killTen},
 	}
 }

@@ -21,7 +21,7 @@ func heartbeats(ctx context.Context, st *stage) error {
 	if err != nil {
 		return err
 	}
-	length := max(10*time.Second, 2*st.o.length)
+	length := 4 * st.o.length
 	began := time.Now()
 	if err := pause(ctx, length); err != nil {
 		return err

@@ -95,11 +95,7 @@ func (st *stage) purge(ctx context.Context, jobs []fsm.JobSpec) error {
 			return fmt.Errorf("agents run %d instances, want %d", running, st.filled)
 		}
 		s, err := st.status(ctx)
-		alive := 0
-		for _, n := range s.Instances {
-			alive += n
-		}
-		if err == nil && alive > st.filled {
+		if err == nil && s.Instances["total"] > st.filled {
 			err = fmt.Errorf("instances: %v, want %d", s.Instances, st.filled)
 		}
 		return err

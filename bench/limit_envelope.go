@@ -61,7 +61,7 @@ func (e *envelope) Close() {
 // perConnection is how many of the clients of a load share one connection.
 const perConnection = 8
 
-// postLoad lets clients post bodies to a path of a server, each with a request id, and counts the answers.
+// postLoad lets clients post bodies to a path of a server, each with a request id, and counts the answers. Connections are opened before.
 func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration, post func(n int64) (path string, body any)) (loadResult, error) {
 	var via []*transport.Client
 	for range (clients + perConnection - 1) / perConnection {
@@ -73,6 +73,17 @@ func postLoad(ctx context.Context, creds *transport.Credentials, address string,
 		via = append(via, c)
 	}
 	var n atomic.Int64
+	var opened errgroup
+	for _, c := range via {
+		opened.do(func() error {
+			path, body := post(n.Add(1))
+			_, err := fleet.Post(ctx, c, path, body, nil)
+			return err
+		})
+	}
+	if err := opened.wait(); err != nil {
+		return loadResult{}, fmt.Errorf("open %d connections: %w", len(via), err)
+	}
 	result, err := load(ctx, clients, length, func(ctx context.Context, client int) error {
 		path, body := post(n.Add(1))
 		_, err := fleet.Post(ctx, via[client/perConnection], path, body, nil)

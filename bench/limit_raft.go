@@ -148,7 +148,9 @@ type nothingFSM struct{}
 func (nothingFSM) Apply(*raft.Log) any { return nil }
 
 // Snapshot implements raft.FSM.
-func (nothingFSM) Snapshot() (raft.FSMSnapshot, error) { return nil, errors.New("bare raft takes no snapshots") }
+func (nothingFSM) Snapshot() (raft.FSMSnapshot, error) {
+	return nil, errors.New("bare raft takes no snapshots")
+}
 
 // Restore implements raft.FSM.
 func (nothingFSM) Restore(r io.ReadCloser) error { return r.Close() }

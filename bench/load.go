@@ -44,3 +44,24 @@ func load(ctx context.Context, clients int, length time.Duration, do func(ctx co
 	result.calls, result.took = len(result.times), time.Since(began)
 	return result, failed
 }
+
+// errgroup runs functions at once and keeps what failed. The zero value is ready.
+type errgroup struct {
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	failed error
+}
+
+func (g *errgroup) do(f func() error) {
+	g.wg.Go(func() {
+		err := f()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.failed = errors.Join(g.failed, err)
+	})
+}
+
+func (g *errgroup) wait() error {
+	g.wg.Wait()
+	return g.failed
+}

@@ -70,17 +70,17 @@ func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 		return nil, fmt.Errorf("limits: %w", err)
 	}
 	var figures []Figure
-	for _, fast := range []bool{false, true} {
+	for _, where := range settings(o.nodes) {
 		var chosen []Case
 		for _, c := range cases() {
-			if c.Fast == fast && o.only.MatchString(c.Name) {
+			if c.Stage.among(o.nodes) == where && o.only.MatchString(c.Name) {
 				chosen = append(chosen, c)
 			}
 		}
 		if len(chosen) == 0 {
 			continue
 		}
-		found, err := onStage(ctx, o, l, fast, chosen, out)
+		found, err := onStage(ctx, o, l, where, chosen, out)
 		if figures = append(figures, found...); err != nil {
 			return figures, err
 		}
@@ -89,8 +89,8 @@ func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 }
 
 // onStage runs cases on one cluster.
-func onStage(ctx context.Context, o options, l *limits, fast bool, chosen []Case, out io.Writer) (_ []Figure, err error) {
-	st, err := openStage(ctx, o, l, fast, out)
+func onStage(ctx context.Context, o options, l *limits, where setting, chosen []Case, out io.Writer) (_ []Figure, err error) {
+	st, err := openStage(ctx, o, l, where, out)
 	if err != nil {
 		return nil, err
 	}

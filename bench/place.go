@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -153,23 +153,39 @@ func (p points) reached(index uint64) time.Time {
 
 // lastEvent is the index of the newest event of a type.
 func lastEvent(ctx context.Context, c *transport.Client, kind fsm.EventType) (uint64, error) {
-	answer, err := c.Send(ctx, transport.Request{
-		Path: "/v1/events", Query: map[string][]string{"type": {string(kind)}, "tail": {"1"}, "follow": {"false"}},
-		Header: map[string][]string{"Accept": {"application/x-ndjson"}},
-	})
+	events, err := recentEvents(ctx, c, kind, 1)
+	if err == nil && len(events) == 0 {
+		err = fmt.Errorf("there is no event %s", kind)
+	}
 	if err != nil {
 		return 0, err
 	}
-	var event struct {
-		Index uint64 `json:"index"`
+	return events[len(events)-1].Index, nil
+}
+
+// event is what is looked at of one.
+type event struct {
+	Index uint64            `json:"index"`
+	Time  time.Time         `json:"time"`
+	Data  map[string]string `json:"data"`
+}
+
+// recentEvents are the newest n events of a type, the oldest first.
+func recentEvents(ctx context.Context, c *transport.Client, kind fsm.EventType, n int) ([]event, error) {
+	answer, err := c.Send(ctx, transport.Request{
+		Path: "/v1/events", Query: map[string][]string{"type": {string(kind)}, "tail": {strconv.Itoa(n)}, "follow": {"false"}},
+		Header: map[string][]string{"Accept": {"application/x-ndjson"}},
+	})
+	if err != nil {
+		return nil, err
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(answer.Body)); lines.Scan(); {
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			return 0, fmt.Errorf("events of %s: %w", kind, err)
+	var events []event
+	for line := range bytes.Lines(answer.Body) {
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("events of %s: %w", kind, err)
 		}
+		events = append(events, e)
 	}
-	if event.Index == 0 {
-		return 0, fmt.Errorf("there is no event %s", kind)
-	}
-	return event.Index, nil
+	return events, nil
 }

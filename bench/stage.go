@@ -33,7 +33,7 @@ const (
 )
 
 // openStage starts servers and agents, and waits until every node takes work.
-func openStage(ctx context.Context, o options, l *limits, fast bool, out io.Writer) (_ *stage, err error) {
+func openStage(ctx context.Context, o options, l *limits, where setting, out io.Writer) (_ *stage, err error) {
 	st := &stage{o: o, limits: l, out: out, now: "start"}
 	defer func() {
 		if err != nil {
@@ -41,34 +41,30 @@ func openStage(ctx context.Context, o options, l *limits, fast bool, out io.Writ
 			err = errors.Join(err, st.close())
 		}
 	}()
-	cfg := fleet.Config{Binary: o.binary, Dir: o.dir, Fast: fast}
+	cfg := fleet.Config{Binary: o.binary, Dir: o.dir, Fast: where.fast}
 	if o.profile != "" {
 		cfg.Env = []string{"OUTSPAN_PROFILE=" + o.profile}
 	}
-	nodes := o.nodes
-	if fast {
-		cfg.OfflineAfter, nodes = fastOffline, min(nodes, fastNodes)
+	if where.fast {
+		cfg.OfflineAfter = fastOffline
 	}
 	began := time.Now()
 	if st.fleet, err = fleet.Start(ctx, cfg); err != nil {
 		return nil, err
 	}
 	st.crowd, err = crowd.Open(ctx, crowd.Config{
-		Nodes: nodes, Servers: st.fleet.APIs(), TLS: st.fleet.TLS(), Cluster: fleet.Name, Address: st.fleet.Address(100),
+		Nodes: where.nodes, Servers: st.fleet.APIs(), TLS: st.fleet.TLS(), Cluster: fleet.Name, Address: st.fleet.Address(100),
 		Capacity: nodeCapacity(), Labels: nodeLabels,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err = st.waitNodes(ctx, nodes); err != nil {
+	if err = st.waitNodes(ctx, where.nodes); err != nil {
 		return nil, err
 	}
-	st.say("%d servers and %d agents are there after %s", len(st.fleet.Servers), nodes, time.Since(began).Round(100*time.Millisecond))
+	st.say("%d servers and %d agents are there after %s", len(st.fleet.Servers), where.nodes, time.Since(began).Round(100*time.Millisecond))
 	return st, nil
 }
-
-// fastNodes is the largest cluster in which machines are killed.
-const fastNodes = 500
 
 // nodeCapacity is a machine with room for some hundred instances.
 func nodeCapacity() fsm.Resources { return fsm.Resources{CPU: 64_000, MemoryBytes: 256 << 30} }
@@ -171,7 +167,7 @@ func (st *stage) followerClient(ctx context.Context) (*fleet.Server, *transport.
 // quiet waits until nothing has been written for a moment.
 func (st *stage) quiet(ctx context.Context) error {
 	last := uint64(0)
-	return fleet.Until(ctx, time.Minute, time.Second, func(ctx context.Context) error {
+	return fleet.Until(ctx, time.Minute, st.o.length/3, func(ctx context.Context) error {
 		s, err := st.status(ctx)
 		if err == nil && s.Index != last {
 			err, last = fmt.Errorf("the log is at %d and goes on", s.Index), s.Index

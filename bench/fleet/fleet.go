@@ -231,4 +231,3 @@ func Until(ctx context.Context, limit, pause time.Duration, done func(context.Co
 		}
 	}
 }
-

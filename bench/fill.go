@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/fsm"
+)
+
+// fill brings the cluster to its instances, for a case that is run without those before it.
+func (st *stage) fill(ctx context.Context) error {
+	for st.filled < st.o.instances {
+		n := min(st.o.group, st.o.instances-st.filled)
+		jobs := st.newJobs([]fsm.GroupSpec{groupSpec("g", n)})
+		if err := st.submit(ctx, jobs[0]); err != nil {
+			return err
+		}
+		if err := st.waitReady(ctx, jobs); err != nil {
+			return err
+		}
+		st.filled += n
+	}
+	return nil
+}
+
+// settle waits until exactly what fills the cluster runs, and nothing is written.
+func (st *stage) settle(ctx context.Context) error {
+	err := fleet.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
+		s, err := st.status(ctx)
+		if err == nil && (s.Instances["ready"] != st.filled || st.crowd.Running() != st.filled) {
+			err = fmt.Errorf("instances: %v, agents run %d, want %d", s.Instances, st.crowd.Running(), st.filled)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return st.quiet(ctx)
+}

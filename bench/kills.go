@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/fsm"
+)
+
+// killOne lets one machine after the other lose its power.
+func killOne(ctx context.Context, st *stage) error {
+	return kills(ctx, st, 1, st.o.rounds, below(2.5), below(4))
+}
+
+// killTen lets ten do so at once.
+func killTen(ctx context.Context, st *stage) error {
+	return kills(ctx, st, 10, max(1, st.o.rounds/5), below(10), Goal{})
+}
+
+// perNode is how many instances a node runs that is killed.
+const perNode = 20
+
+func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goal) error {
+	if st.filled == 0 {
+		n := perNode * st.crowd.Len()
+		jobs := st.newJobs([]fsm.GroupSpec{groupSpec("g", n)})
+		if err := st.submit(ctx, jobs[0]); err != nil {
+			return err
+		}
+		if err := st.waitReady(ctx, jobs); err != nil {
+			return err
+		}
+		st.filled = n
+	}
+	if err := st.settle(ctx); err != nil {
+		return err
+	}
+	// Below ten nodes half of them may be silent before the cluster holds still, from ten on a third.
+	atOnce = min(atOnce, max(1, st.crowd.Len()/5))
+	var times []time.Duration
+	for round := range rounds {
+		var numbers []int
+		for i := range atOnce {
+			numbers = append(numbers, (round*atOnce+i)%st.crowd.Len())
+		}
+		took, err := st.kill(ctx, numbers)
+		if err != nil {
+			return err
+		}
+		times = append(times, took)
+	}
+	what := fmt.Sprintf("%d of %d nodes", atOnce, st.crowd.Len())
+	note := fmt.Sprintf("%d times, at most %.1f s", rounds, quantile(times, 1).Seconds())
+	st.add(Figure{What: what + " -> all replacements placed, median", Value: quantile(times, 0.5).Seconds(), Unit: Seconds, Goal: median, Note: note})
+	st.add(Figure{What: what + " -> all replacements placed, p99", Value: quantile(times, 0.99).Seconds(), Unit: Seconds, Goal: worst, Note: note})
+	return nil
+}
+
+// kill silences agents and returns how long it took until all that ran there was placed elsewhere, by the times of the entries. Then the
+// machines come back.
+func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error) {
+	count, err := st.running(ctx, numbers)
+	if err != nil {
+		return 0, err
+	}
+	killed := time.Now()
+	st.crowd.Kill(numbers...)
+	err = fleet.Until(ctx, time.Minute, 50*time.Millisecond, func(context.Context) error {
+		if running := st.crowd.Running(); running < st.filled {
+			return fmt.Errorf("agents run %d instances, want %d", running, st.filled)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	events, err := recentEvents(ctx, st.fleet.Any(), fsm.EventAllocated, count)
+	if err != nil {
+		return 0, err
+	}
+	last := killed
+	for _, e := range events {
+		if e.Time.After(last) {
+			last = e.Time
+		}
+	}
+	st.crowd.Revive(numbers...)
+	if err := st.waitNodes(ctx, st.crowd.Len()); err != nil {
+		return 0, err
+	}
+	return last.Sub(killed), st.settle(ctx)
+}
