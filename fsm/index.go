@@ -128,6 +128,18 @@ func (s *State) InFullService(id NodeID) bool {
 	return !s.offDuty.Has(id)
 }
 
+// ApplyNaming is Apply, and names the instances whose rows it changed; one may be named more than once.
+func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []InstanceID) {
+	after, results, touched := s.applyTouching(index, logTerm, e)
+	var changed []InstanceID
+	for _, o := range touched.objects {
+		if o.noun == "instance/" {
+			changed = append(changed, InstanceID(o.id))
+		}
+	}
+	return after, results, changed
+}
+
 // appendSlot appends a slot's number so that keys order as numbers do.
 func appendSlot(key []byte, slot int) []byte {
 	for width := 10_000_000; width > 1 && slot < width; width /= 10 {

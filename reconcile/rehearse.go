@@ -19,6 +19,7 @@ type rehearsal struct {
 	lasts map[fsm.NodeID]*pass // the last decision with the drain of a node under way
 	goes  map[fsm.NodeID]bool  // whether the drain of a node was under way before the last decision
 	quiet bool                 // it came to its end: the fates are final
+	desk  desk                 // what agents may have to see to
 }
 
 // fate is what became of an instance that was on a node of the drain.
@@ -35,6 +36,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 		r.fates[inst.ID] = &fate{}
 	}
 	r.in.State.Settings.Paused, r.in.State.Settings.Rescheduler = false, rehearsalMoves
+	r.desk = newDesk(&r.in.State)
 	for _, group := range begin {
 		r.commit(group...)
 	}
@@ -84,7 +86,13 @@ func (r *rehearsal) commit(group ...fsm.Command) {
 }
 
 func (r *rehearsal) apply(e fsm.Entry) {
-	r.in.State, _ = r.in.State.Apply(r.in.State.Index+1, r.in.Term, e)
+	var changed []fsm.InstanceID
+	r.in.State, _, changed = r.in.State.ApplyNaming(r.in.State.Index+1, r.in.Term, e)
+	for _, id := range changed {
+		if inst, ok := r.in.State.Instances.Get(id); ok {
+			r.desk.put(inst)
+		}
+	}
 }
 
 func (r *rehearsal) decide() (wake fsm.Time) {
@@ -121,13 +129,17 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 
 // work lets the agents of all nodes that can be heard do what they are told.
 func (r *rehearsal) work() {
-	for id, n := range r.in.State.Nodes.All() {
-		if n.Health == fsm.HealthOffline || r.in.Live[id].Silent {
+	before := r.in.State
+	for id, all, ok := r.desk.take(""); ok; id, all, ok = r.desk.take(id) {
+		n, known := before.Nodes.Get(id)
+		if !known || n.Health == fsm.HealthOffline || r.in.Live[id].Silent {
 			continue
 		}
 		var done []fsm.InstanceStatus
-		for inst := range r.in.State.InstancesOn(id) {
-			done = append(done, r.workOn(inst)...)
+		for _, instance := range all {
+			if inst, ok := r.in.State.Instances.Get(instance); ok {
+				done = append(done, r.workOn(inst)...)
+			}
 		}
 		if len(done) > 0 {
 			r.commit(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Instances: done})
