@@ -46,7 +46,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 		case answer.Register:
 			a.registerAgain(ctx, epoch, registered)
 			continue
-		case !a.accept(answer):
+		case !a.accept(epoch, answer):
 			sleep(ctx, retry.next(rand.Float64()), registered)
 			continue
 		}
@@ -85,8 +85,8 @@ func (a *Agent) registerAgain(ctx context.Context, epoch uint64, registered <-ch
 	sleep(ctx, registerTimeout, registered)
 }
 
-// accept acts on an answer, unless it is older than one that was acted on before; then it returns false.
-func (a *Agent) accept(answer transport.Assignments) bool {
+// accept acts on an answer in an epoch, unless it is older than one that was acted on before; then it returns false.
+func (a *Agent) accept(epoch uint64, answer transport.Assignments) bool {
 	got := seen{Incarnation: answer.Incarnation, Index: answer.Index}
 	if got.before(a.seen) {
 		a.log.Debug("older assignments ignored", "index", got.Index, "seen", a.seen.Index)
@@ -103,7 +103,7 @@ func (a *Agent) accept(answer transport.Assignments) bool {
 		a.shop.lease.set(a.beats, interval) // first: beats that are further apart need the longer one
 		a.beats.SetInterval(interval)
 	}
-	a.crew.converge(answer)
+	a.crew.converge(epoch, answer)
 	a.shop.reports.keepTransfers(answer.Transfers)
 	a.mover.Set(answer.Transfers, answer.Unconfirmed)
 	return true

@@ -111,9 +111,9 @@ func (c *crew) begin(i *instance) {
 	})
 }
 
-// converge makes the node run what a server assigned. What is absent must not run, unless the servers themselves are
+// converge makes the node run what a server assigned in an epoch. What is absent must not run, unless the servers themselves are
 // not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do.
-func (c *crew) converge(a transport.Assignments) {
+func (c *crew) converge(epoch uint64, a transport.Assignments) {
 	assigned := make(map[fsm.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
 	for _, as := range a.Instances {
@@ -135,6 +135,7 @@ func (c *crew) converge(a transport.Assignments) {
 			}
 		}
 	}
+	c.shop.lease.assigned(epoch)
 	for _, i := range fresh { // last: stops have the word first
 		c.begin(i)
 	}

@@ -144,10 +144,14 @@ func (i *instance) start(ctx context.Context) {
 	if pause := time.Until(i.retryAt); pause > 0 && !i.wait(ctx, pause) {
 		return
 	}
-	if !i.holdVolumes(ctx, want) || !i.holdLease(ctx, want) {
+	if !i.holdVolumes(ctx, want) {
 		return
 	}
-	spec, err := i.shop.launch(want)
+	lease, ok := i.holdLease(ctx, want)
+	if !ok {
+		return
+	}
+	spec, err := i.shop.launch(want, lease)
 	if err == nil {
 		err = i.shop.prepare(want)
 	}
@@ -187,18 +191,25 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdLease waits until a fenced instance may run; false when the assignment moved meanwhile.
-func (i *instance) holdLease(ctx context.Context, want transport.Assignment) bool {
-	if !fenced(want) || i.shop.lease.until() != 0 {
-		return true
+// holdLease waits until a fenced instance may run, and returns until when; false when the assignment moved meanwhile. Who
+// needs no lease gets 0.
+func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (until driver.BootTime, ok bool) {
+	if !fenced(want) {
+		return 0, true
 	}
-	i.log.Warn("waiting for a lease: too few servers answer heartbeats")
-	for i.wait(ctx, leaseCheck) {
-		if i.shop.lease.until() != 0 {
-			return true
+	for first := true; ; first = false {
+		if until = i.shop.lease.until(); until != 0 {
+			break
+		}
+		if first {
+			i.log.Warn("waiting for a lease: too few servers answer heartbeats, or none has told yet what is assigned")
+		}
+		if !i.wait(ctx, leaseCheck) {
+			return 0, false
 		}
 	}
-	return false
+	// The assignment that opened the lease may be the one that ends this instance.
+	return until, i.wanted().Desired == fsm.DesiredRunning
 }
 
 // oversee follows a running program until it ended, was stopped, or ctx ends.

@@ -21,8 +21,8 @@ func (w *workshop) values(a transport.Assignment) values {
 	return values{node: w.node(), slot: a.Slot, port: a.Ports}
 }
 
-// launch turns an assignment into what the driver runs. Code: invalid, for what no other try will make right.
-func (w *workshop) launch(a transport.Assignment) (driver.Spec, error) {
+// launch turns an assignment into what the driver runs, until its lease ends; 0 = it needs none. Code: invalid, for what no other try will make right.
+func (w *workshop) launch(a transport.Assignment, lease driver.BootTime) (driver.Spec, error) {
 	v := w.values(a)
 	command, err := v.expand("command", a.Spec.Exec.Command)
 	if err != nil {
@@ -40,10 +40,7 @@ func (w *workshop) launch(a transport.Assignment) (driver.Spec, error) {
 	sig, grace := w.stopPolicy(a)
 	spec := driver.Spec{
 		ID: driver.ID(a.ID), Command: command, Args: args, Env: env, User: a.Spec.Exec.User,
-		Limits: limits(a), Stop: driver.StopPolicy{Signal: sig, Grace: grace}, Binds: binds,
-	}
-	if fenced(a) {
-		spec.LeaseUntil = w.lease.until()
+		Limits: limits(a), Stop: driver.StopPolicy{Signal: sig, Grace: grace}, Binds: binds, LeaseUntil: lease,
 	}
 	return spec, nil
 }

@@ -19,14 +19,17 @@ const leaseCheck = 200 * time.Millisecond
 func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced() }
 
 // lease is the right of fenced instances to run: it is held while a majority of the voters answer heartbeats sent
-// within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Safe for many
-// goroutines.
+// within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Nothing is started
+// under it before the servers have said in this epoch what is assigned: what ran in an earlier one may run elsewhere by
+// now (S2). Safe for many goroutines.
 type lease struct {
 	boot func() driver.BootTime
 
 	mu     sync.Mutex
 	beats  Heartbeats // nil: never held
 	length time.Duration
+	epoch  uint64 // of the newest registration
+	told   uint64 // the newest epoch of which assignments are known
 	end    driver.BootTime
 	moved  chan struct{} // closed and replaced when end moved
 	mark   clocks        // of the last look
@@ -50,11 +53,25 @@ func (l *lease) set(beats Heartbeats, interval time.Duration) {
 	l.beats, l.length = beats, fsm.LeaseBeats*interval
 }
 
-// until is when the lease ends; 0 = it is not held.
+// enrol begins an epoch.
+func (l *lease) enrol(epoch uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.epoch = epoch
+}
+
+// assigned tells that every instance knows what the servers of an epoch want of it.
+func (l *lease) assigned(epoch uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = epoch
+}
+
+// until is when the lease ends; 0 = it is not held, or nothing may be started under it yet.
 func (l *lease) until() driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.end <= l.boot() {
+	if l.end <= l.boot() || l.told != l.epoch {
 		return 0
 	}
 	return l.end

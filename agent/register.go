@@ -159,6 +159,7 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")
 	interval := asDuration(reply.Heartbeat)
+	a.shop.lease.enrol(reply.Epoch) // before servers answer for it
 	if a.beats != nil {
 		a.beats.Register(reply.Key, reply.Epoch, interval)
 		a.shop.lease.set(a.beats, interval)
