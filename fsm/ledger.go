@@ -107,6 +107,9 @@ func noteStop(stops []Time, most int, window Duration, now Time) []Time {
 // and actor_rate with the time from which all rates allow it again (Never with budget_min_ready: only a change can help). All of it is derived from
 // rows at Apply, so two leaders, two clients or a stale plan can't overshoot (model section 7).
 func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
+	if cause == CauseStartTimeout && s.startOverdue(inst) {
+		return nil, 0 // it has failed: a loss, which no budget blocks
+	}
 	ledgers := s.Ledgers(inst.Group)
 	for i := range ledgers {
 		if refusal := s.checkReady(&ledgers[i], inst, cause); refusal != nil {
@@ -173,6 +176,12 @@ func (s *State) unreadyLong(inst *Instance) bool {
 		return ok
 	}
 	return s.Now > inst.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
+}
+
+// startOverdue reports whether an instance that is not ready yet has had its time to become it.
+func (s *State) startOverdue(inst *Instance) bool {
+	starting := inst.Status.Observed == ObservedPending || inst.Status.Observed == ObservedBooting
+	return starting && s.Now >= max(inst.Marks.Created, inst.Marks.UnreadySince).Add(s.Settings.StartTimeout)
 }
 
 // spendRate notes a stop in every rate that counts it, in the entry that begins the stop.
