@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/cluster/memnet"
+	"github.com/outspan/outspan/fsm"
 )
 
 // breakServer breaks a server that is whole while all others are, and mends it later.
@@ -94,22 +95,24 @@ func (c *chaos) wipeServer() {
 	}, true})
 }
 
-// whole reports whether three servers that run and answer have a vote, and nobody else has one.
+// whole reports whether the servers that run have a vote and answer, and nobody else has one. One that was wiped is another one than before, by its id.
 func (w *world) whole() bool {
 	leader := w.leads()
 	if leader == nil {
 		return false
 	}
-	voters := 0
+	voters := map[fsm.ServerID]bool{}
 	for _, s := range leader.cluster.Servers() {
-		switch {
-		case s.Voter && !s.Answered:
-			return false
-		case s.Voter:
-			voters++
+		if s.Voter {
+			voters[s.ID] = s.Answered
 		}
 	}
-	return voters == len(w.servers)
+	for _, s := range w.servers {
+		if !s.running() || !voters[s.cluster.ID()] {
+			return false
+		}
+	}
+	return len(voters) == len(w.servers)
 }
 
 // again starts a server whose process has ended by itself, as its supervisor does.
@@ -178,14 +181,15 @@ func (c *chaos) fullDisk() {
 	})
 }
 
-// pauseServer has a server neither heard nor hear, nor write, for less than its watchdog allows. That is what a paused machine looks like from outside; inside
-// its clocks go on, which a bubble can't stop for one process alone: pauses of real processes are tested in e2e.
+// pauseServer has a server neither heard nor hear, nor write, for about as long as its watchdog allows. That is what a paused machine looks like from outside;
+// inside its clocks go on, which a bubble can't stop for one process alone: pauses of real processes are tested in e2e.
 func (c *chaos) pauseServer() {
 	s := c.serverOrLeader()
 	if c.broken(true) > 0 {
 		return
 	}
 	c.say("pause %s", s.name)
+	s.mayFail.Store(true)
 	c.w.net.Vanish(s.host)
 	s.disk.Hang()
 	at := time.Now().Add(time.Duration(200+c.random.IntN(8000)) * time.Millisecond)
@@ -193,6 +197,7 @@ func (c *chaos) pauseServer() {
 		c.say("end of the pause of %s", s.name)
 		s.disk.Resume()
 		c.w.net.Revive(s.host)
+		s.again()
 	}, true})
 }
 

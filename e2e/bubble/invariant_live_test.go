@@ -1,8 +1,10 @@
 package bubble
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -61,8 +63,21 @@ func (w *world) quiet() {
 	index := w.state().Index
 	time.Sleep(quietFor)
 	if got := w.state().Index; got != index {
-		w.t.Errorf("L3: settled, and %d entries were written\n%s", got-index, w.picture())
+		w.t.Errorf("L3: settled, and %d entries were written:%s\n%s", got-index, said(w.history.since(index)), w.picture())
 	}
+}
+
+// said is what entries hold, a line for each command.
+func said(entries []committed) string {
+	var b strings.Builder
+	for _, e := range entries {
+		for _, group := range e.Groups {
+			for _, c := range group {
+				fmt.Fprintf(&b, "\n\t%d at %d, %s: %T %+v", e.index, e.At, e.Actor, c, c)
+			}
+		}
+	}
+	return b.String()
 }
 
 // offlineWithin is L4: a node that is gone is found out within T + 2H + 2 s.

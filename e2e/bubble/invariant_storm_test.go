@@ -3,6 +3,7 @@ package bubble
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -58,8 +59,8 @@ func (c *court) placement(f *findings, s step, i *fsm.Instance) {
 		f.add("S7: instance %s is a second replacement of %s, which has %s", i.ID, old.ID, next.ID)
 	}
 	if i.Cause == fsm.CauseRollout && ok {
-		if limit, n := surgeOf(s, i.Group), rolling(s, i.Group); n > max(limit, pairs(&s.before, i.Group)) { // what a drain doubled may go on as the new version
-			f.add("S7: %d of %s are rolled out at once, %d may be", n, i.Group, limit)
+		if limit, all := surgeOf(s, i.Group), rolling(s, i.Group); len(all) > max(limit, pairs(&s.before, i.Group)) { // what a drain doubled may go on as the new version
+			f.add("S7: %d of %s are rolled out at once, %d may be: %s", len(all), i.Group, limit, strings.Join(all, "; "))
 		}
 	}
 }
@@ -81,19 +82,18 @@ func surgeOf(s step, id fsm.GroupID) int {
 	return max(policy.Update.MaxSurge, policy.Update.Canary, 1)
 }
 
-// rolling counts the instances that roll a group out, beside ones that are still wanted and serve.
-func rolling(s step, id fsm.GroupID) int {
-	n := 0
+// rolling lists the instances that roll a group out, beside ones that are still wanted and serve.
+func rolling(s step, id fsm.GroupID) (all []string) {
 	for i := range s.after.InstancesOf(id) {
 		old, ok := s.after.Instances.Get(i.Links.Replaces)
 		if i.Cause != fsm.CauseRollout || !i.Wanted() || !ok || !old.Wanted() {
 			continue
 		}
 		if node, there := s.after.Nodes.Get(old.Node); there && node.Intent == fsm.IntentActive && !old.Eviction.Requested {
-			n++ // others have to leave in any case
-		}
+			all = append(all, fmt.Sprintf("%s (version %d, %s) for %s (version %d, %s)", i.ID, i.Version, i.Status.Observed, old.ID, old.Version, old.Status.Observed))
+		} // others have to leave in any case
 	}
-	return n
+	return all
 }
 
 // pairs counts the slots of a group in which one instance is to take over from another.
