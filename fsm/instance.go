@@ -113,6 +113,7 @@ type Marks struct {
 	CreatedIndex  uint64    `cbor:"10,keyasint"`
 	ChangedIndex  uint64    `cbor:"11,keyasint"`
 	GraceOverride *Duration `cbor:"12,keyasint,omitempty"` // of this stop, instead of the group's grace
+	StopHeard     Time      `cbor:"13,keyasint,omitempty"` // when its agent said that it has begun the stop
 }
 
 // Terminal reports whether nothing more will happen to the instance: it is to be stopped, and is.
@@ -173,7 +174,7 @@ type FactsRef struct {
 	Gen  uint64 `cbor:"2,keyasint"`
 }
 
-// InstanceKill writes stopped for a draining instance whose grace is over (P15). Code: grace_running before that, unless Now.
+// InstanceKill writes stopped for a draining instance whose grace is over (P15), see State.StopDue. Code: grace_running before that, unless Now.
 type InstanceKill struct {
 	ID  InstanceID `cbor:"1,keyasint"`
 	Now bool       `cbor:"2,keyasint,omitempty"` // forced at a drain's deadline

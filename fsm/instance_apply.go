@@ -241,6 +241,10 @@ func (s *State) markTimes(next, before *Instance) {
 	case ObservedReady:
 		next.Marks.ReadySince, next.Marks.UnreadySince = s.Now, 0
 		return
+	case ObservedDraining:
+		if next.Marks.StopBegan != 0 && next.Marks.StopHeard == 0 {
+			next.Marks.StopHeard = s.Now
+		}
 	}
 	next.Marks.ReadySince = 0
 	if next.Marks.UnreadySince == 0 || before.Status.Observed == ObservedReady {

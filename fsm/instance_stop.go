@@ -206,6 +206,22 @@ func (s *State) graceOf(inst *Instance, override *Duration) Duration {
 	return spec.Stop.DrainDelay + spec.Stop.Grace
 }
 
+// wordOfStop is how long word of a stop may take to an agent that is online: longer than a failover.
+const wordOfStop = 10 * Second
+
+// StopDue is when the servers write stopped for a draining instance (P15): its grace after its agent said that the stop has begun, so that a program loses none of it
+// where word of the stop comes late, such as through a failover. An agent that says nothing has wordOfStop on top; on an offline node nothing is waited for (P16).
+func (s *State) StopDue(i *Instance) Time {
+	if i.Marks.StopHeard != 0 {
+		return i.Marks.StopHeard.Add(i.Marks.StopGrace)
+	}
+	due := i.Marks.StopBegan.Add(i.Marks.StopGrace)
+	if n, ok := s.Nodes.Get(i.Node); ok && n.Health != HealthOffline {
+		due = due.Add(wordOfStop)
+	}
+	return due
+}
+
 func (c *InstanceKill) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
 	switch {
@@ -215,8 +231,8 @@ func (c *InstanceKill) apply(s *State) error {
 		return nil
 	case inst.Desired != DesiredDraining:
 		return Refuse(CodeConflict, "instance %s is not draining", c.ID)
-	case !c.Now && s.Now < inst.Marks.StopBegan.Add(inst.Marks.StopGrace):
-		return Refuse(CodeGraceRunning, "instance %s has %s of its grace left", c.ID, inst.Marks.StopBegan.Add(inst.Marks.StopGrace).Sub(s.Now))
+	case !c.Now && s.Now < s.StopDue(inst):
+		return Refuse(CodeGraceRunning, "instance %s has %s of its grace left", c.ID, s.StopDue(inst).Sub(s.Now))
 	}
 	s.setDesired(inst, DesiredStopped, CauseDrainTimeout, "its grace is over")
 	return nil

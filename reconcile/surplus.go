@@ -161,7 +161,7 @@ func (v *slotView) handOver(p *pass) {
 func (p *pass) killOverdue() {
 	for _, id := range p.kills {
 		inst := p.instance(id)
-		if p.past(inst.Marks.StopBegan.Add(inst.Marks.StopGrace)) {
+		if p.past(p.state().StopDue(inst)) {
 			if refusal := p.plan.try("instance/"+string(id), &fsm.InstanceKill{ID: id}); refusal != nil {
 				p.blockBy(inst, refusal)
 			}

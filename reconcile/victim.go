@@ -42,7 +42,7 @@ func (p *pass) crowdOf(v *nodeView) *crowd {
 
 // stopsSoon reports whether a stopping instance's room is worth waiting for: its grace ends within a moment, and it is not overdue.
 func (p *pass) stopsSoon(inst *fsm.Instance) bool {
-	end := inst.Marks.StopBegan.Add(inst.Marks.StopGrace)
+	end := p.state().StopDue(inst)
 	soon := end.Sub(p.in.Now) <= roomSoon && p.in.Now < end.Add(stopLate)
 	if soon {
 		p.plan.wakeAt(end.Add(stopLate))
