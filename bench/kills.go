@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
@@ -25,7 +26,9 @@ const perNode = 20
 func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goal) error {
 	if st.filled == 0 {
 		n := perNode * st.crowd.Len()
-		jobs := st.newJobs([]fsm.GroupSpec{groupSpec("g", n)})
+		g := groupSpec("g", n)
+		g.Spreads = []fsm.Spread{{Attribute: "node.name"}} // the same number on each node
+		jobs := st.newJobs([]fsm.GroupSpec{g})
 		if err := st.submit(ctx, jobs[0]); err != nil {
 			return err
 		}
@@ -40,10 +43,10 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	// Below ten nodes half of them may be silent before the cluster holds still, from ten on a third.
 	atOnce = min(atOnce, max(1, st.crowd.Len()/5))
 	var times []time.Duration
-	for round := range rounds {
-		var numbers []int
-		for i := range atOnce {
-			numbers = append(numbers, (round*atOnce+i)%st.crowd.Len())
+	for range rounds {
+		numbers, err := st.fullest(ctx, atOnce)
+		if err != nil {
+			return err
 		}
 		took, err := st.kill(ctx, numbers)
 		if err != nil {
@@ -53,9 +56,32 @@ func kills(ctx context.Context, st *stage, atOnce, rounds int, median, worst Goa
 	}
 	what := fmt.Sprintf("%d of %d nodes", atOnce, st.crowd.Len())
 	note := fmt.Sprintf("%d times, at most %.1f s", rounds, quantile(times, 1).Seconds())
+	if holds, err := recentEvents(ctx, st.fleet.Any(), fsm.EventHold, 100); err != nil {
+		return err
+	} else if len(holds) > 0 { // agents of this process were too slow for their own heartbeats
+		note += fmt.Sprintf("; the cluster held still %d times", (len(holds)+1)/2)
+	}
 	st.add(Figure{What: what + " -> all replacements placed, median", Value: quantile(times, 0.5).Seconds(), Unit: Seconds, Goal: median, Note: note})
 	st.add(Figure{What: what + " -> all replacements placed, p99", Value: quantile(times, 0.99).Seconds(), Unit: Seconds, Goal: worst, Note: note})
 	return nil
+}
+
+// fullest are the agents with the most instances: who was killed before comes back empty.
+func (st *stage) fullest(ctx context.Context, n int) ([]int, error) {
+	var list nodeList
+	if err := fleet.Get(ctx, st.fleet.Any(), "/v1/nodes", &list); err != nil {
+		return nil, err
+	}
+	count := map[string]int{}
+	for _, node := range list.Items {
+		count[node.Name] = node.Instances
+	}
+	var numbers []int
+	for i := range st.crowd.Len() {
+		numbers = append(numbers, i)
+	}
+	slices.SortStableFunc(numbers, func(a, b int) int { return count[st.crowd.Name(b)] - count[st.crowd.Name(a)] })
+	return numbers[:n], nil
 }
 
 // kill silences agents and returns how long it took until all that ran there was placed elsewhere, by the times of the entries. Then the
@@ -64,6 +90,9 @@ func (st *stage) kill(ctx context.Context, numbers []int) (time.Duration, error)
 	count, err := st.running(ctx, numbers)
 	if err != nil {
 		return 0, err
+	}
+	if count == 0 {
+		return 0, fmt.Errorf("nothing runs on agents %v", numbers)
 	}
 	killed := time.Now()
 	st.crowd.Kill(numbers...)

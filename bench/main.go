@@ -65,6 +65,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // measure runs the chosen cases and returns what they found, also when one of them failed: later ones need what it would have left.
 func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
+	if o.soak > 0 {
+		return soak(ctx, o, out)
+	}
 	l, err := measureLimits(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("limits: %w", err)

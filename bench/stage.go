@@ -78,7 +78,7 @@ func nodeLabels(i int) map[string]string {
 	return map[string]string{"rack": fmt.Sprintf("r%02d", i%racks), "disk": disk}
 }
 
-// waitNodes blocks until so many nodes are active.
+// waitNodes blocks until so many nodes are active, and all of them take work: their inventories are in, and no return holds them back.
 func (st *stage) waitNodes(ctx context.Context, want int) error {
 	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		if st.crowd.Registered() < want {
@@ -88,8 +88,24 @@ func (st *stage) waitNodes(ctx context.Context, want int) error {
 		if err == nil && s.Nodes["active"] < want {
 			err = fmt.Errorf("nodes: %v, want %d active", s.Nodes, want)
 		}
+		if err != nil {
+			return err
+		}
+		var held nodeList
+		err = fleet.Get(ctx, st.fleet.Any(), "/v1/nodes?filter=eligible=false&limit=1", &held)
+		if err == nil && len(held.Items) > 0 {
+			err = fmt.Errorf("node %s takes no work: %s", held.Items[0].Name, held.Items[0].Reason)
+		}
 		return err
 	})
+}
+
+type nodeList struct {
+	Items []struct {
+		Name      string `json:"name"`
+		Instances int    `json:"instances"`
+		Reason    string `json:"reason"`
+	} `json:"items"`
 }
 
 type statusAnswer struct {

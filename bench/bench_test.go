@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// proves that every case runs and gives figures. How fast it was is nothing for a test.
+func TestEveryCase(t *testing.T) {
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "outspan")
+	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/outspan").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	file := filepath.Join(dir, "figures.json")
+	var out bytes.Buffer
+	err := run(ctx, []string{
+		"-bin", binary, "-dir", dir, "-json", file, "-nodes", "5", "-instances", "100", "-group", "100", "-length", "100ms", "-rounds", "1",
+	}, &out)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got report
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	positive := map[string]int{}
+	for _, f := range got.Figures {
+		if f.Value > 0 {
+			positive[f.Case]++
+		}
+		if f.Value < 0 {
+			t.Errorf("%s: %s is %v", f.Case, f.What, f.Value)
+		}
+		if f.What == "acknowledged writes lost" && f.Value != 0 {
+			t.Errorf("%v acknowledged writes were lost", f.Value)
+		}
+	}
+	for _, c := range cases() {
+		if positive[c.Name] == 0 && c.Name != "heartbeats" { // so short that the kernel's clock may not have ticked
+			t.Errorf("%s gave no figure\n%s", c.Name, &out)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "outspan-bench-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// proves that the table shows the value beside its goal and its limit.
+func TestTable(t *testing.T) {
+	figures := []Figure{
+		{Case: "a", What: "good", Value: 12.34, Unit: Millis, Goal: below(20), Limit: Limit{24.68, "of the disk"}},
+		{Case: "b", What: "bad", Value: 5, Unit: PerSecond, Goal: atLeast(10)},
+	}
+	want := "CASE  WHAT  VALUE  UNIT  GOAL         OF LIMIT  LIMIT IN THIS RUN  NOTE\n" +
+		"a     good  12.3   ms    <= 20.0 yes  50 %      24.7 of the disk\n" +
+		"b     bad   5.00   /s    >= 10.0 no   -         -\n"
+	if got := table(figures); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	times := []time.Duration{5, 1, 4, 2, 3}
+	for q, want := range map[float64]time.Duration{0: 1, 0.5: 3, 0.99: 5, 1: 5} {
+		if got := quantile(times, q); got != want {
+			t.Errorf("quantile %v: got %d, want %d", q, got, want)
+		}
+	}
+	if got := quantile(nil, 0.5); got != 0 {
+		t.Errorf("of nothing: %d", got)
+	}
+}
