@@ -94,7 +94,8 @@ type Pool struct {
 	closed  atomic.Bool
 	mu      sync.Mutex
 	members map[string]Member
-	meta    []byte // own, encoded
+	view    *poolView // of members; nil once one has changed
+	meta    []byte    // own, encoded
 	ownMeta Meta
 	wanted  []string // members that rejoin never gives up on, beside the servers
 	nudged  []string // addresses of dead members that gave a sign of life
@@ -201,44 +202,6 @@ func (p *Pool) Address() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.members[p.cfg.Name].Address
-}
-
-// Members lists everyone known, the dead included, in order of name.
-func (p *Pool) Members() []Member {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make([]Member, 0, len(p.members))
-	for _, m := range p.members {
-		out = append(out, m)
-	}
-	slices.SortFunc(out, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
-// Servers is Members with the role server only.
-func (p *Pool) Servers() []Member {
-	return slices.DeleteFunc(p.Members(), func(m Member) bool { return m.Meta.Role != transport.RoleServer })
-}
-
-// Member returns one member; ok is false if it was never seen.
-func (p *Pool) Member(name string) (m Member, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m, ok = p.members[name]
-	return m, ok
-}
-
-// Liveness is the gossip state of every agent known here. Who is missing is fsm.GossipUnknown.
-func (p *Pool) Liveness() map[fsm.NodeID]fsm.Gossip {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	out := make(map[fsm.NodeID]fsm.Gossip, len(p.members))
-	for name, m := range p.members {
-		if m.Meta.Role == transport.RoleAgent {
-			out[fsm.NodeID(name)] = m.State
-		}
-	}
-	return out
 }
 
 // Changed returns a channel that is closed at the next change of a member.
@@ -373,7 +336,7 @@ func (p *Pool) update(name string, edit func(*Member) bool) {
 // put stores a changed member; p.mu is held.
 func (p *Pool) put(m Member) {
 	m.since = time.Now()
-	p.members[m.Name] = m
+	p.members[m.Name], p.view = m, nil
 	close(p.change)
 	p.change = make(chan struct{})
 }

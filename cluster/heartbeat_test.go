@@ -276,10 +276,10 @@ func TestHeartbeatsOverGossip(t *testing.T) {
 				t.Fatalf("lease of 2 s has %s left", left)
 			}
 		}
-		if got := r.hearts["s2"].Facts("n1", 1); got != 4 {
+		if got := factsOf(r.hearts["s2"], 1); got != 4 {
 			t.Errorf("facts generation %d, want 4", got)
 		}
-		if got := r.hearts["s2"].Facts("n1", 2); got != 0 {
+		if got := factsOf(r.hearts["s2"], 2); got != 0 {
 			t.Errorf("facts generation %d of an epoch that nobody heard of", got)
 		}
 		// With one server gone the lease holds; with two it runs out at the last answered heartbeat.
@@ -376,4 +376,15 @@ func TestClockNeverGoesBackAndGoesOnByItself(t *testing.T) {
 			t.Errorf("now %d, want 20001", c.now())
 		}
 	})
+}
+
+// factsOf is the generation of facts that a server knows of the node n1 in an epoch.
+func factsOf(h *Hearts, epoch uint64) (facts uint64) {
+	state := fsm.NewState()
+	for range epoch {
+		register := &fsm.NodeRegister{ID: "n1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b"}}
+		state, _ = state.Apply(state.Index+1, 1, fsm.Entry{Format: 1, Groups: [][]fsm.Command{{register}}})
+	}
+	h.Signs(state.Nodes, func(_ *fsm.Node, sign Sign) { facts = sign.Facts })
+	return facts
 }

@@ -146,6 +146,30 @@ func (h *Hearts) Age(node fsm.NodeID) Age {
 	return Age{Since: time.Since(n.at), Heard: true}
 }
 
+// Sign is what Hearts knows of one node.
+type Sign struct {
+	Age
+	Facts uint64 // the newest generation of facts that its heartbeats of the epoch named
+}
+
+// Signs gives visit what is known of each node of a state, in order of id. It takes the lock once, so visit must be quick and must not ask Hearts.
+func (h *Hearts) Signs(nodes fsm.Table[fsm.NodeID, *fsm.Node], visit func(*fsm.Node, Sign)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	for id, node := range nodes.All() {
+		n := h.nodes[id]
+		sign := Sign{Age: Age{Since: now.Sub(h.began)}}
+		if !n.at.IsZero() {
+			sign.Age = Age{Since: now.Sub(n.at), Heard: true}
+		}
+		if n.epoch == node.Agent.Epoch {
+			sign.Facts = n.facts
+		}
+		visit(node, sign)
+	}
+}
+
 // Ages is Age of every node given.
 func (h *Hearts) Ages(nodes []fsm.NodeID) map[fsm.NodeID]Age {
 	out := make(map[fsm.NodeID]Age, len(nodes))
@@ -153,16 +177,6 @@ func (h *Hearts) Ages(nodes []fsm.NodeID) map[fsm.NodeID]Age {
 		out[id] = h.Age(id)
 	}
 	return out
-}
-
-// Facts is the newest generation of facts that the node's heartbeats of this epoch named; 0: none did.
-func (h *Hearts) Facts(node fsm.NodeID, epoch uint64) uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n := h.nodes[node]; n.epoch == epoch {
-		return n.facts
-	}
-	return 0
 }
 
 // GiveUp agrees that an epoch of a node is offline: its beats are heard, but none of its lease is renewed by this

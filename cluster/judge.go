@@ -210,21 +210,20 @@ func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	out := make(map[fsm.NodeID]fsm.Liveness, state.Nodes.Len())
-	for id, n := range state.Nodes.All() {
-		age := j.s.sight.hearts.Age(id)
+	now := time.Now()
+	j.s.sight.hearts.Signs(state.Nodes, func(n *fsm.Node, sign Sign) {
 		l := fsm.Liveness{
-			Age: fsm.Duration(age.Since.Milliseconds()), Gossip: gossip[id], Unheard: !age.Heard, Paused: paused,
-			FactsGen: j.s.sight.hearts.Facts(id, n.Agent.Epoch),
+			Age: fsm.Duration(sign.Since.Milliseconds()), Gossip: gossip[n.ID], Unheard: !sign.Heard, Paused: paused, FactsGen: sign.Facts,
 		}
 		if l.Gossip == "" {
 			l.Gossip = fsm.GossipUnknown
 		}
 		// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
-		if v, ok := j.verdicts[id]; ok && v.epoch == n.Agent.Epoch && age.Since >= lateAfter(threshold, interval) && time.Since(v.asked) <= interval {
-			l.Silent, l.SeenBy = v.live.Silent && age.Since >= threshold, v.live.SeenBy
+		if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(threshold, interval) && now.Sub(v.asked) <= interval {
+			l.Silent, l.SeenBy = v.live.Silent && sign.Since >= threshold, v.live.SeenBy
 		}
-		out[id] = l
-	}
+		out[n.ID] = l
+	})
 	return out
 }
 

@@ -97,6 +97,7 @@ func (p *Pool) missing(ctx context.Context) (addresses []string) {
 			addresses = append(addresses, m.Address)
 		case time.Since(m.since) > forgetAfter:
 			delete(p.members, name)
+			p.view = nil
 		default:
 			dead = append(dead, m.Address)
 		}
