@@ -149,6 +149,17 @@ func TestJudgesCanFail(t *testing.T) {
 			w0.Links.ReplacedBy = "w1"
 			return s
 		}},
+		{"S7", "two rolled out at once", func(d *docket) step {
+			return d.entry(fsm.ActorLeader,
+				&fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: fsm.CauseRollout},
+				&fsm.InstancePlace{ID: "w3", Group: "web/http", Slot: 1, Version: 1, Node: "n1", Replaces: "w1", Cause: fsm.CauseRollout})
+		}},
+		{"S7", "a second wave", func(d *docket) step {
+			s := d.entry(fsm.ActorLeader, &fsm.InstancePlace{ID: "w2", Group: "web/http", Slot: 0, Version: 1, Node: "n2", Replaces: "w0", Cause: fsm.CauseNodeDraining})
+			w2, _ := s.after.Instances.Get("w2")
+			w2.Cause = fsm.CauseNodeOffline
+			return s
+		}},
 		{"S7", "without an order", func(d *docket) step {
 			d.court.rails = []railed{{d.state.Now, 1}}
 			s, i := d.stop("w0")

@@ -96,11 +96,11 @@ func rolling(s step, id fsm.GroupID) (all []string) {
 	return all
 }
 
-// pairs counts the slots of a group in which one instance is to take over from another.
+// pairs counts the slots of a group in which one instance is to take over from another. One that was lost on its way counts: its slot gets another one.
 func pairs(st *fsm.State, id fsm.GroupID) int {
 	n := 0
 	for i := range st.InstancesOf(id) {
-		if old, ok := st.Instances.Get(i.Links.Replaces); ok && i.Wanted() && old.Wanted() {
+		if old, ok := st.Instances.Get(i.Links.Replaces); ok && i.Desired == fsm.DesiredRunning && old.Wanted() {
 			n++
 		}
 	}
@@ -141,9 +141,8 @@ func (c *court) waves(s step) error {
 		if i.Cause != fsm.CauseNodeOffline || !replaces {
 			return
 		}
-		now, ok := s.after.Instances.Get(old.ID)
 		node, there := s.after.Nodes.Get(old.Node)
-		if ok && there && node.Health != fsm.HealthOffline && now.Status.Observed != fsm.ObservedLost && now.Status.Observed != fsm.ObservedStopped && old.Status.Observed != fsm.ObservedLost {
+		if there && node.Health != fsm.HealthOffline && old.Wanted() { // one that stops, or is gone with its machine, needs another one in any case
 			f.add("S7: instance %s replaces %s because of an offline node, but that is %s on node %s, which is %s", i.ID, old.ID, old.Status.Observed, node.Name, node.Health)
 		}
 	})
