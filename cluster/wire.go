@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -29,11 +30,12 @@ var errNoRoom = errors.New("too little free space on this server's disk")
 // with both ends naming themselves, and with a gate for appends while the disk is full.
 type peerTransport struct {
 	*raft.NetworkTransport
-	room func() Room
-	rpcs chan raft.RPC
-	done chan struct{}
-	once sync.Once
-	wg   sync.WaitGroup
+	room     func() Room
+	installs atomic.Uint64 // requests to install a snapshot that were sent
+	rpcs     chan raft.RPC
+	done     chan struct{}
+	once     sync.Once
+	wg       sync.WaitGroup
 }
 
 func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvider, room func() Room, log hclog.Logger) *peerTransport {
@@ -74,11 +76,12 @@ func (t *peerTransport) Close() error {
 	return err
 }
 
-// pump passes requests on to raft, but refuses whatever needs room when there is none. The leader sees a failed
+// pump passes requests on to raft, but refuses snapshots that were overtaken, and whatever needs room when there is none. The leader sees a failed
 // request and tries again with growing delay; heartbeats don't come this way, so it stays leader, and nothing has
 // to be healed when there is room again.
 func (t *peerTransport) pump() {
 	in := t.NetworkTransport.Consumer()
+	var seen installSeen
 	for {
 		var rpc raft.RPC
 		select {
@@ -86,11 +89,11 @@ func (t *peerTransport) pump() {
 			return
 		case rpc = <-in:
 		}
-		if needsRoom(rpc) && t.room() == RoomNone {
+		if refusal := t.refuses(rpc, &seen); refusal != nil {
 			if rpc.Reader != nil {
 				_, _ = io.Copy(io.Discard, rpc.Reader)
 			}
-			rpc.Respond(nil, errNoRoom)
+			rpc.Respond(nil, refusal)
 			continue
 		}
 		select {
@@ -99,6 +102,16 @@ func (t *peerTransport) pump() {
 		case t.rpcs <- rpc:
 		}
 	}
+}
+
+func (t *peerTransport) refuses(rpc raft.RPC, seen *installSeen) error {
+	switch {
+	case needsRoom(rpc) && t.room() == RoomNone:
+		return errNoRoom
+	case seen.overtaken(rpc):
+		return errOvertaken
+	}
+	return nil
 }
 
 func needsRoom(rpc raft.RPC) bool {

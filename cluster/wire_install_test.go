@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slowStream is a stream whose next connection with a snapshot keeps what is written to it, as sockets do whose packets are lost: the bytes
+// arrive when they are let go, also when the writer gave up long ago.
+type slowStream struct {
+	Stream
+	to string
+
+	mu    sync.Mutex
+	armed bool
+	held  *slowConn
+}
+
+type slowConn struct {
+	net.Conn
+	s      *slowStream
+	kept   []byte
+	closed bool
+}
+
+const installRequest = 2 // the byte with which raft's transport begins a request to install a snapshot
+
+func (s *slowStream) DialRaft(address string, timeout time.Duration) (net.Conn, error) {
+	c, err := s.Stream.DialRaft(address, timeout)
+	if err != nil || address != s.to {
+		return c, err
+	}
+	return &slowConn{Conn: c, s: s}, nil
+}
+
+func (c *slowConn) Write(p []byte) (int, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.s.armed && p[0] == installRequest {
+		c.s.armed, c.s.held = false, c
+	}
+	if c.s.held == c {
+		c.kept = append(c.kept, p...)
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *slowConn) Close() error {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.s.held == c {
+		c.closed = true
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+func (s *slowStream) arm() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.armed = true
+}
+
+// givenUp reports whether the writer of what is held has closed its end.
+func (s *slowStream) givenUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held != nil && s.held.closed
+}
+
+// letGo has what was held arrive.
+func (s *slowStream) letGo(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.held
+	s.held = nil
+	_ = c.Conn.SetDeadline(time.Time{}) // of a writer that waits no more
+	if _, err := c.Conn.Write(c.kept); err != nil {
+		t.Fatalf("the late snapshot does not arrive: %v", err)
+	}
+	c.Conn.Close()
+}
+
+// S4 S8: a snapshot that arrives after the one that its leader sent later takes no server back.
+func TestLateSnapshot(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		streams := map[string]*slowStream{}
+		few := func(c *Config) {
+			c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
+			s := &slowStream{Stream: c.Stream}
+			streams[c.Name], c.Stream = s, s
+		}
+		r.threeServersRunning(few)
+		leader := r.leader(time.Second)
+		away := r.running()[0]
+		if away == leader {
+			away = r.running()[1]
+		}
+		away.crash()
+		for i := range 60 {
+			r.mustRegister(fmt.Sprintf("n%02d", i))
+		}
+		eventually(t, time.Minute, "a snapshot", func() bool { return r.leader(time.Second).Status().Snapshot > 0 })
+		leader = r.leader(time.Second)
+		slow := streams[leader.cfg.Name]
+		slow.to = away.host + ":7640"
+		slow.arm()
+		r.net.Heal()
+		back := r.start(hostNumber(away.host), few)
+		eventually(t, 2*time.Minute, "a second snapshot after the first was given up", func() bool {
+			return slow.givenUp() && back.machine.State().Nodes.Len() == 60
+		})
+		for i := range 20 {
+			if err := leader.register(context.Background(), fmt.Sprintf("later%d", i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.agree(10 * time.Second)
+		installs, before := back.fsm.installs.Load(), back.machine.State().Index
+		slow.letGo(t)
+		synctest.Wait()
+		if now := back.machine.State(); now.Index < before || back.fsm.installs.Load() != installs {
+			t.Errorf("it went back from %d to %d with the late snapshot, %d installs after %d", before, now.Index, back.fsm.installs.Load(), installs)
+		}
+		r.mustRegister("last")
+		r.agree(10 * time.Second)
+	})
+}
