@@ -88,7 +88,8 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	g.Running += count(after != nil && after.Desired == DesiredRunning) - count(before != nil && before.Desired == DesiredRunning)
 	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
 	g.Held += count(after != nil && after.holdsUnit()) - count(before != nil && before.holdsUnit())
-	if g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive {
+	g.Placed += uint64(count(before == nil))
+	if before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive {
 		s.putGroup(&g)
 		s.touchTable("jobs")
 		s.touchObject("job/", string(jobOf(g.ID)))

@@ -38,6 +38,7 @@ func (s *State) begin(index, logTerm uint64, e Entry) {
 	s.Now = max(s.Now, e.At)
 	s.Wall = max(s.Wall, e.Wall)
 	s.entry = entryContext{actor: e.Actor, request: e.Request}
+	s.entry.touched.objects = make([]object, 0, touchedAGroup*len(e.Groups))
 }
 
 func (s *State) applyEntry(logTerm uint64, e Entry) []Result {

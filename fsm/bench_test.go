@@ -89,7 +89,11 @@ func bigState(b testing.TB, n size) State {
 		}
 		add(ready)
 	}
-	return applyAll(b, s, groups...)
+	s = applyAll(b, s, groups...)
+	for s.Events.Len() > s.Settings.EventLimit { // old ones go with later entries
+		s = applyAll(b, s)
+	}
+	return s
 }
 
 func benchInstance(slot int) InstanceID { return DeriveInstanceID(1, "web/api", slot, 0) }

@@ -160,9 +160,6 @@ func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance
 	if d, ok := s.Deployments.Get(job.Deployment); ok && !d.Status.Ended() && c.Version == g.Version {
 		inst.Links.Deployment = d.ID
 	}
-	next := *g
-	next.Placed++
-	s.putGroup(&next)
 	s.setInstance(nil, inst)
 	s.claimVolumes(spec, inst)
 	if old != nil {

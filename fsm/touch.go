@@ -15,6 +15,9 @@ type touches struct {
 // object is a topic in two parts: put together they would be one more text for each row that changes, and hardly any is waited for.
 type object struct{ noun, id string }
 
+// touchedAGroup is how many objects a group of commands mostly touches: a placement an instance, its job, and what its node is assigned.
+const touchedAGroup = 3
+
 // touch notes that readers who wait for these topics must look again.
 func (s *State) touch(topics ...Topic) {
 	for _, t := range topics {
