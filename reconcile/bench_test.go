@@ -134,8 +134,12 @@ func BenchmarkDecide(b *testing.B) {
 			for _, c := range decideCases() {
 				b.Run(c.name, func(b *testing.B) {
 					w.state = quiet
+					before := w.input()
+					before.Seen = &w.seen
+					reconcile.Decide(before)
 					c.happens(w)
 					in := w.input()
+					in.Seen = &w.seen
 					b.ReportAllocs()
 					defer onCPU(b)()
 					for b.Loop() {

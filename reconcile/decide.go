@@ -10,6 +10,9 @@ type Input struct {
 	Term  uint64                      // of the leader; its entries carry it
 	Calm  fsm.Time                    // Plan.Calm of the decision before this one; 0 at first
 
+	// Seen may be given from one decision to the next of the same goroutine; nil: all is worked out anew.
+	Seen *Seen
+
 	Rebalance bool // an operator asks for moves of the rescheduler now, whether it is on or not
 }
 

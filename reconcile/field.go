@@ -101,7 +101,7 @@ func (f *field) census() {
 			if inst == nil {
 				continue
 			}
-			v := f.pass.candidates().byID[inst.Node]
+			v := f.pass.candidates().view(inst.Node)
 			if v == nil {
 				continue
 			}

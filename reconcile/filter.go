@@ -11,8 +11,8 @@ import (
 // nodeTable is what placement knows of nodes during one pass. What groups have in common is worked out once: with 5,000 nodes that halves what each of a hundred
 // groups costs.
 type nodeTable struct {
-	views   []*nodeView // in order of id
-	byID    map[fsm.NodeID]*nodeView
+	views   []*nodeView               // in order of id
+	byID    map[fsm.NodeID]*nodeView  // made when one is asked for
 	layouts map[string]*layout        // by the spread attributes, joined
 	meets   map[fsm.Constraint][]bool // by node
 }
@@ -52,9 +52,9 @@ func (p *pass) candidates() *nodeTable {
 	}
 	s := p.state()
 	count := s.Nodes.Len()
-	t := &nodeTable{views: make([]*nodeView, 0, count), byID: make(map[fsm.NodeID]*nodeView, count), layouts: map[string]*layout{}, meets: map[fsm.Constraint][]bool{}}
+	t := &nodeTable{views: make([]*nodeView, 0, count), layouts: map[string]*layout{}, meets: map[fsm.Constraint][]bool{}}
 	rows := make([]nodeView, count)
-	for id, n := range s.Nodes.All() {
+	for _, n := range s.Nodes.All() {
 		v := &rows[len(t.views)]
 		v.take(n)
 		v.at, v.refusal = len(t.views), s.Eligible(n)
@@ -62,16 +62,26 @@ func (p *pass) candidates() *nodeTable {
 			p.plan.wakeAt(n.Return.HeldUntil)
 		}
 		t.views = append(t.views, v)
-		t.byID[id] = v
 	}
 	p.promise(t)
 	p.nodes = t
 	return t
 }
 
+// view is the view of a node; nil if it was forgotten.
+func (t *nodeTable) view(id fsm.NodeID) *nodeView {
+	if t.byID == nil {
+		t.byID = make(map[fsm.NodeID]*nodeView, len(t.views))
+		for _, v := range t.views {
+			t.byID[v.node.ID] = v
+		}
+	}
+	return t.byID[id]
+}
+
 // changed takes the draft's row of a node on which something was placed.
 func (p *pass) changed(id fsm.NodeID) {
-	if v := p.candidates().byID[id]; v != nil {
+	if v := p.candidates().view(id); v != nil {
 		v.take(p.node(id))
 		v.moves++
 	}

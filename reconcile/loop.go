@@ -67,6 +67,7 @@ type Loop struct {
 	pause   time.Duration // the last one; 0 after a success
 	took    time.Duration // by the last decision
 	calm    fsm.Time
+	seen    Seen
 }
 
 // flight is an entry on its way into the log.
@@ -119,7 +120,7 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) decide(state fsm.State) time.Duration {
 	began := time.Now()
 	now := l.cfg.Evidence.Now()
-	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Calm: l.calm})
+	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Calm: l.calm, Seen: &l.seen})
 	l.calm, l.queue = plan.Calm, plan.Entries
 	l.took = time.Since(began)
 	l.cfg.Reports(Report{Took: l.took, Plan: plan})

@@ -201,14 +201,14 @@ func (p *pass) placeAt(n *need, f *field) *unplaced {
 	if why := p.homeProblem(n, f); why != nil {
 		return why
 	}
-	if refusal := p.tryPlace(n, f, p.candidates().byID[n.home]); refusal != nil {
+	if refusal := p.tryPlace(n, f, p.candidates().view(n.home)); refusal != nil {
 		return &unplaced{code: refusal.Code, message: refusal.Message, out: excluded{{Code: refusal.Code, Nodes: 1}}}
 	}
 	return nil
 }
 
 func (p *pass) homeProblem(n *need, f *field) *unplaced {
-	v := p.candidates().byID[n.home]
+	v := p.candidates().view(n.home)
 	why := func(code fsm.Code, format string, args ...any) *unplaced {
 		return &unplaced{code: code, message: fmt.Sprintf(format, args...), out: excluded{{Code: code, Nodes: 1}}}
 	}

@@ -98,7 +98,7 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 		p.nodes = nil // that was only a look
 	}
 	for _, inst := range ended {
-		if v := p.candidates().byID[inst.Node]; v != nil {
+		if v := p.candidates().view(inst.Node); v != nil {
 			v.promised -= inst.Claims.Resources.MemoryBytes
 		}
 	}

@@ -57,13 +57,7 @@ func (b *balancer) comfort(f *field, inst *fsm.Instance, from, to *load) int64 {
 
 // please moves instances to nodes that meet more of their group's preferences, of the groups that can gain most.
 func (b *balancer) please(tallies []*groupTally) {
-	counts := map[fsm.NodeID]int{}
-	worth := tallies[:0]
-	for _, t := range tallies {
-		if t.hint = b.hint(t, counts); t.hint > 0 && !b.busy[t.id] {
-			worth = append(worth, t)
-		}
-	}
+	worth := slices.DeleteFunc(tallies, func(t *groupTally) bool { return b.busy[t.id] })
 	slices.SortFunc(worth, func(x, y *groupTally) int { return cmp.Or(cmp.Compare(y.hint, x.hint), cmp.Compare(x.id, y.id)) })
 	for i, t := range worth {
 		if i == groupsSeen {
@@ -116,7 +110,7 @@ func (b *balancer) spreadHint(t *groupTally, attribute string) int64 {
 	count, most := map[string]int{}, 0
 	for _, id := range t.nodes {
 		value := ""
-		if l := b.byNode[id]; l != nil {
+		if l := b.load(id); l != nil {
 			value, _ = l.view.node.Attribute(attribute)
 		}
 		count[value]++
@@ -144,7 +138,7 @@ func (b *balancer) affinityHint(t *groupTally) int64 {
 	}
 	worst = best
 	for _, id := range t.nodes {
-		if l := b.byNode[id]; l != nil {
+		if l := b.load(id); l != nil {
 			worst = min(worst, f.affinity(l.view.node))
 		}
 	}
@@ -163,7 +157,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 	bestGain, laterGain := int64(0), int64(0)
 	b.eachTarget(f, func(to *load) bool {
 		for _, inst := range holders {
-			from := b.byNode[inst.Node]
+			from := b.load(inst.Node)
 			if from == to || from == nil {
 				continue
 			}
@@ -203,7 +197,7 @@ func (b *balancer) holders(g *groupView) []*fsm.Instance {
 	var all []*fsm.Instance
 	for _, slot := range g.slots {
 		inst := slot.holder
-		if l := b.byNode[inst.Node]; oldest[inst.Node] == inst && l != nil && l.view.node.Intent == fsm.IntentActive {
+		if l := b.load(inst.Node); oldest[inst.Node] == inst && l != nil && l.view.node.Intent == fsm.IntentActive {
 			all = append(all, inst)
 		}
 	}

@@ -136,7 +136,9 @@ func jobLine(job string, count, cmd, variant int) string {
 
 // decideChecked is decide, and holds that a decision is a function and that its stops keep to the budgets.
 func (w *world) decideChecked(t rapid.TB) {
-	one, two := reconcile.Decide(w.input()), reconcile.Decide(w.input())
+	again := w.input()
+	again.Seen = &w.seen
+	one, two := reconcile.Decide(w.input()), reconcile.Decide(again)
 	if diff := cmp.Diff(one, two); diff != "" {
 		t.Fatalf("%s: decided twice:\n%s", w.at, diff)
 	}

@@ -24,7 +24,7 @@ type balancer struct {
 	p      *pass
 	rules  fsm.Rescheduling
 	loads  []*load // the nodes that may be moved to, in order of id; the mean is over them
-	byNode map[fsm.NodeID]*load
+	all    []load  // every node, as the table of nodes has them
 	mean   int64
 	busy   map[fsm.GroupID]bool // groups that have something else going on
 	views  map[fsm.GroupID]*groupView
@@ -57,7 +57,7 @@ func (p *pass) rebalance() {
 	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || len(p.plan.accepted) > 0) {
 		return
 	}
-	b := &balancer{p: p, rules: rules, byNode: map[fsm.NodeID]*load{}, busy: map[fsm.GroupID]bool{}, views: map[fsm.GroupID]*groupView{}, values: map[string]map[string]bool{}}
+	b := &balancer{p: p, rules: rules, busy: map[fsm.GroupID]bool{}, views: map[fsm.GroupID]*groupView{}, values: map[string]map[string]bool{}}
 	for _, g := range p.groups {
 		b.busy[g.id] = true
 	}
@@ -98,50 +98,78 @@ func (b *balancer) limit() (*fsm.Error, fsm.Time) {
 	return nil, 0
 }
 
-// groupTally is where the instances of a group at rest are.
+// groupTally is a group at rest that a move could please.
 type groupTally struct {
 	id    fsm.GroupID
 	row   *fsm.Group
 	spec  *fsm.GroupSpec
-	nodes []fsm.NodeID
-	hint  int64 // an upper bound of what a move could gain in preferences
+	nodes []fsm.NodeID // of its instances
+	hint  int64        // an upper bound of what a move could gain in preferences
 }
 
-// weigh adds up what each node holds and where each group is. It is the one scan over all instances.
+// weigh adds up what each node holds, and finds the groups that a move could please. Of a group whose row and nodes are the same as at the last decision, that is
+// known.
 func (b *balancer) weigh() []*groupTally {
 	p := b.p
-	for _, v := range p.candidates().views {
-		l := &load{view: v, memory: v.node.Placed.MemoryBytes + v.node.Promised + v.promised, cpu: v.node.Placed.CPU, eligible: v.refusal == nil && v.node.Allocatable().MemoryBytes > 0}
-		b.byNode[v.node.ID] = l
+	views := p.candidates().views
+	b.all, b.loads = make([]load, len(views)), make([]*load, 0, len(views))
+	for i, v := range views {
+		l := &b.all[i]
+		*l = load{view: v, memory: v.held.MemoryBytes + v.promised, cpu: v.held.CPU, eligible: v.refusal == nil && v.size.MemoryBytes > 0}
 		if l.eligible {
 			b.loads = append(b.loads, l)
 		}
 	}
-	known := map[fsm.GroupID]*groupTally{}
-	var tallies []*groupTally
-	for _, inst := range p.state().Instances.All() {
-		if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested {
-			b.leave(inst)
-			continue
-		}
-		t, seen := known[inst.Group]
-		if !seen {
-			if t = b.tallyOf(inst.Group); t != nil {
-				tallies = append(tallies, t)
-			}
-			known[inst.Group] = t
-		}
-		if t != nil {
-			t.nodes = append(t.nodes, inst.Node)
-		}
+	for inst := range p.state().Departing() {
+		b.leave(inst)
 	}
 	b.average()
-	return tallies
+	return b.tallies()
+}
+
+// tallies lists the groups that could gain something, in order of id.
+func (b *balancer) tallies() []*groupTally {
+	seen := b.p.in.Seen
+	if seen == nil {
+		seen = &Seen{}
+	}
+	seen.look(b.all)
+	counts := map[fsm.NodeID]int{}
+	var worth []*groupTally
+	for id := range b.p.state().Groups.All() {
+		t := b.tallyOf(id)
+		if t == nil {
+			continue
+		}
+		if known := seen.groups[id]; known.row == t.row && known.spec == t.spec {
+			t.hint = known.hint
+		} else if len(b.loads) > 1 {
+			for inst := range b.p.state().InstancesOf(id) {
+				if inst.Desired == fsm.DesiredRunning {
+					t.nodes = append(t.nodes, inst.Node)
+				}
+			}
+			t.hint = b.hint(t, counts)
+			seen.groups[id] = seenGroup{t.row, t.spec, t.hint}
+		}
+		if t.hint > 0 {
+			worth = append(worth, t)
+		}
+	}
+	return worth
+}
+
+// load is what a node holds; nil if it was forgotten.
+func (b *balancer) load(id fsm.NodeID) *load {
+	if v := b.p.candidates().view(id); v != nil {
+		return &b.all[v.at]
+	}
+	return nil
 }
 
 // leave takes off its node's load what is on its way out.
 func (b *balancer) leave(inst *fsm.Instance) {
-	if l := b.byNode[inst.Node]; l != nil && inst.Status.Observed != fsm.ObservedStopped {
+	if l := b.load(inst.Node); l != nil && inst.Status.Observed != fsm.ObservedStopped {
 		l.memory -= inst.Claims.Resources.MemoryBytes
 		l.cpu -= inst.Claims.Resources.CPU
 	}
@@ -311,7 +339,7 @@ func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 			break
 		}
 		back = append(back, v)
-		if _, avoided := v.node.Avoids(f.group.id, b.p.in.Now); !avoided && !visit(b.byNode[v.node.ID]) {
+		if _, avoided := v.node.Avoids(f.group.id, b.p.in.Now); !avoided && !visit(&b.all[v.at]) {
 			break
 		}
 	}

@@ -167,7 +167,7 @@ func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 			return false
 		}
 	}
-	v := p.candidates().byID[slot.holder.Node]
+	v := p.candidates().view(slot.holder.Node)
 	if f != nil && v != nil && v.refusal == nil && filterConstraints(f, v) == "" && v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes {
 		return true
 	}

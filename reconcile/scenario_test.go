@@ -70,6 +70,7 @@ type world struct {
 	now   fsm.Time
 	live  map[fsm.NodeID]fsm.Liveness
 	calm  fsm.Time
+	seen  reconcile.Seen
 
 	agents map[fsm.NodeID]*agentSim
 	names  map[fsm.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance that the slot had

@@ -217,7 +217,7 @@ func (p *pass) transferText(t *fsm.Transfer) string {
 // promise keeps room on the targets of transfers for the instances that will start there.
 func (p *pass) promise(t *nodeTable) {
 	for _, tr := range p.state().Transfers.All() {
-		if v := t.byID[tr.To]; v != nil {
+		if v := t.view(tr.To); v != nil {
 			v.promised += p.promised(tr)
 		}
 	}
@@ -245,7 +245,7 @@ func (p *pass) redeem(n *need) {
 	if !ok || t.Phase != fsm.TransferStarting {
 		return
 	}
-	if v := p.candidates().byID[t.To]; v != nil {
+	if v := p.candidates().view(t.To); v != nil {
 		v.promised = max(0, v.promised-p.promised(t))
 	}
 }
