@@ -8,6 +8,10 @@ FUZZTIME ?= 20s
 IDLETIME ?= 10m
 CHAOSTIME ?= 15m
 SIM_SEEDS ?= 1000
+SOAKTIME ?= 1h
+# What make bench is told beside its form, such as -dir /var/tmp -case placements.
+BENCHARGS ?=
+CASE     ?= .
 BUBBLE_SEEDS ?= 10
 # What this build calls itself: the tag or commit it was made from; "dev" outside a git checkout.
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -18,16 +22,16 @@ REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS))
 LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 # Tests that start whole clusters run after the others, and those of real processes alone, so that nothing else takes the
 # cores while they measure.
-CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./cmd/...
+CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./cmd/... ./bench
 # Tests that make test leaves out (they call long).
 LONG     := ^Test(Etcd|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test systems race lint fmt idle sim chaos plants fuzz bench cover docs install clean
+.PHONY: help build demo test systems race lint fmt idle sim chaos plants fuzz bench bench-full soak profile gobench cover docs install clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build the static binary bin/outspan
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/outspan
@@ -72,7 +76,22 @@ plants: ## plant twelve known bugs, one at a time: the tests of whole clusters m
 fuzz: ## run every fuzz target for FUZZTIME each, after its committed inputs
 	$(GO) run ./internal/fuzzall -fuzztime $(FUZZTIME) -minimize 5s
 
-bench: ## run the benchmarks
+bench: build ## measure a real cluster of 500 nodes and 10,000 instances (about 5 min; BENCHARGS=-list lists the cases)
+	$(GO) run ./bench -bin $(BIN) -json bin/bench.json $(BENCHARGS)
+
+bench-full: build ## measure a real cluster of 5,000 nodes and 100,000 instances
+	$(GO) run ./bench -bin $(BIN) -full -json bin/bench-full.json $(BENCHARGS)
+
+soak: build ## half load for SOAKTIME: what grows in the servers meanwhile
+	$(GO) run ./bench -bin $(BIN) -soak $(SOAKTIME) -json bin/soak.json $(BENCHARGS)
+
+profile: ## CPU and heap profiles of the servers during the cases that match CASE, in bin/profile
+	@mkdir -p bin/profile
+	CGO_ENABLED=0 $(GO) build -tags profile -o $(BIN)-profile ./cmd/outspan
+	$(GO) run ./bench -bin $(BIN)-profile -case '$(CASE)' -profile $(CURDIR)/bin/profile $(BENCHARGS)
+	@echo 'look with: go tool pprof -top $(BIN)-profile bin/profile/s1.cpu (or .heap)'
+
+gobench: ## run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 cover: ## write bin/cover.html: which lines the tests without clusters reach

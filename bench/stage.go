@@ -59,7 +59,10 @@ func openStage(ctx context.Context, o options, l *limits, where setting, out io.
 	if err != nil {
 		return nil, err
 	}
-	if err = st.waitNodes(ctx, where.nodes); err != nil {
+	if err = st.waitNodes(ctx, where.nodes); err == nil {
+		err = st.waitEligible(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	st.say("%d servers and %d agents are there after %s", len(st.fleet.Servers), where.nodes, time.Since(began).Round(100*time.Millisecond))
@@ -78,7 +81,7 @@ func nodeLabels(i int) map[string]string {
 	return map[string]string{"rack": fmt.Sprintf("r%02d", i%racks), "disk": disk}
 }
 
-// waitNodes blocks until so many nodes are active, and all of them take work: their inventories are in, and no return holds them back.
+// waitNodes blocks until so many nodes are active.
 func (st *stage) waitNodes(ctx context.Context, want int) error {
 	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		if st.crowd.Registered() < want {
@@ -88,11 +91,15 @@ func (st *stage) waitNodes(ctx context.Context, want int) error {
 		if err == nil && s.Nodes["active"] < want {
 			err = fmt.Errorf("nodes: %v, want %d active", s.Nodes, want)
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+}
+
+// waitEligible blocks until every node takes work: all inventories are in. It is for the start; who comes back from an outage is held for a while.
+func (st *stage) waitEligible(ctx context.Context) error {
+	return fleet.Until(ctx, joinLimit, 200*time.Millisecond, func(ctx context.Context) error {
 		var held nodeList
-		err = fleet.Get(ctx, st.fleet.Any(), "/v1/nodes?filter=eligible=false&limit=1", &held)
+		err := fleet.Get(ctx, st.fleet.Any(), "/v1/nodes?filter=eligible=false&limit=1", &held)
 		if err == nil && len(held.Items) > 0 {
 			err = fmt.Errorf("node %s takes no work: %s", held.Items[0].Name, held.Items[0].Reason)
 		}

@@ -23,7 +23,9 @@ func main() {
 		<-ctx.Done()
 		stop()
 	}()
+	endProfile := startProfile()
 	code := newApp().run(ctx, args)
+	endProfile()
 	stop()
 	os.Exit(code)
 }

@@ -1,0 +1,45 @@
+//go:build profile
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+)
+
+// startProfile begins a CPU profile in the directory that OUTSPAN_PROFILE names, as OUTSPAN_PROFILE_NAME.cpu. end finishes it and adds
+// the profiles of the heap and of all allocations. It is not in a build without the tag profile.
+func startProfile() (end func()) {
+	dir, name := os.Getenv("OUTSPAN_PROFILE"), os.Getenv("OUTSPAN_PROFILE_NAME")
+	if dir == "" || name == "" {
+		return func() {}
+	}
+	complain := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "profile:", err)
+		}
+	}
+	cpu, err := os.Create(filepath.Join(dir, name+".cpu"))
+	if err == nil {
+		err = pprof.StartCPUProfile(cpu)
+	}
+	complain(err)
+	return func() {
+		pprof.StopCPUProfile()
+		complain(cpu.Close())
+		runtime.GC()
+		for _, kind := range []string{"heap", "allocs", "goroutine"} {
+			f, err := os.Create(filepath.Join(dir, name+"."+kind))
+			if err == nil {
+				err = pprof.Lookup(kind).WriteTo(f, 0)
+			}
+			complain(err)
+			if err == nil {
+				complain(f.Close())
+			}
+		}
+	}
+}
