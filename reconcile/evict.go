@@ -263,7 +263,8 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 		cause = failureCause(next)
 	case wishDisabled, wishDrained, wishRebuilt:
 		if p.takesOver(g, next) {
-			return nil // it takes over first, and moves then
+			p.wait(next, fsm.CodeReplacementPending, "it takes over from "+string(slot.holder.ID)+" first, and moves then", "")
+			return nil
 		}
 	case wishRolled:
 		if w != wishRolled {
