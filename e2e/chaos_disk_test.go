@@ -134,7 +134,10 @@ func (s *strike) flip(pattern string) {
 	switch said := m.lastLines(15); {
 	case !ended:
 		x.book.count("servers that started over flipped bits", 1)
-		if err := within(time.Minute, func() error { return x.sameOrEnded(m) }); err != nil {
+		x.work.gate.Lock() // nobody writes meanwhile, so that all come to one index
+		err := within(time.Minute, func() error { return x.sameOrEnded(m) })
+		x.work.gate.Unlock()
+		if err != nil {
 			x.book.violate("S5: %s goes on over flipped bits of %s: %v", m.name, filepath.Base(path), err)
 		}
 	case m.cmd.ProcessState.ExitCode() <= 0 || strings.Contains(said, "fatal error:"):
