@@ -24,14 +24,16 @@ func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Fo
 		return nil, refusal
 	}
 	drain, _ := draft.Drains.Get(forecastID)
-	in.State = draft
-	f := forecaster{p: decide(in), drain: drain, before: &before}
+	f := forecaster{drain: drain, before: &before}
 	var all []*fsm.Instance
 	for _, part := range drain.Nodes {
 		all = append(all, f.on(part.Node)...)
 	}
-	in.State = before
 	f.rehearsal = rehearse(in, begin, all)
+	if f.p = f.rehearsal.first; !f.rehearsal.beganAsAsked(options) {
+		in.State = draft
+		f.p = decide(in)
+	}
 	var out []fsm.Forecast
 	for _, part := range drain.Nodes {
 		out = append(out, f.node(part.Node)...)
