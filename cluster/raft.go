@@ -159,10 +159,34 @@ func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
 func (machineSnapshot) Release() {}
 
 // roomySnapshots refuses to write a snapshot while there is little room: raft tries again later, and what is left
-// of the disk belongs to the log.
+// of the disk belongs to the log. Errors of reading come late, see slowly.
 type roomySnapshots struct {
 	raft.SnapshotStore
 	room func() Room
+}
+
+// snapshotPause is how long an error of reading snapshots is kept back.
+const snapshotPause = 100 * time.Millisecond
+
+// slowly keeps an error back for a while. raft asks for a snapshot again without a pause while it hands leadership to a server that
+// needs one, and would take a whole processor, and fill the log with errors, for as long as that lasts.
+func slowly(err error) error {
+	if err != nil {
+		time.Sleep(snapshotPause)
+	}
+	return err
+}
+
+// List implements raft.SnapshotStore.
+func (s roomySnapshots) List() ([]*raft.SnapshotMeta, error) {
+	list, err := s.SnapshotStore.List()
+	return list, slowly(err)
+}
+
+// Open implements raft.SnapshotStore.
+func (s roomySnapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	meta, content, err := s.SnapshotStore.Open(id)
+	return meta, content, slowly(err)
 }
 
 // Create implements raft.SnapshotStore.

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,5 +196,51 @@ func TestRecover(t *testing.T) {
 		if _, err := Recover(RecoverConfig{DataDir: t.TempDir(), Cluster: "test"}, "x:1"); err == nil {
 			t.Error("recovered an empty directory")
 		}
+	})
+}
+
+// While leadership is handed to a server that needs a snapshot, raft asks for one again and again without a pause. Where the snapshots can't be
+// read that must not take the whole processor: in fake time it would be the end of all time.
+func TestTransferWithoutSnapshots(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		few := func(c *Config) {
+			c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
+		}
+		r.threeServersRunning(few)
+		first := r.leader(time.Second)
+		others := slices.DeleteFunc(r.running(), func(s *rigServer) bool { return s == first })
+		away, second := others[0], others[1]
+		away.crash()
+		for i := range 60 {
+			r.mustRegister(fmt.Sprintf("n%02d", i))
+		}
+		aside := map[string]string{}
+		for i, s := range []*rigServer{first, second} {
+			eventually(t, time.Minute, "a snapshot", func() bool { return s.Status().Snapshot > 0 })
+			aside[filepath.Join(s.dir, "snapshots")] = filepath.Join(t.TempDir(), fmt.Sprint(i))
+		}
+		for path, kept := range aside {
+			if err := os.Rename(path, kept); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.net.Heal()
+		back := r.start(hostNumber(away.host), few)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := first.TransferLeader(ctx, second.ID()); err != nil { // one for whom no request has failed: raft would wait longer and longer then
+			t.Fatal(err)
+		}
+		eventually(t, 10*time.Second, "the second leads", func() bool { return second.Term() > 0 })
+		if err := second.TransferLeader(ctx, back.ID()); err == nil {
+			t.Error("a server leads that lacks entries")
+		}
+		for path, kept := range aside {
+			if err := os.Rename(kept, path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, time.Minute, "caught up", func() bool { return back.machine.State().Nodes.Len() == 60 })
 	})
 }
