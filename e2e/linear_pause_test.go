@@ -58,8 +58,9 @@ const pendingReads = 64
 // TestPausedLeader reads from a leader that was paused while another one was elected and wrote. It is not enough that it asks the others whether it
 // still leads: their answers from before the pause lie in its sockets. So each cycle first stops the followers for a moment, to have heartbeats
 // under way; then the leader; the followers go on, answer, elect one of them, and a newer value is acknowledged. Only now 64 reads are sent to
-// the old leader, and it goes on. Whatever it answers to a consistent read has to be the newer value. With raft's VerifyLeader in place of a Barrier it
-// showed the older one in 4 of 135 cycles, since that takes the luck of the scheduler too; TestStandstill of cluster, in fake time, needs none.
+// the old leader, and it goes on. Whatever it answers to a consistent read has to be the newer value. It proves that of
+// this build on real processes, and not that it would catch VerifyLeader in place of a Barrier: that takes the luck of the scheduler too (4 of 135
+// cycles at first, none of 60 later). What catches it is TestStandstill of cluster, in fake time.
 func TestPausedLeader(t *testing.T) {
 	long(t)
 	t.Setenv("GOMAXPROCS", manyThreads) // of the servers

@@ -1,6 +1,11 @@
 package plant
 
-import "testing"
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
 
 // proof is a row of the table: which scenario catches a bug.
 type proof struct {
@@ -41,6 +46,19 @@ func TestTableIsComplete(t *testing.T) {
 	for _, b := range All() {
 		if !rows[b] {
 			t.Errorf("%s has no row: nothing shows that it is caught", b)
+		}
+	}
+}
+
+// docs/proof.md tells people which test catches which bug.
+func TestDocsHaveTheTable(t *testing.T) {
+	text, err := os.ReadFile("../../docs/proof.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range proofs() {
+		if row := fmt.Sprintf("| `%s` | `%s` of %s | %s |", p.bug, p.test, p.room, strings.TrimSuffix(p.want, ": ")); !strings.Contains(string(text), "\n"+row) {
+			t.Errorf("docs/proof.md has no row that begins: %s", row)
 		}
 	}
 }
