@@ -1,0 +1,107 @@
+package reconcile
+
+import "github.com/outspan/outspan/fsm"
+
+// groupTally is a group at rest that a move could please.
+type groupTally struct {
+	id    fsm.GroupID
+	row   *fsm.Group
+	spec  *fsm.GroupSpec
+	nodes []fsm.NodeID // of its instances
+	hint  int64        // an upper bound of what a move could gain in preferences
+}
+
+// weigh adds up what each node holds, and finds the groups that a move could please. Of a group whose row and nodes are the same as at the last decision, that is
+// known.
+func (b *balancer) weigh() []*groupTally {
+	p := b.p
+	views := p.candidates().views
+	b.all, b.loads = make([]load, len(views)), make([]*load, 0, len(views))
+	for i, v := range views {
+		l := &b.all[i]
+		*l = load{view: v, memory: v.held.MemoryBytes + v.promised, cpu: v.held.CPU, eligible: v.refusal == nil && v.size.MemoryBytes > 0}
+		if l.eligible {
+			b.loads = append(b.loads, l)
+		}
+	}
+	for inst := range p.state().Departing() {
+		b.leave(inst)
+	}
+	b.average()
+	return b.tallies()
+}
+
+// tallies lists the groups that could gain something, in order of id.
+func (b *balancer) tallies() []*groupTally {
+	seen := b.p.in.Seen
+	if seen == nil {
+		seen = &Seen{}
+	}
+	seen.look(b.all)
+	counts := map[fsm.NodeID]int{}
+	var worth []*groupTally
+	for id := range b.p.state().Groups.All() {
+		t := b.tallyOf(id)
+		if t == nil {
+			continue
+		}
+		if known := seen.groups[id]; known.row == t.row && known.spec == t.spec {
+			t.hint = known.hint
+		} else if len(b.loads) > 1 {
+			for inst := range b.p.state().InstancesOf(id) {
+				if inst.Desired == fsm.DesiredRunning {
+					t.nodes = append(t.nodes, inst.Node)
+				}
+			}
+			t.hint = b.hint(t, counts)
+			seen.groups[id] = seenGroup{t.row, t.spec, t.hint}
+		}
+		if t.hint > 0 {
+			worth = append(worth, t)
+		}
+	}
+	return worth
+}
+
+// load is what a node holds; nil if it was forgotten.
+func (b *balancer) load(id fsm.NodeID) *load {
+	if v := b.p.candidates().view(id); v != nil {
+		return &b.all[v.at]
+	}
+	return nil
+}
+
+// leave takes off its node's load what is on its way out.
+func (b *balancer) leave(inst *fsm.Instance) {
+	if l := b.load(inst.Node); l != nil && inst.Status.Observed != fsm.ObservedStopped {
+		l.memory -= inst.Claims.Resources.MemoryBytes
+		l.cpu -= inst.Claims.Resources.CPU
+	}
+}
+
+// average is the mean use of the nodes that may be moved to, by their size.
+func (b *balancer) average() {
+	held, room := int64(0), int64(0)
+	for _, l := range b.loads {
+		held += l.memory >> 20
+		room += l.view.node.Allocatable().MemoryBytes >> 20
+	}
+	b.mean = full
+	if room > 0 {
+		b.mean = held * full / room
+	}
+}
+
+// tallyOf begins a group's tally, nil if no preference of it could be met better by a move.
+func (b *balancer) tallyOf(id fsm.GroupID) *groupTally {
+	s := b.p.state()
+	row, ok := s.Groups.Get(id)
+	if !ok || b.busy[id] || row.Role == fsm.RoleSystem || row.Count == 0 {
+		return nil
+	}
+	spec, known := s.Policy(id)
+	if !known || row.Count < 2 && len(spec.Affinities) == 0 || !movable(spec) {
+		return nil
+	}
+	return &groupTally{id: id, row: row, spec: spec}
+}
