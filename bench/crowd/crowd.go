@@ -12,8 +12,8 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// atOnce is how many agents open their first connection and register at the same time.
-const atOnce = 64
+// atOnce is how many agents open their first connection and register at the same time: a cluster is not switched on in one moment.
+const atOnce = 16
 
 // Config is what Open needs; all of it is required.
 type Config struct {

@@ -3,6 +3,7 @@ package crowd
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,8 +16,18 @@ import (
 const (
 	pollWait = 45 * time.Second
 	coalesce = 30 * time.Millisecond // changes this close to each other go in one report
-	retry    = 200 * time.Millisecond
+	look     = 200 * time.Millisecond
 )
+
+// backoff grows with each failure in a row from 100 ms to 5 s, with a quarter of chance.
+type backoff struct{ now time.Duration }
+
+func (b *backoff) wait(ctx context.Context) {
+	b.now = min(max(2*b.now, 100*time.Millisecond), 5*time.Second)
+	wait(ctx, b.now*3/4+time.Duration(rand.Int64N(int64(b.now/4))))
+}
+
+func (b *backoff) reset() { b.now = 0 }
 
 // node is one simulated agent.
 type node struct {
@@ -45,12 +56,14 @@ func (n *node) live(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { _ = n.beater.Run(ctx) }) // it ends with ctx
 	wg.Go(func() { n.followServices(ctx) })
+	var again backoff
 	for ctx.Err() == nil {
 		if err := n.register(ctx); err != nil {
 			n.crowd.trouble(ctx, "register", err)
-			wait(ctx, retry)
+			again.wait(ctx)
 			continue
 		}
+		again.reset()
 		n.serve(ctx)
 	}
 }
@@ -86,6 +99,7 @@ func (n *node) register(ctx context.Context) error {
 func (n *node) serve(ctx context.Context) {
 	epoch := n.registered()
 	index, full := uint64(0), true
+	var again backoff
 	for ctx.Err() == nil {
 		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
 		answer, err := n.client.Assignments(poll, transport.AssignmentsRequest{
@@ -94,16 +108,17 @@ func (n *node) serve(ctx context.Context) {
 		cancel()
 		if err != nil {
 			n.crowd.trouble(ctx, "assignments", err)
-			wait(ctx, retry)
+			again.wait(ctx)
 			continue
 		}
 		if answer.Register {
 			return
 		}
 		if answer.Index < index {
-			wait(ctx, retry) // a server that is behind
+			again.wait(ctx) // a server that is behind
 			continue
 		}
+		again.reset()
 		index = answer.Index
 		if answer.Heartbeat > 0 {
 			n.beater.SetInterval(time.Duration(answer.Heartbeat) * time.Millisecond)
@@ -146,6 +161,7 @@ func (n *node) converge(assigned []transport.Assignment) []fsm.InstanceStatus {
 
 // report tells the servers until they know; false: they want a new registration, or ctx ended.
 func (n *node) report(ctx context.Context, epoch uint64, full bool, news []fsm.InstanceStatus) bool {
+	var again backoff
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(ctx, 10*time.Second)
 		_, err := n.client.Report(call, transport.ReportRequest{Node: n.id, Epoch: epoch, Full: full, Instances: news, FactsGen: 1})
@@ -157,16 +173,17 @@ func (n *node) report(ctx context.Context, epoch uint64, full bool, news []fsm.I
 			return false
 		}
 		n.crowd.trouble(ctx, "report", err)
-		wait(ctx, retry)
+		again.wait(ctx)
 	}
 	return false
 }
 
 func (n *node) followServices(ctx context.Context) {
 	index := uint64(0)
+	var again backoff
 	for ctx.Err() == nil {
 		if n.registered() == 0 {
-			wait(ctx, retry)
+			wait(ctx, look)
 			continue
 		}
 		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
@@ -174,9 +191,10 @@ func (n *node) followServices(ctx context.Context) {
 		cancel()
 		if err != nil {
 			n.crowd.trouble(ctx, "services", err)
-			wait(ctx, retry)
+			again.wait(ctx)
 			continue
 		}
+		again.reset()
 		index = answer.Index
 	}
 }
