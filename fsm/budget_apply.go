@@ -172,12 +172,21 @@ func (s *State) Want(g *Group) int {
 
 // Valid reports whether c is in the closed set.
 func (c Cause) Valid() bool {
-	switch c {
-	case CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser, CauseCrashLoop, CauseStartTimeout,
-		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement:
-		return true
+	_, ok := c.known()
+	return ok
+}
+
+// known returns the cause as a constant of this program, so that a row that keeps it does not keep the bytes that it was decoded from.
+func (c Cause) known() (Cause, bool) {
+	for _, one := range [...]Cause{
+		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser, CauseCrashLoop, CauseStartTimeout,
+		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,
+	} {
+		if c == one {
+			return one, true
+		}
 	}
-	return false
+	return c, false
 }
 
 // Voluntary reports whether a stop for this cause is the system's or an operator's choice, so that it uses rates.

@@ -25,7 +25,7 @@ type rowTable struct {
 	id   tableID
 	name string
 	each func(s *State, visit func(row any) error) error
-	add  func(s *State, body []byte) *Error
+	add  func(s *State, body []byte, texts sharing) *Error
 	size func(s *State) int
 	all  func(s *State) iter.Seq2[string, any] // by their keys as texts
 	diff func(a, b *State) []RowChange
@@ -75,10 +75,13 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 			}
 			return nil
 		},
-		add: func(s *State, body []byte) *Error {
+		add: func(s *State, body []byte, texts sharing) *Error {
 			row := new(V)
 			if err := decodeRow(name, body, row); err != nil {
 				return err
+			}
+			if shares, ok := any(row).(interface{ shareTexts(sharing) }); ok {
+				shares.shareTexts(texts)
 			}
 			t := table(s)
 			if last, _, some := t.Max(); some && key(row) <= last {

@@ -122,12 +122,13 @@ func frameSum(head, body []byte) uint32 {
 // *Error, with code needs_format for a snapshot of a newer program and invalid for one that is damaged or none at all.
 func ReadSnapshot(r io.Reader) (State, error) {
 	var s *State
+	texts := sharing{}
 	_, err := scanSnapshot(r, func(meta *metaRow, t *rowTable, body []byte) *Error {
 		if t == nil {
 			s = meta.empty()
 			return nil
 		}
-		return t.add(s, body)
+		return t.add(s, body, texts)
 	})
 	if err != nil {
 		return State{}, err

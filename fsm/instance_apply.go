@@ -75,7 +75,7 @@ func (c *InstancePlace) apply(s *State) error {
 	if refusal := s.CheckQuota(jobOf(c.Group), claims.Resources, c.ended(old)); refusal != nil {
 		return refusal
 	}
-	s.place(c, g, spec, old, claims)
+	s.place(c, g, node, spec, old, claims)
 	return nil
 }
 
@@ -149,11 +149,12 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 	return old, nil
 }
 
-func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance, claims Claims) {
+func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *GroupSpec, old *Instance, claims Claims) {
 	job, _ := s.Jobs.Get(jobOf(c.Group))
-	inst := &Instance{
-		ID: c.ID, Group: c.Group, Slot: c.Slot, Version: c.Version, Node: c.Node, Desired: DesiredRunning,
-		Status: InstanceStatus{ID: c.ID, Observed: ObservedPending}, Cause: c.Cause, Claims: claims,
+	cause, _ := c.Cause.known()
+	inst := &Instance{ // its texts are those of other rows where it can be: they are the same memory then
+		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: DesiredRunning,
+		Status: InstanceStatus{ID: c.ID, Observed: ObservedPending}, Cause: cause, Claims: claims,
 		Links: Links{Replaces: c.Replaces, Attempt: g.Placed, VolumeHome: len(spec.Volumes) > 0, Awaits: slices.Clone(c.Awaits)},
 		Marks: Marks{Created: s.Now, CreatedWall: s.Wall, CreatedIndex: s.Index, UnreadySince: s.Now},
 	}
@@ -171,8 +172,8 @@ func (s *State) place(c *InstancePlace, g *Group, spec *GroupSpec, old *Instance
 		}
 	}
 	if s.tells() {
-		s.emit(Event{Type: EventAllocated, Subject: "instance/" + string(c.ID), Cause: c.Cause, After: string(ObservedPending),
-			Data: map[string]string{"node": string(c.Node), "group": string(c.Group), "slot": strconv.Itoa(c.Slot), "replaces": string(c.Replaces)}})
+		s.emit(Event{Type: EventAllocated, Subject: "instance/" + string(c.ID), Cause: cause, After: string(ObservedPending),
+			Data: map[string]string{"node": string(node.ID), "group": string(g.ID), "slot": strconv.Itoa(c.Slot), "replaces": string(c.Replaces)}})
 	}
 }
 
@@ -261,12 +262,13 @@ func (s *State) report(inst *Instance, status InstanceStatus) {
 	if status.Generation == known.Generation && known.Observed != ObservedLost && !restoresFacts(known, status) {
 		return
 	}
-	switch status.Observed {
-	case ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedFailed:
-	default:
-		return // pending and lost are the servers' words
+	for _, observed := range [...]Observed{ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedFailed} {
+		if status.Observed == observed { // pending and lost are the servers' words
+			status.Observed = observed // the constant, not the bytes of the entry
+			s.accept(inst, status)
+			return
+		}
 	}
-	s.accept(inst, status)
 }
 
 // accept writes what is true of an instance on its node. What has ended and was to run has failed; what has ended and was not to run is stopped.

@@ -249,7 +249,7 @@ func TestDigestSeesEveryTable(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if refusal := table.add(s, body); refusal != nil {
+			if refusal := table.add(s, body, sharing{}); refusal != nil {
 				return refusal
 			}
 			return nil
