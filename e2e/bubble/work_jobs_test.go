@@ -12,7 +12,6 @@ import (
 // All invariants while jobs are submitted, scaled, rolled out, reverted, stopped, purged and made again under the same names, some of them in versions that never
 // become ready and go back by themselves, while servers and nodes are lost. Slots that hold a volume or an identity keep one holder at a time, with growing epochs.
 func TestJobChurn(t *testing.T) {
-	long(t)
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 5}, func(t *testing.T, w *world) {
 			web := roleGroup(fsm.RoleService, 5, "")
@@ -30,7 +29,7 @@ func TestJobChurn(t *testing.T) {
 			local.Toleration = fsm.TolerationSpec{}
 			k := newWork(w, random, job("web", "", web), job("first", "", first), job("canary", "", canary), job("alone", "", alone), job("disk", "", local))
 			k.begin()
-			k.run(100*time.Second, k.submit, k.submit, k.submit, k.spoil, k.spoil, k.scale, k.scale, k.stopJob, k.revert, k.roll, k.promote, k.race, k.drainWith, k.change, k.intend,
+			k.run(during(100*time.Second), k.submit, k.submit, k.submit, k.spoil, k.spoil, k.scale, k.scale, k.stopJob, k.revert, k.roll, k.promote, k.race, k.drainWith, k.change, k.intend,
 				k.sicken, k.crash, k.look, k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff, k.confirmDead, k.killAgent, k.cutNode)
 			k.settle()
 		})
@@ -51,7 +50,6 @@ func (k *work) promote() {
 // All invariants where there is too little room: jobs of higher classes come and go and take the room of lower ones, or of equal ones where that is fair; quotas are
 // set; the rescheduler moves what could stand better; nodes are drained and lost meanwhile.
 func TestPriorities(t *testing.T) {
-	long(t)
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		o := options{nodes: 5, settings: func(s *fsm.Settings) {
 			s.Rescheduler, s.MoveMinAge, s.MoveCooldown, s.MoveCycle, s.MoveGain = "eager", 3*fsm.Second, 2*fsm.Second, 3*fsm.Second, 5
@@ -71,7 +69,7 @@ func TestPriorities(t *testing.T) {
 			k := newWork(w, random, job("batch", fsm.ClassBatch, batch), job("equal", fsm.ClassBatch, equal), job("web", "", web), job("quorum", fsm.ClassCritical, quorum), job("likes", "", likes))
 			must(t, k.send("PUT", "/v1/classes/batch", map[string]any{"preempt_equal": "fair"}))
 			k.begin()
-			k.run(100*time.Second, k.hog, k.hog, k.hog, k.hog, k.rebalance, k.rebalance, k.quota, k.quota, k.scale, k.submit, k.race, k.drainWith, k.change, k.intend, k.settings, k.look, k.look,
+			k.run(during(100*time.Second), k.hog, k.hog, k.hog, k.hog, k.rebalance, k.rebalance, k.quota, k.quota, k.scale, k.submit, k.race, k.drainWith, k.change, k.intend, k.settings, k.look, k.look,
 				k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff, k.confirmDead, k.killAgent, k.cutNode)
 			k.settle()
 			t.Logf("%d moves and preemptions", len(commands[*fsm.InstanceMove](w.history))+k.preempted())

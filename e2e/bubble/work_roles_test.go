@@ -53,13 +53,12 @@ func everyRole() []fsm.JobSpec {
 // All invariants with a job of every role, whose programs lead, follow, come in sync and fall behind, whose role checks and hooks fail at times, while nodes are
 // drained with options of all kinds, instances evicted through all servers at once, policies, budgets and settings changed in the middle, servers and nodes lost.
 func TestRoles(t *testing.T) {
-	long(t)
 	eachRandom(t, 1, func(t *testing.T, random *rand.Rand) {
 		inBubble(t, options{nodes: 6}, func(t *testing.T, w *world) {
 			k := newWork(w, random, everyRole()...)
 			must(t, k.send("PUT", "/v1/budgets/"+sharedBudget, sharedSpec(random)))
 			k.begin()
-			k.run(2*time.Minute, k.drainWith, k.drainWith, k.change, k.intend, k.race, k.race, k.settings, k.pause, k.budget, k.submit,
+			k.run(during(2*time.Minute), k.drainWith, k.drainWith, k.change, k.intend, k.race, k.race, k.settings, k.pause, k.budget, k.submit,
 				k.mute, k.stubborn, k.elect, k.fallBehind, k.sicken, k.crash, k.look,
 				k.killServer, k.killLeader, k.cutServer, k.lossy, k.powerOff, k.confirmDead, k.killAgent, k.cutNode)
 			k.settle()

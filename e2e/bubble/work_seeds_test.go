@@ -29,12 +29,12 @@ const (
 // corpus has the seeds that found something: "SEED TestName # what it was".
 const corpus = "testdata/seeds"
 
-// long says that a test takes its time: make test leaves it out, make sim runs it.
-func long(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("it takes long: make sim")
+// during is for how long a test goes on: as long as it should, or in make test for a half of that, which is the beginning of the same plan.
+func during(full time.Duration) time.Duration {
+	if testing.Short() && os.Getenv(oneSeed) == "" {
+		return full / 2
 	}
+	return full
 }
 
 // eachRandom runs a test for each seed: with short of them that are fixed, or as the environment says. It tells in sum what was done.
