@@ -50,7 +50,7 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if inst.Status.Observed != fsm.ObservedPending && inst.Status.Observed != fsm.ObservedBooting || inst.WaitsForRoom() {
 		return false
 	}
-	if n := p.node(inst.Node); n == nil || n.Health == fsm.HealthOffline {
+	if n := p.node(inst.Node); n == nil || p.isOut(n) {
 		return false
 	}
 	return p.past(p.startDeadline(inst))
