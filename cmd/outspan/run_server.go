@@ -35,6 +35,7 @@ type serverPart struct {
 }
 
 func openServer(ctx context.Context, p *process) (_ *serverPart, err error) {
+	setCollector()
 	s := &serverPart{p: p, machine: fsm.NewMachine()}
 	defer func() {
 		if err != nil {
