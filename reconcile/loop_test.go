@@ -19,6 +19,7 @@ type rig struct {
 	machine *fsm.Machine
 	began   time.Time
 	latency time.Duration
+	each    time.Duration         // between two entries
 	refuse  func(fsm.Entry) error // not nil: what Submit answers
 
 	mu        sync.Mutex
@@ -105,6 +106,7 @@ func (r *rig) Submit(_ context.Context, e fsm.Entry) (reconcile.Outcome, error) 
 	go func() {
 		time.Sleep(r.latency)
 		<-before
+		time.Sleep(r.each)
 		o.results, o.err = r.apply(e)
 		close(o.done)
 	}()
@@ -266,6 +268,35 @@ func TestLoopPipelines(t *testing.T) {
 		}
 		if n := r.count(func(r *rig) int { return r.refusals }); n != 0 {
 			t.Errorf("%d planned groups were refused", n)
+		}
+	})
+}
+
+// While its own entries come back one by one nothing is decided anew: what they bring was counted when they were sent. What comes in between is heeded.
+func TestLoopRestsWhileItsEntriesLand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.latency, r.each = 5*time.Millisecond, 40*time.Millisecond
+		r.nodes("n1", "n2", "n3")
+		r.write(&fsm.JobSubmit{Spec: bigJob("web", 5000)})
+		before := r.count(func(r *rig) int { return r.decisions })
+		defer r.start(t.Context())()
+		time.Sleep(180 * time.Millisecond)
+		decided := r.count(func(r *rig) int { return r.decisions }) - before
+		if g := r.group("web/main"); g.Running == 0 || g.Running == 5000 {
+			t.Fatalf("%d of 5000 are placed: this is to be looked at in the middle", g.Running)
+		}
+		if decided > 3 {
+			t.Errorf("%d decisions while entries of one plan came back", decided)
+		}
+		r.write(&fsm.JobScale{Job: "web", Group: "main", Count: 5001})
+		time.Sleep(30 * time.Millisecond)
+		if n := r.count(func(r *rig) int { return r.decisions }) - before; n == decided {
+			t.Error("what came in between was not heeded")
+		}
+		time.Sleep(time.Second)
+		if g := r.group("web/main"); g.Running != 5001 || g.Placed != 5001 {
+			t.Errorf("%d running, %d placements, want 5001", g.Running, g.Placed)
 		}
 	})
 }
