@@ -18,7 +18,7 @@ func TestEveryCase(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/outspan").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	file := filepath.Join(dir, "figures.json")
 	var out bytes.Buffer
