@@ -64,12 +64,16 @@ const perConnection = 8
 // postLoad lets clients post bodies to a path of a server, each with a request id, and counts the answers. Connections are opened before.
 func postLoad(ctx context.Context, creds *transport.Credentials, address string, clients int, length time.Duration, post func(n int64) (path string, body any)) (loadResult, error) {
 	var via []*transport.Client
+	defer func() {
+		for _, c := range via {
+			c.Close()
+		}
+	}()
 	for range (clients + perConnection - 1) / perConnection {
 		c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + address}, Credentials: creds})
 		if err != nil {
 			return loadResult{}, err
 		}
-		defer c.Close()
 		via = append(via, c)
 	}
 	var n atomic.Int64

@@ -77,7 +77,8 @@ func startBareRaft(ctx context.Context, dir string) (_ *bareRaft, err error) {
 		}
 		b.nodes = append(b.nodes, node)
 	}
-	return b, b.waitLeader(ctx)
+	err = b.waitLeader(ctx)
+	return b, err
 }
 
 func (b *bareRaft) waitLeader(ctx context.Context) error {

@@ -57,7 +57,7 @@ func syncTimes(dir string, n int) ([]time.Duration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("measure the disk: %w", err)
 	}
-	defer os.Remove(path)
+	defer func() { _ = os.Remove(path) }()
 	defer f.Close()
 	block := make([]byte, 4096)
 	var times []time.Duration

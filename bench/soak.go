@@ -36,7 +36,7 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 	work.do(func() error { return st.drainSteadily(ctx, &done) })
 	samples, err := st.sample(ctx)
 	stop()
-	if err = errors.Join(err, work.wait()); err != nil {
+	if err := errors.Join(err, work.wait()); err != nil {
 		return st.figures, err
 	}
 	st.add(Figure{What: "writes acknowledged", Value: float64(done.writes.Load())})

@@ -172,7 +172,7 @@ const snapshotPause = 100 * time.Millisecond
 // needs one, and would take a whole processor, and fill the log with errors, for as long as that lasts.
 func slowly(err error) error {
 	if err != nil {
-		time.Sleep(snapshotPause)
+		time.Sleep(snapshotPause) //nolint:forbidigo // raft gives its snapshot store no context, and the pause is short
 	}
 	return err
 }

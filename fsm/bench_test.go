@@ -289,10 +289,11 @@ func BenchmarkMemory(b *testing.B) {
 		b.Run(n.String(), func(b *testing.B) {
 			for b.Loop() {
 				empty := heap()
-				s := bigState(b, n)
-				grown := heap()
-				data := snapshotOf(b, s)
-				s = State{}
+				data, grown := func() ([]byte, int64) { // in a scope of its own, behind which the state is garbage
+					s := bigState(b, n)
+					grown := heap()
+					return snapshotOf(b, s), grown
+				}()
 				before := heap()
 				s, err := ReadSnapshot(bytes.NewReader(data))
 				if err != nil {

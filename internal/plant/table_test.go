@@ -57,7 +57,7 @@ func TestDocsHaveTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range proofs() {
-		if row := fmt.Sprintf("| `%s` | `%s` of %s | %s |", p.bug, p.test, p.room, strings.TrimSuffix(p.want, ": ")); !strings.Contains(string(text), "\n"+row) {
+		if row := fmt.Sprintf("| %#q | %#q of %s | %s |", p.bug, p.test, p.room, strings.TrimSuffix(p.want, ": ")); !strings.Contains(string(text), "\n"+row) {
 			t.Errorf("docs/proof.md has no row that begins: %s", row)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -59,7 +60,7 @@ type reading struct {
 	fsm.State
 	now     fsm.Time // cluster time, which runs on between entries
 	wall    time.Time
-	live    map[fsm.NodeID]fsm.Liveness
+	live    func() map[fsm.NodeID]fsm.Liveness // costs a look at every node, so it is asked for by who shows it
 	explain Explainer
 	planner Planner
 	waits   *Waiting // see waiting
@@ -73,13 +74,13 @@ func (s *Server) reading() *reading {
 }
 
 func (s *Server) readingOf(state fsm.State) *reading {
-	r := &reading{State: state, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(), live: s.cfg.Liveness.Live(), explain: s.cfg.Explainer, planner: s.cfg.Planner}
+	r := &reading{State: state, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(), live: sync.OnceValue(s.cfg.Liveness.Live), explain: s.cfg.Explainer, planner: s.cfg.Planner}
 	r.State.Now = r.now // what holds only for a while is judged as of now
 	return r
 }
 
 // question is this reading, for who explains it.
-func (r *reading) question() Question { return Question{State: r.State, Live: r.live, Now: r.now} }
+func (r *reading) question() Question { return Question{State: r.State, Live: r.live(), Now: r.now} }
 
 // waiting is why things wait. It costs a whole decision, so it is asked for only when something does, and once.
 func (r *reading) waiting() *Waiting {
