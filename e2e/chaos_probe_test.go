@@ -63,15 +63,30 @@ type chaosProbe struct {
 	mu     sync.Mutex
 	sent   int
 	errors []lostProbe
+	stalls []stall
 }
 
-// lostProbe is a request that failed; at is when it began.
+const (
+	probeEvery = 50 * time.Millisecond
+	probeStall = 500 * time.Millisecond // a machine that stands still for so long, twice in a row, has used up a drain_delay of 1 s
+)
+
+// stall is a time in which the machine let nothing run.
+type stall struct{ from, to time.Time }
+
+// lostProbe is a request that failed, and when it began and ended.
 type lostProbe struct {
-	at   time.Time
-	text string
+	at, end time.Time
+	text    string
 }
 
-func (l lostProbe) String() string { return l.at.Format("15:04:05.000 ") + l.text }
+func (l lostProbe) String() string { return l.at.Format("15:04:05.000 to ") + l.end.Format("05.000 ") + l.text }
+
+// duringStall reports whether the machine stood still shortly before a request, or while it was under way: an instance's drain_delay may have passed then without
+// anybody having been able to use it.
+func (p *chaosProbe) duringStall(l lostProbe) bool {
+	return slices.ContainsFunc(p.stalls, func(s stall) bool { return s.from.Before(l.end) && s.to.After(l.at.Add(-time.Second)) })
+}
 
 func probeService(x *chaos) *chaosProbe {
 	p := &chaosProbe{x: x, quit: make(chan struct{})}
@@ -82,11 +97,13 @@ func probeService(x *chaos) *chaosProbe {
 		var each sync.WaitGroup
 		defer each.Wait()
 		for n := 0; ; n++ {
+			before := time.Now()
 			select {
 			case <-p.quit:
 				return
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(probeEvery):
 			}
+			p.woke(before)
 			at := x.c.agents[n%len(x.c.agents)]
 			each.Go(func() { _ = p.ask(at) })
 		}
@@ -95,11 +112,21 @@ func probeService(x *chaos) *chaosProbe {
 	return p
 }
 
+// woke notes a sleep that took much longer than it should have.
+func (p *chaosProbe) woke(asleep time.Time) {
+	if now := time.Now(); now.Sub(asleep) > probeEvery+probeStall {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.stalls = append(p.stalls, stall{asleep, now})
+	}
+}
+
 func (p *chaosProbe) stop() {
 	close(p.quit)
 	p.done.Wait()
 	p.x.book.count("probes", p.sent)
 	p.x.book.count("probes failed", len(p.errors))
+	p.x.book.count("times that this machine stood still for half a second", len(p.stalls))
 }
 
 // ask sends one request through the forwarding end of an agent.
@@ -110,7 +137,7 @@ func (p *chaosProbe) ask(at *member) error {
 	defer p.mu.Unlock()
 	p.sent++
 	if err != nil {
-		p.errors = append(p.errors, lostProbe{began, at.name + " " + err.Error()})
+		p.errors = append(p.errors, lostProbe{began, time.Now(), at.name + " " + err.Error()})
 	}
 	return err
 }
@@ -125,6 +152,10 @@ func (p *chaosProbe) judge(w *window) {
 	}
 	p.x.book.say("%d: %d probes failed: %v", w.number, len(lost), lost[max(0, len(lost)-3):])
 	p.x.book.count("windows with failed probes", 1)
+	if lost = slices.DeleteFunc(lost, p.duringStall); len(lost) == 0 {
+		p.x.book.say("%d: the machine stood still meanwhile: not judged", w.number)
+		return
+	}
 	if w.onlyServers() {
 		p.x.book.violate("P14: %d requests failed in window %d (%s), which hurts servers only: %v", len(lost), w.number, w.name, lost[:min(5, len(lost))])
 	}
