@@ -80,7 +80,9 @@ type lostProbe struct {
 	text    string
 }
 
-func (l lostProbe) String() string { return l.at.Format("15:04:05.000 to ") + l.end.Format("05.000 ") + l.text }
+func (l lostProbe) String() string {
+	return l.at.Format("15:04:05.000 to ") + l.end.Format("05.000 ") + l.text
+}
 
 // duringStall reports whether the machine stood still shortly before a request, or while it was under way: an instance's drain_delay may have passed then without
 // anybody having been able to use it.
