@@ -189,8 +189,7 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name), "bring the node back, or: outspan node confirm-dead "+name)
-	case p.state().Hold.Active:
-		p.block(lost, fsm.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")
+	case p.onHold(lost):
 	case !p.tolerated(g, lost):
 		p.wait(lost, fsm.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
 	case !p.replaceable(g, lost):
@@ -199,6 +198,14 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		return true
 	}
 	return false
+}
+
+// onHold reports whether a hold keeps an instance from being replaced now, and says so to who asks.
+func (p *pass) onHold(inst *fsm.Instance) bool {
+	if p.state().Hold.Active {
+		p.block(inst, fsm.CodeHold, "too many nodes are silent at once: nothing is replaced until that is over", "bring the nodes back, or end the hold")
+	}
+	return p.state().Hold.Active
 }
 
 func (p *pass) nodeName(id fsm.NodeID) string {
@@ -257,7 +264,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 		}
 		cause = fsm.CauseNodeOffline
 	case wishFailed:
-		if !p.mayRetry(g, version, next) {
+		if !p.mayRetry(g, version, next) || w == wishLost && p.onHold(next) {
 			return nil
 		}
 		cause = failureCause(next)
