@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +68,53 @@ func stopInTime(t *testing.T, network *memNet, ca *transport.Authority, s *stati
 	if a := <-got; a.err == nil {
 		t.Errorf("the poll that was cut off answered %q", a.body)
 	}
+}
+
+// A peer that falls silent without a word, such as a machine that lost its power or a server that hangs, is noticed within five seconds also by a long poll, which
+// expects no answer for a minute: until then its agent would hear of nothing.
+func TestSilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newMemNet()
+		ca := authority(t, "c1")
+		start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443"), handler: newPoller()})
+		var silent atomic.Bool
+		d := transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1"), Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
+			c, err := network.dial(ctx, kind, address)
+			return &muffled{c, &silent}, err
+		}}
+		http := client(t, d)
+		if got, err := get(t.Context(), http, "https://s1/rude"); err != nil || got != "HTTP/2.0 waited" {
+			t.Errorf("a peer that speaks: got %q, %v", got, err)
+		}
+		time.AfterFunc(2*time.Second, func() { silent.Store(true) })
+		began := time.Now()
+		_, err := get(t.Context(), http, "https://s1/rude")
+		if took := time.Since(began); err == nil || took > 8*time.Second {
+			t.Errorf("a peer that is silent after 2 s: given up after %s with %v", took, err)
+		}
+	})
+}
+
+// muffled is a connection on which nothing comes or goes any more once it is silent.
+type muffled struct {
+	net.Conn
+	silent *atomic.Bool
+}
+
+func (m *muffled) Read(b []byte) (int, error) {
+	for {
+		n, err := m.Conn.Read(b)
+		if err != nil || !m.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+func (m *muffled) Write(b []byte) (int, error) {
+	if m.silent.Load() {
+		return len(b), nil
+	}
+	return m.Conn.Write(b)
 }
 
 // TestSlowHandshake: a peer that sends its hello byte by byte is closed after exactly the two seconds that are the
