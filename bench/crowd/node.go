@@ -17,6 +17,7 @@ const (
 	pollWait = 45 * time.Second
 	coalesce = 30 * time.Millisecond // changes this close to each other go in one report
 	look     = 200 * time.Millisecond
+	doubt    = time.Second // until a server that wants a registration is asked once more: it may only lag
 )
 
 // backoff grows with each failure in a row from 100 ms to 5 s, with a quarter of chance.
@@ -98,7 +99,7 @@ func (n *node) register(ctx context.Context) error {
 // serve follows the assignments of one epoch, and ends when the servers want another.
 func (n *node) serve(ctx context.Context) {
 	epoch := n.registered()
-	index, full := uint64(0), true
+	index, full, doubted := uint64(0), true, false
 	var again backoff
 	for ctx.Err() == nil {
 		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
@@ -112,8 +113,14 @@ func (n *node) serve(ctx context.Context) {
 			continue
 		}
 		if answer.Register {
-			return
+			if doubted {
+				return
+			}
+			doubted = true
+			wait(ctx, doubt)
+			continue
 		}
+		doubted = false
 		if answer.Index < index {
 			again.wait(ctx) // a server that is behind
 			continue
