@@ -55,10 +55,7 @@ func TestWipedServerComesBackAsANewOne(t *testing.T) {
 		r.threeServersRunning(nil)
 		r.mustRegister("n1")
 		leader := r.leader(time.Second)
-		victim := r.running()[0]
-		if victim == leader {
-			victim = r.running()[1]
-		}
+		victim := r.other(leader)
 		victim.stop()
 		if err := os.RemoveAll(victim.dir); err != nil {
 			t.Fatal(err)
@@ -141,10 +138,7 @@ func TestServerWithANewAddress(t *testing.T) {
 		r := newRig(t)
 		r.threeServersRunning(nil)
 		leader := r.leader(time.Second)
-		mover := r.running()[0]
-		if mover == leader {
-			mover = r.running()[1]
-		}
+		mover := r.other(leader)
 		mover.stop()
 		r.mu.Lock()
 		delete(r.servers, mover.host)

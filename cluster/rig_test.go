@@ -248,6 +248,36 @@ func (r *rig) threeServersRunning(edit func(*Config)) {
 	r.leader(20 * time.Second)
 }
 
+// fewLogs has a server take snapshots often and keep few entries behind them: one that was away needs a snapshot then.
+func fewLogs(c *Config) {
+	c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
+}
+
+// oneBehind runs three servers, cuts a follower off and ends it, and has the others go on to 60 nodes and a snapshot. edit includes fewLogs.
+func (r *rig) oneBehind(edit func(*Config)) (leader, away *rigServer) {
+	r.t.Helper()
+	r.threeServersRunning(edit)
+	away = r.other(r.leader(time.Second))
+	away.crash()
+	for i := range 60 {
+		r.mustRegister(fmt.Sprintf("n%02d", i))
+	}
+	eventually(r.t, time.Minute, "a snapshot", func() bool { return r.leader(time.Second).Status().Snapshot > 0 })
+	return r.leader(time.Second), away
+}
+
+// other is a running server beside s.
+func (r *rig) other(s *rigServer) *rigServer {
+	r.t.Helper()
+	for _, o := range r.running() {
+		if o != s {
+			return o
+		}
+	}
+	r.t.Fatalf("no server runs beside %s", s.host)
+	return nil
+}
+
 // register proposes a node, which is the smallest entry that leaves a row.
 func (s *rigServer) register(ctx context.Context, name string) error {
 	results, err := s.Propose(ctx, nodeEntry(name))

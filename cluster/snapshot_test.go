@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -109,23 +108,10 @@ func TestRestoreRefusesBadSnapshots(t *testing.T) {
 func TestServersCatchUpBySnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		small := func(c *Config) {
-			c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
-		}
-		r.threeServersRunning(small)
-		leader := r.leader(time.Second)
-		away := r.running()[0]
-		if away == leader {
-			away = r.running()[1]
-		}
-		away.crash()
-		for i := range 60 {
-			r.mustRegister(fmt.Sprintf("n%02d", i))
-		}
-		eventually(t, time.Minute, "an automatic snapshot", func() bool { return r.leader(time.Second).Status().Snapshot > 0 })
+		_, away := r.oneBehind(fewLogs)
 		r.net.Heal()
-		back := r.start(hostNumber(away.host), small)
-		fourth := r.start(4, small)
+		back := r.start(hostNumber(away.host), fewLogs)
+		fourth := r.start(4, fewLogs)
 		for _, s := range []*rigServer{back, fourth} {
 			eventually(t, time.Minute, "caught up", func() bool { return s.machine.State().Nodes.Len() == 60 })
 		}
@@ -204,17 +190,8 @@ func TestRecover(t *testing.T) {
 func TestTransferWithoutSnapshots(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
-		few := func(c *Config) {
-			c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
-		}
-		r.threeServersRunning(few)
-		first := r.leader(time.Second)
-		others := slices.DeleteFunc(r.running(), func(s *rigServer) bool { return s == first })
-		away, second := others[0], others[1]
-		away.crash()
-		for i := range 60 {
-			r.mustRegister(fmt.Sprintf("n%02d", i))
-		}
+		first, away := r.oneBehind(fewLogs)
+		second := r.other(first)
 		aside := map[string]string{}
 		for i, s := range []*rigServer{first, second} {
 			eventually(t, time.Minute, "a snapshot", func() bool { return s.Status().Snapshot > 0 })
@@ -226,7 +203,7 @@ func TestTransferWithoutSnapshots(t *testing.T) {
 			}
 		}
 		r.net.Heal()
-		back := r.start(hostNumber(away.host), few)
+		back := r.start(hostNumber(away.host), fewLogs)
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := first.TransferLeader(ctx, second.ID()); err != nil { // one for whom no request has failed: raft would wait longer and longer then

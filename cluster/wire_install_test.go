@@ -93,28 +93,17 @@ func TestLateSnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)
 		streams := map[string]*slowStream{}
-		few := func(c *Config) {
-			c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 10, 5
+		held := func(c *Config) {
+			fewLogs(c)
 			s := &slowStream{Stream: c.Stream}
 			streams[c.Name], c.Stream = s, s
 		}
-		r.threeServersRunning(few)
-		leader := r.leader(time.Second)
-		away := r.running()[0]
-		if away == leader {
-			away = r.running()[1]
-		}
-		away.crash()
-		for i := range 60 {
-			r.mustRegister(fmt.Sprintf("n%02d", i))
-		}
-		eventually(t, time.Minute, "a snapshot", func() bool { return r.leader(time.Second).Status().Snapshot > 0 })
-		leader = r.leader(time.Second)
+		leader, away := r.oneBehind(held)
 		slow := streams[leader.cfg.Name]
 		slow.to = away.host + ":7640"
 		slow.arm()
 		r.net.Heal()
-		back := r.start(hostNumber(away.host), few)
+		back := r.start(hostNumber(away.host), held)
 		eventually(t, 2*time.Minute, "a second snapshot after the first was given up", func() bool {
 			return slow.givenUp() && back.machine.State().Nodes.Len() == 60
 		})
