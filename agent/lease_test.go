@@ -1,12 +1,132 @@
 package agent
 
 import (
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
+
+// votes are heartbeats that are answered, or not, as the test says.
+type votes struct {
+	mu      sync.Mutex
+	last    time.Time // when the last confirmed heartbeat was sent
+	silent  bool
+	givenUp chan struct{}
+	facts   [][2]uint64 // epoch and generation, as they were told
+}
+
+func newVotes() *votes { return &votes{givenUp: make(chan struct{}, 1)} }
+
+func (v *votes) Register([]byte, uint64, time.Duration) {}
+func (v *votes) SetInterval(time.Duration)              {}
+func (v *votes) GivenUp() <-chan struct{}               { return v.givenUp }
+
+func (v *votes) SetFacts(epoch, generation uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.facts = append(v.facts, [2]uint64{epoch, generation})
+}
+
+func (v *votes) LeaseUntil(length time.Duration) time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.silent {
+		v.last = time.Now()
+	}
+	if v.last.IsZero() {
+		return time.Time{}
+	}
+	return v.last.Add(length)
+}
+
+func (v *votes) set(silent bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.silent = silent
+}
+
+func (v *votes) told() [][2]uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.facts)
+}
+
+// exclusive is a group whose instances need the lease.
+func exclusive() fsm.GroupSpec {
+	g := sh("")
+	g.Exclusive = true
+	return g
+}
+
+// runExclusive runs an exclusive instance while the lease is held, so that it is ready at once.
+func (b *bubble) runExclusive(job string) fsm.InstanceID {
+	b.t.Helper()
+	id := b.run(job, exclusive())
+	b.pass(time.Second)
+	b.want(id, fsm.ObservedReady, "")
+	return id
+}
+
+// A fenced instance starts under a lease only, and the end of its lease moves as long as servers answer, and no longer.
+func TestLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		v := newVotes()
+		v.silent = true
+		b.beats = v
+		b.start()
+		id := b.run("one", exclusive())
+		free := b.run("free", sh(""))
+		b.pass(10 * time.Second)
+		if b.mem.task(id) != nil || b.mem.task(free) == nil {
+			t.Fatal("it was started without a lease, or the other one was not")
+		}
+		v.set(false)
+		b.pass(time.Second)
+		b.want(id, fsm.ObservedReady, "")
+		length := 6 * 300 * time.Millisecond
+		for range 20 {
+			b.pass(time.Second)
+			if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < length-500*time.Millisecond || left > length {
+				t.Fatalf("%v of the lease left, of %v", left, length)
+			}
+		}
+		v.set(true)
+		b.pass(100 * time.Millisecond)
+		end := b.mem.task(id).lease()
+		b.pass(time.Minute)
+		if b.mem.task(id).lease() != end {
+			t.Error("the lease moved although nobody answered")
+		}
+		// The shim kills it; it comes back with the lease, not before.
+		b.mem.task(id).finish(fencedExit())
+		b.pass(time.Minute)
+		b.want(id, fsm.ObservedUnready, "fenced")
+		v.set(false)
+		b.pass(time.Second)
+		b.want(id, fsm.ObservedReady, "")
+	})
+}
+
+// A new interval of heartbeats is that of the lease too: one that lasts for two seconds ends between beats that come every ten.
+func TestLeaseFollowsTheInterval(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.beats = newVotes()
+		b.start()
+		id := b.runExclusive("one")
+		b.change(func(a *transport.Assignments) { a.Heartbeat = 10 * fsm.Second })
+		settings := b.m.State().Settings
+		settings.OfflineAfter = 2 * fsm.Minute
+		b.apply(&fsm.SettingsSet{Settings: settings})
+		b.pass(time.Second)
+		if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < 59*time.Second {
+			t.Errorf("%v of the lease left, of 1m", left)
+		}
+	})
+}
 
 // S2: a node that was given up comes back into a new epoch, and its lease is held before a server has said what is assigned. What ran there may run only once
 // has a holder elsewhere by now, so it is not started again, whether the agent was there all the time or the machine was rebooted.
@@ -24,11 +144,7 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 				v := newVotes()
 				b.beats = v
 				b.start()
-				g := sh("")
-				g.Exclusive = true
-				id := b.run("one", g)
-				b.pass(time.Second)
-				b.want(id, fsm.ObservedReady, "")
+				id := b.runExclusive("one")
 				v.set(true)
 				b.pass(time.Minute)
 				b.mem.task(id).finish(fencedExit())
@@ -53,9 +169,7 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 				if got := b.mem.starts(); got != 1 || b.mem.running() != 0 {
 					t.Errorf("started %d times, and its slot is somebody else's", got)
 				}
-				next := b.run("two", g) // and the lease is held again
-				b.pass(time.Second)
-				b.want(next, fsm.ObservedReady, "")
+				b.runExclusive("two") // and the lease is held again
 			})
 		})
 	}

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// sets is a source of services that the test changes.
+type sets struct {
+	mu    sync.Mutex
+	now   transport.Services
+	moved chan struct{}
+}
+
+func newSets() *sets { return &sets{moved: make(chan struct{})} }
+
+func (s *sets) put(services ...transport.ServiceBackends) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now.Index++
+	for i := range services {
+		services[i].Generation = s.now.Index
+	}
+	s.now.Services = services
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+func (s *sets) poll(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
+	for {
+		s.mu.Lock()
+		now, moved := s.now, s.moved
+		s.mu.Unlock()
+		if now.Index != r.Index {
+			return now, nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return transport.Services{}, ctx.Err()
+		}
+	}
+}
+
+// door is a forwarder with one exposed service.
+type door struct {
+	*sets
+	t        *testing.T
+	f        *forwarder
+	port     int
+	problems sync.Map
+}
+
+func newDoor(t *testing.T) *door {
+	t.Parallel()
+	d := &door{sets: newSets(), t: t, port: freePort(t, "127.0.0.1")}
+	d.f = newForwarder("here", "127.0.0.1", func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.f.run(ctx, d.poll)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return d
+}
+
+func (d *door) address() string { return hostPort("127.0.0.1", d.port) }
+
+// serve makes these the backends of the service, and waits until the forwarder knows.
+func (d *door) serve(backends ...fsm.Backend) {
+	d.t.Helper()
+	d.put(transport.ServiceBackends{Name: "web", Expose: d.port, Backends: backends})
+	d.known()
+}
+
+func (d *door) known() {
+	d.t.Helper()
+	eventually(d.t, "the forwarder to follow", func() bool {
+		d.mu.Lock()
+		want := d.now.Index
+		d.mu.Unlock()
+		st := d.f.status()
+		return len(st) == 1 && st[0].Generation == want
+	})
+}
+
+// house is a backend: an HTTP server that says its name.
+type house struct {
+	fsm.Backend
+	srv  *http.Server
+	hits atomic.Int64
+}
+
+func newHouse(t *testing.T, name string, node fsm.NodeID, h http.HandlerFunc) *house {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	b := &house{Backend: fsm.Backend{Instance: fsm.InstanceID(name), Node: node, Address: l.Addr().String()}}
+	b.srv = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.hits.Add(1)
+		if h != nil {
+			h(w, r)
+		}
+		fmt.Fprint(w, name)
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = b.srv.Serve(l) }()
+	t.Cleanup(func() { b.srv.Close(); <-done })
+	return b
+}
+
+// caller makes requests, each over a connection of its own unless kept.
+func caller(t *testing.T, keep bool) *http.Client {
+	tr := &http.Transport{DisableKeepAlives: !keep}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
+}
+
+func get(c *http.Client, address string) (string, error) {
+	resp, err := c.Get("http://" + address + "/")
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return string(b), err
+}
