@@ -186,10 +186,17 @@ type comparedFSM struct {
 	c *comparer
 }
 
-// Apply implements raft.FSM.
-func (f comparedFSM) Apply(l *raft.Log) any {
-	f.c.past.passed(f.machine.State(), l.Index)
-	return f.machineFSM.Apply(l)
+// ApplyBatch implements raft.BatchingFSM.
+func (f comparedFSM) ApplyBatch(logs []*raft.Log) []any {
+	answers := make([]any, 0, len(logs))
+	for len(logs) > 0 {
+		n := batch(logs)
+		if first := slices.IndexFunc(logs[:n], func(l *raft.Log) bool { return l.Type == raft.LogCommand }); first >= 0 {
+			f.c.past.passed(f.machine.State(), logs[first].Index)
+		}
+		answers, logs = append(answers, f.machineFSM.ApplyBatch(logs[:n])...), logs[n:]
+	}
+	return answers
 }
 
 // Snapshot implements raft.FSM. What a snapshot makes durable, and lets the log forget, is worth a comparison.

@@ -106,16 +106,23 @@ type machineFSM struct {
 	config   atomic.Uint64       // index of the newest committed configuration; 0 after a restore: the snapshot knows it
 }
 
-// StoreConfiguration implements raft.ConfigurationStore: raft itself does not tell the index of a configuration,
-// which a change has to name.
-func (m *machineFSM) StoreConfiguration(index uint64, _ raft.Configuration) { m.config.Store(index) }
+// Apply implements raft.FSM; raft calls ApplyBatch instead.
+func (m *machineFSM) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
 
-// Apply implements raft.FSM. An entry that can't be applied ends the server: skipping it would make this replica
+// ApplyBatch implements raft.BatchingFSM. An entry that can't be applied ends the server: skipping it would make this replica
 // differ from the others. A panic passes through, for the same reason.
-func (m *machineFSM) Apply(l *raft.Log) any {
+func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	began := time.Now()
-	results, err := m.machine.Apply(l.Index, l.Term, l.Data)
-	if m.applied != nil {
+	entries := make([]fsm.Logged, 0, len(logs))
+	for _, l := range logs {
+		if l.Type == raft.LogConfiguration {
+			m.config.Store(l.Index) // raft itself does not tell the index of a configuration, which a change has to name
+			continue
+		}
+		entries = append(entries, fsm.Logged{Index: l.Index, Term: l.Term, Data: l.Data})
+	}
+	results, err := m.machine.ApplyBatch(entries)
+	if m.applied != nil && len(entries) > 0 {
 		m.applied(time.Since(began))
 	}
 	if err != nil {
@@ -123,7 +130,28 @@ func (m *machineFSM) Apply(l *raft.Log) any {
 		runtime.Goexit() // only where fatal returns: a test that stops one of several servers
 	}
 	m.clock.hear(m.machine.State().Now)
-	return results
+	answers := make([]any, len(logs))
+	for i, l := range logs {
+		if l.Type != raft.LogConfiguration {
+			answers[i], results = results[0], results[1:]
+		}
+	}
+	return answers
+}
+
+// batchBytes bounds what is applied before it is published: about one large entry.
+const batchBytes = 256 << 10
+
+// batch returns how many of the logs are applied before the state is published. Readers shall not wait for long, and between two
+// boundaries of checkpoints there is a state that every server has published.
+func batch(logs []*raft.Log) int {
+	bytes, stretch := 0, logs[0].Index/checkpointEvery
+	for i, l := range logs {
+		if bytes += len(l.Data); i > 0 && (bytes > batchBytes || l.Index/checkpointEvery != stretch) {
+			return i
+		}
+	}
+	return len(logs)
 }
 
 // Snapshot implements raft.FSM. A State is a value, so it takes no time.

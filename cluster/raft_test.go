@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/cluster/memnet"
+	"github.com/outspan/outspan/fsm"
 )
 
 // Each of these was measured; moving one brings a trap back.
@@ -61,5 +63,60 @@ func TestPeerTransport(t *testing.T) {
 	}
 	if got := string(trans.EncodePeer("s1", "10.0.0.1:1")); got != "10.0.0.1:1" {
 		t.Errorf("peer encoded as %s", got)
+	}
+}
+
+// What is committed together is published together, but never across a boundary of checkpoints: there every server
+// keeps the same state, however raft cut the log.
+func TestBatches(t *testing.T) {
+	const first = checkpointEvery - 3
+	logs := []*raft.Log{{Index: first - 1, Type: raft.LogConfiguration}}
+	for i := range uint64(6) {
+		logs = append(logs, &raft.Log{Index: first + i, Term: 1, Type: raft.LogCommand, Data: settingsEntry(t, i)})
+	}
+	logs = append(logs, &raft.Log{Index: first + 6, Type: raft.LogConfiguration})
+	for _, cut := range []int{1, 2, 3, 5, len(logs)} {
+		f := comparedFSM{&machineFSM{machine: fsm.NewMachine(), clock: newClock(), fatal: func(err error) { t.Error(err) }}, &comparer{}}
+		var answers []any
+		for part := range slices.Chunk(logs, cut) {
+			answers = append(answers, f.ApplyBatch(part)...)
+		}
+		for i, l := range logs {
+			results, ok := answers[i].([]fsm.Result)
+			if l.Type == raft.LogConfiguration && answers[i] != nil || l.Type == raft.LogCommand && (!ok || results[0].Index != l.Index) {
+				t.Errorf("in batches of %d: entry %d answers %v", cut, l.Index, answers[i])
+			}
+		}
+		if len(f.c.past.checkpoints) != 1 || f.c.past.checkpoints[0].Index != checkpointEvery-1 {
+			t.Errorf("in batches of %d: kept %d checkpoints", cut, len(f.c.past.checkpoints))
+		}
+		if f.machine.State().Index != first+5 || f.config.Load() != first+6 {
+			t.Errorf("in batches of %d: at %d, configuration at %d", cut, f.machine.State().Index, f.config.Load())
+		}
+	}
+}
+
+func settingsEntry(t *testing.T, n uint64) []byte {
+	t.Helper()
+	settings := fsm.DefaultSettings()
+	settings.EventLimit += int(n)
+	data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{&fsm.SettingsSet{Settings: settings}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Large entries are published one by one: readers wait for at most about one of them.
+func TestLargeEntriesAreNotBatched(t *testing.T) {
+	large := &raft.Log{Index: 1, Data: make([]byte, batchBytes)}
+	small := &raft.Log{Index: 2, Data: make([]byte, 100)}
+	for _, tt := range []struct {
+		logs []*raft.Log
+		want int
+	}{{[]*raft.Log{large}, 1}, {[]*raft.Log{large, small}, 1}, {[]*raft.Log{small, large}, 1}, {[]*raft.Log{small, small, small}, 3}} {
+		if got := batch(tt.logs); got != tt.want {
+			t.Errorf("%d of %d entries go together, want %d", got, len(tt.logs), tt.want)
+		}
 	}
 }

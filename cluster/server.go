@@ -44,7 +44,7 @@ type Config struct {
 	// Wall tells the time for people, which each entry carries. It may jump: nothing is decided by it. Default time.Now.
 	Wall func() time.Time
 
-	// Applied is told how long it took to apply an entry, for metrics. It must not block. Default: nobody.
+	// Applied is told how long it took to apply entries that were committed together, for metrics. It must not block. Default: nobody.
 	Applied func(time.Duration)
 
 	Raft    RaftConfig

@@ -3,42 +3,42 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Apply returns the state after an entry, and the outcome of each of its groups. s itself does not change. It is total: invalid input is a refusal.
 // Only what can't happen in a healthy log (an entry of a newer format, an index that goes back) panics, and that must end the server.
 func (s State) Apply(index, logTerm uint64, e Entry) (State, []Result) {
-	after, results, _ := s.applyTouching(index, logTerm, e)
-	return after, results
+	f := s.fork()
+	results := f.applyNext(index, logTerm, e)
+	return f.publish(), results
 }
 
-// applyTouching is Apply, and says who must look again.
-func (s State) applyTouching(index, logTerm uint64, e Entry) (State, []Result, touches) {
+// applyNext applies one more entry to a fork. What several entries touched adds up until the fork is published.
+func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 	if e.Format > CurrentFormat {
 		panic(fmt.Sprintf("fsm: entry %d needs format %d, this program reads formats up to %d", index, e.Format, CurrentFormat))
 	}
 	if index <= s.Index {
 		panic(fmt.Sprintf("fsm: entry %d applied on a state at %d", index, s.Index))
 	}
-	f := s.fork()
-	f.begin(index, logTerm, e)
-	results := f.applyEntry(logTerm, e)
+	s.begin(index, logTerm, e)
+	results := s.applyEntry(logTerm, e)
 	for i := range results {
 		if !results[i].Replay {
 			results[i].Index = index
 		}
 	}
-	f.collect()
-	touched := f.entry.touched
-	return f.publish(), results, touched
+	s.collect()
+	return results
 }
 
 func (s *State) begin(index, logTerm uint64, e Entry) {
 	s.Index, s.LogTerm = index, logTerm
 	s.Now = max(s.Now, e.At)
 	s.Wall = max(s.Wall, e.Wall)
-	s.entry = entryContext{actor: e.Actor, request: e.Request}
-	s.entry.touched.objects = make([]object, 0, touchedAGroup*len(e.Groups))
+	s.entry = entryContext{actor: e.Actor, request: e.Request, touched: s.entry.touched}
+	s.entry.touched.objects = slices.Grow(s.entry.touched.objects, touchedAGroup*len(e.Groups))
 }
 
 func (s *State) applyEntry(logTerm uint64, e Entry) []Result {

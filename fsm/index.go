@@ -130,14 +130,16 @@ func (s *State) InFullService(id NodeID) bool {
 
 // ApplyNaming is Apply, and names the instances whose rows it changed; one may be named more than once.
 func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []InstanceID) {
-	after, results, touched := s.applyTouching(index, logTerm, e)
+	f := s.fork()
+	results := f.applyNext(index, logTerm, e)
+	touched := f.entry.touched
 	var changed []InstanceID
 	for _, o := range touched.objects {
 		if o.noun == "instance/" {
 			changed = append(changed, InstanceID(o.id))
 		}
 	}
-	return after, results, changed
+	return f.publish(), results, changed
 }
 
 // appendSlot appends a slot's number so that keys order as numbers do.

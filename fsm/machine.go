@@ -45,34 +45,60 @@ func NewMachine() *Machine {
 	return m
 }
 
-// Apply applies one entry of the log and publishes the result. Refusals are in the results; the error is for input that a healthy log can't hold: an entry
-// that can't be decoded (codes needs_format, invalid) or an index that does not grow (internal). The caller must then end the server: an entry that was
-// skipped would make this replica differ from the others. Until a Restore every further Apply gives the same error. A panic is not
-// caught, for the same reason.
+// Logged is one entry as the log holds it.
+type Logged struct {
+	Index, Term uint64
+	Data        []byte
+}
+
+// Apply applies one entry of the log and publishes the result; see ApplyBatch.
 func (m *Machine) Apply(index, term uint64, data []byte) ([]Result, error) {
+	results, err := m.ApplyBatch([]Logged{{index, term, data}})
+	if err != nil {
+		return nil, err
+	}
+	return results[0], nil
+}
+
+// ApplyBatch applies entries of the log, one after the other, and publishes the state after the last: nobody sees one between them. Refusals are in the
+// results, which are in the order of the entries; the error is for input that a healthy log can't hold: an entry that can't be decoded (codes needs_format,
+// invalid) or an index that does not grow (internal). The caller must then end the server: an entry that was skipped would make this replica differ from
+// the others. What stands before such an entry is published. Until a Restore every further call gives the same error. A panic is not
+// caught, for the same reason.
+func (m *Machine) ApplyBatch(entries []Logged) ([][]Result, error) {
 	m.write.Lock()
 	defer m.write.Unlock()
-	if m.failed != nil {
+	if m.failed != nil || len(entries) == 0 {
 		return nil, m.failed
 	}
-	entry, err := DecodeEntry(data)
-	if err != nil && plant.Is(plant.SkipUnknown) {
-		return nil, nil
+	next := m.State().fork()
+	m.failed = Refuse(CodeInternal, "entry %d of term %d could not be applied", entries[0].Index, entries[0].Term) // unless it returns
+	results, err := next.applyLogged(entries)
+	m.failed = err
+	if len(results) > 0 {
+		touched := next.entry.touched
+		m.publish(next.publish(), touched, false)
 	}
-	if err != nil {
-		m.failed = fmt.Errorf("apply entry %d of term %d: %w", index, term, err)
-		return nil, m.failed
+	return results, err
+}
+
+// applyLogged applies entries to a fork, up to one that can't be.
+func (s *State) applyLogged(entries []Logged) (results [][]Result, _ error) {
+	results = make([][]Result, 0, len(entries))
+	for _, l := range entries {
+		entry, err := DecodeEntry(l.Data)
+		if err != nil && plant.Is(plant.SkipUnknown) {
+			results = append(results, nil)
+			continue
+		}
+		if err == nil && l.Index <= s.Index {
+			err = Refuse(CodeInternal, "the state is at index %d already", s.Index)
+		}
+		if err != nil {
+			return results, fmt.Errorf("apply entry %d of term %d: %w", l.Index, l.Term, err)
+		}
+		results = append(results, s.applyNext(l.Index, l.Term, entry))
 	}
-	before := m.State()
-	if index <= before.Index {
-		m.failed = fmt.Errorf("apply entry %d of term %d: %w", index, term,
-			Refuse(CodeInternal, "the state is at index %d already", before.Index))
-		return nil, m.failed
-	}
-	m.failed = Refuse(CodeInternal, "entry %d of term %d could not be applied", index, term) // unless it returns
-	after, results, touched := before.applyTouching(index, term, entry)
-	m.failed = nil
-	m.publish(after, touched, false)
 	return results, nil
 }
 

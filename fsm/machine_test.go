@@ -188,6 +188,62 @@ func TestMachineStopsAtWhatItCannotApply(t *testing.T) {
 	}
 }
 
+// What stands before an entry that can't be applied is applied, as if each had come alone.
+func TestMachineStopsWithinABatch(t *testing.T) {
+	entry := func(id NodeID) []byte {
+		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{register(id)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	m := NewMachine()
+	_, next := m.Watch()
+	results, err := m.ApplyBatch([]Logged{{1, 1, entry("n1")}, {3, 1, entry("n3")}, {4, 1, []byte("garbage")}, {5, 1, entry("n5")}})
+	wantError(t, err, CodeInvalid, "")
+	if len(results) != 2 || m.State().Index != 3 || m.State().Nodes.Len() != 2 || !closed(next) {
+		t.Errorf("%d results, index %d, %d nodes, woken %v; want the two entries before the broken one", len(results), m.State().Index, m.State().Nodes.Len(), closed(next))
+	}
+	if results, again := m.ApplyBatch([]Logged{{5, 1, entry("n5")}}); results != nil || !errors.Is(again, err) {
+		t.Errorf("the next batch gave %v, %v", results, again)
+	}
+}
+
+// A batch is seen whole or not at all, and wakes those whom any of its entries concerns.
+func TestMachinePublishesABatchOnce(t *testing.T) {
+	m := NewMachine()
+	mustApply(t, m, register("n1"), register("n2"), register("n3"))
+	before, next := m.Watch()
+	woken := map[Topic]<-chan struct{}{}
+	for _, topic := range []Topic{"node/n1", "node/n2", "node/n3"} {
+		c, cancel := m.WatchTopic(topic)
+		defer cancel()
+		woken[topic] = c
+	}
+	var batch []Logged
+	for i, id := range []NodeID{"n1", "n2"} {
+		data, err := EncodeEntry(Entry{Format: 1, Groups: [][]Command{{&NodeIntent{ID: id, Intent: IntentCordoned}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch = append(batch, Logged{before.Index + 1 + uint64(i), 1, data})
+	}
+	results, err := m.ApplyBatch(batch)
+	if err != nil || len(results) != 2 {
+		t.Fatal(results, err)
+	}
+	after, _ := m.Watch()
+	if !closed(next) || after.Index != before.Index+2 || results[0][0].Index != before.Index+1 || results[1][0].Index != before.Index+2 {
+		t.Errorf("published index %d, results %v", after.Index, results)
+	}
+	if !closed(woken["node/n1"]) || !closed(woken["node/n2"]) || closed(woken["node/n3"]) {
+		t.Error("a batch wakes those whom it concerns, and nobody else")
+	}
+	if n1, _ := before.Nodes.Get("n1"); n1.Intent != IntentActive {
+		t.Error("the state before changed")
+	}
+}
+
 // The panic of a bug reaches the caller, and whoever recovers from it can't go on as if nothing were.
 func TestMachineDoesNotSwallowAPanic(t *testing.T) {
 	m := NewMachine()

@@ -12,7 +12,7 @@ import (
 const randomSteps = 120
 
 // TestRandomHistories holds, after every step of a random history: Check and CheckStep find nothing; the old state is as it was; what a refused group
-// tried left no trace; and at the end replicas that heard the log as bytes, or began from a snapshot, are equal.
+// tried left no trace; and at the end replicas that heard the log as bytes, one by one or in batches, or began from a snapshot, are equal.
 func TestRandomHistories(t *testing.T) {
 	accepted := map[string]int{} // histories that got one, by kind: those that never get anywhere prove nothing
 	histories := 0
@@ -39,7 +39,7 @@ func TestRandomHistories(t *testing.T) {
 // seeds draws one seed for each step. A failing history gets smaller by seeds becoming 0, which stands for no step.
 func seeds(steps int) *rapid.Generator[[]uint64] { return rapid.SliceOfN(rapid.Uint64(), steps, steps) }
 
-// history is one log and three replicas of it.
+// history is one log and four replicas of it.
 type history struct {
 	t       *rapid.T
 	seq     int
@@ -49,10 +49,13 @@ type history struct {
 	first  State    // applies the entries as they were made
 	second *Machine // decodes them
 	third  *Machine // like the second, from a snapshot once in a while
+	fourth *Machine // in batches
+	batch  []Logged // what the fourth has not heard yet
+	wanted [][]Result
 }
 
 func newHistory(t *rapid.T) *history {
-	return &history{t: t, term: 1, first: NewState(), second: NewMachine(), third: NewMachine()}
+	return &history{t: t, term: 1, first: NewState(), second: NewMachine(), third: NewMachine(), fourth: NewMachine()}
 }
 
 func (h *history) step(seed uint64, accepted map[string]int) {
@@ -97,6 +100,9 @@ func (h *history) step(seed uint64, accepted map[string]int) {
 	preemptionHolds(t, before, after, e, results)
 	h.noTrace(before, after, index, e, results)
 	h.replicate(index, e, results, w.rarely(15))
+	if w.rarely(4) {
+		h.catchUp()
+	}
 	h.first = after
 }
 
@@ -169,11 +175,25 @@ func (h *history) replicate(index uint64, e Entry, want []Result, restore bool) 
 			t.Fatalf("%v: replicas give different answers:\n%s", e.names(), diff)
 		}
 	}
+	h.batch, h.wanted = append(h.batch, Logged{index, h.term, data}), append(h.wanted, want)
+}
+
+// catchUp gives the fourth replica all that it missed in one batch.
+func (h *history) catchUp() {
+	got, err := h.fourth.ApplyBatch(h.batch)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if diff := cmp.Diff(h.wanted, got); diff != "" {
+		h.t.Fatalf("a batch gives different answers:\n%s", diff)
+	}
+	h.batch, h.wanted = nil, nil
 }
 
 func (h *history) agree() {
 	t := h.t
-	for _, m := range []*Machine{h.second, h.third} {
+	h.catchUp()
+	for _, m := range []*Machine{h.second, h.third, h.fourth} {
 		if diff := cmp.Diff(dump(h.first), dump(m.State()), equateEmpty()); diff != "" {
 			t.Fatalf("replicas differ:\n%s", diff)
 		}

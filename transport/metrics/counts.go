@@ -41,7 +41,7 @@ func newCounts() *counts {
 		preempted:   desc("preemptions_total", "Instances that were evicted for the room of a higher class."),
 		drain:       seconds("drain_duration_seconds", "From a node's turn in a drain to its end.", 1, 9),
 		detection:   seconds("offline_detection_seconds", "Silence of a node when it was marked offline, as the leader heard it.", 0.5, 7),
-		apply:       seconds("apply_seconds", "Time to apply one entry to the state.", 0.00001, 10),
+		apply:       seconds("apply_seconds", "Time to apply the entries that were committed together, often one, to the state.", 0.00001, 10),
 	}
 }
 
@@ -87,7 +87,7 @@ func (c *counts) collect(out chan<- prometheus.Metric, s *fsm.State) {
 	}
 }
 
-// ObserveApply notes how long one entry took to apply.
+// ObserveApply notes how long a batch of entries took to apply.
 func (c *Collector) ObserveApply(d time.Duration) { c.counts.apply.Observe(d.Seconds()) }
 
 // Run counts events until ctx ends. What is older than the process is left out, also when the log is replayed.
