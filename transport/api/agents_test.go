@@ -1,11 +1,7 @@
 package api_test
 
 import (
-	"context"
-	"io"
-	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -175,6 +171,37 @@ func TestAssignmentsOfACutOffServer(t *testing.T) {
 	wantCode(t, err, transport.CodeNotCaughtUp)
 }
 
+// A server that is behind the leader waits for a registration that it does not know yet, for a moment: its agent would otherwise register once more.
+func TestAgentOfALaggingServer(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	c := r.client(transport.RoleAgent, "late", "s2")
+	polled, served := make(chan transport.Assignments, 1), make(chan error, 1)
+	ctx := t.Context()
+	go func() {
+		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01LATE", Epoch: 1})
+		if err != nil {
+			t.Errorf("assignments: %v", err)
+		}
+		polled <- got
+	}()
+	go func() {
+		_, err := c.Services(ctx, transport.ServicesRequest{Node: "01LATE"})
+		served <- err
+	}()
+	eventually(t, "both wait for the node", func() bool { return r.waits("assigned/01LATE") >= 2 })
+	r.apply(&fsm.NodeRegister{ID: "01LATE", Name: "late", Agent: fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}})
+	if got := <-polled; got.Register || got.Index == 0 {
+		t.Errorf("a registration that came a moment later: %+v", got)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("services: %v", err)
+	}
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01LATE", Epoch: 2}))(t); !got.Register {
+		t.Errorf("a registration that never came: %+v", got)
+	}
+}
+
 func TestAgentServices(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -219,120 +246,6 @@ func TestPeers(t *testing.T) {
 	if err != nil || string(answer) != "tick:body" {
 		t.Errorf("got %q, %v", answer, err)
 	}
-}
-
-// logAgent is an agent that has logs: each instance's stays open until the test lets it end.
-type logAgent struct {
-	mu    sync.Mutex
-	asked []string
-	end   chan struct{}
-}
-
-func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if id, ok := transport.IdentityFrom(r.Context()); !ok || id.Role != transport.RoleServer {
-		http.Error(w, "not a server", http.StatusForbidden)
-		return
-	}
-	a.mu.Lock()
-	a.asked = append(a.asked, r.URL.Path+"?"+r.URL.RawQuery)
-	a.mu.Unlock()
-	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
-	w.Header().Set("Outspan-Log-Offset", "7")
-	io.WriteString(w, name+" one\n"+name+" two")
-	_ = http.NewResponseController(w).Flush()
-	if r.URL.Query().Get("follow") == "true" {
-		select {
-		case <-a.end:
-		case <-r.Context().Done():
-		case <-transport.Stopping(r.Context()):
-		}
-		io.WriteString(w, " and a half\n")
-	}
-}
-
-// runAgent serves logs as the agent of a node.
-func (r *rig) runAgent(id fsm.NodeID, name string, a *logAgent) {
-	creds := must(r.ca.Credentials(transport.RoleAgent, name))(r.t)
-	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
-	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
-	r.serve(l, a)
-	n, _ := r.machine.State().Nodes.Get(id)
-	agent := n.Agent
-	agent.APIAddress = l.Addr().String()
-	r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: agent, Shape: n.Shape})
-	n, _ = r.machine.State().Nodes.Get(id)
-	var all []fsm.InstanceStatus
-	s := r.machine.State()
-	for i := range s.InstancesOn(id) {
-		status := i.Status
-		status.Generation++
-		all = append(all, status)
-	}
-	r.apply(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true, Instances: all})
-}
-
-// Any server passes on what the agent has.
-func TestInstanceLogs(t *testing.T) {
-	r := newRig(t, "s1", "s2")
-	r.world()
-	a := &logAgent{end: make(chan struct{})}
-	r.runAgent("01N1", "n1", a)
-	resp := must(r.cli("s2").Open(t.Context(), transport.Request{Path: "/v1/instances/inst-a/logs", Query: values("stream=stderr&tail=5")}))(t)
-	text := must(io.ReadAll(resp.Body))(t)
-	resp.Body.Close()
-	if string(text) != "inst-a one\ninst-a two" || resp.Header.Get("Outspan-Log-Offset") != "7" {
-		t.Errorf("got %q, header %v", text, resp.Header)
-	}
-	if a.asked[0] != "/v1/agent/logs/inst-a?stream=stderr&tail=5" {
-		t.Errorf("the agent was asked for %s", a.asked[0])
-	}
-}
-
-// Following a job shows whole lines of every instance, also of those that come later.
-func TestJobLogs(t *testing.T) {
-	r := newRig(t)
-	r.world()
-	a := &logAgent{end: make(chan struct{})}
-	r.runAgent("01N1", "n1", a)
-	r.runAgent("01N2", "n2", a)
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-	defer cancel()
-	resp := must(r.cli().Open(ctx, transport.Request{Path: "/v1/jobs/web/logs", Query: values("follow=true")}))(t)
-	defer resp.Body.Close()
-	var mu sync.Mutex
-	var text strings.Builder
-	go func() {
-		buf := make([]byte, 1024)
-		for {
-			n, err := resp.Body.Read(buf)
-			mu.Lock()
-			text.Write(buf[:n])
-			mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	has := func(lines ...string) func() bool {
-		return func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			for _, l := range lines {
-				if !strings.Contains(text.String(), l+"\n") {
-					return false
-				}
-			}
-			return true
-		}
-	}
-	eventually(t, "lines of both instances", has("http[0] inst-a | inst-a one", "http[1] inst-b | inst-b one"))
-	r.place("inst-c", 2, "01N2", fsm.ObservedBooting)
-	eventually(t, "lines of the new instance", has("http[2] inst-c | inst-c one"))
-	if has("http[0] inst-a | inst-a two")() {
-		t.Error("half a line was shown as a whole one")
-	}
-	close(a.end)
-	eventually(t, "the end of the lines", has("http[0] inst-a | inst-a two and a half", "http[2] inst-c | inst-c two and a half"))
 }
 
 var _ api.Store = (*fsm.Machine)(nil)

@@ -138,7 +138,7 @@ func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Top
 		}
 	}
 	if p.Index > 0 {
-		s.watches.until(ctx, p.Index, limit, topics...)
+		s.watches.until(ctx, nil, p.Index, limit, topics...)
 	}
 	return s.reading(), nil
 }

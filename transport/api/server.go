@@ -29,6 +29,7 @@ type Server struct {
 	rates   *rates
 	streams chan struct{}
 	watches *watches
+	lookout *lookout // whether this server may still answer agents
 }
 
 // New builds a server from its parts. Error: invalid when a required part is missing.
@@ -44,6 +45,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store),
 	}
+	s.lookout = &lookout{look: s.caughtUp, every: staleLook}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
 	s.huma.UseMiddleware(ownStatus)
 	for _, op := range s.operations() {

@@ -75,15 +75,15 @@ func (w *watches) forget() {
 	}
 }
 
-// until blocks until one of the topics may have changed after index, the time is over, the caller has gone or the
-// server stops. It first waits for the state to reach index, on a server that is behind.
-func (w *watches) until(ctx context.Context, index uint64, limit time.Duration, topics ...fsm.Topic) {
+// until blocks until one of the topics may have changed after index, the time is over, over is closed (nil: never), the caller has gone or
+// the server stops. It first waits for the state to reach index, on a server that is behind.
+func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration, topics ...fsm.Topic) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if !w.reach(ctx, index) {
+	if !w.reach(ctx, over, index) {
 		return
 	}
-	cases := []reflect.SelectCase{receive(ctx.Done()), receive(transport.Stopping(ctx))}
+	cases := []reflect.SelectCase{receive(ctx.Done()), receive(transport.Stopping(ctx)), receive(over)}
 	var held []*watch
 	defer func() { w.leave(held) }()
 	for _, topic := range topics {
@@ -97,7 +97,7 @@ func (w *watches) until(ctx context.Context, index uint64, limit time.Duration, 
 	reflect.Select(cases)
 }
 
-func (w *watches) reach(ctx context.Context, index uint64) bool {
+func (w *watches) reach(ctx context.Context, over <-chan struct{}, index uint64) bool {
 	for {
 		state, next := w.store.Watch()
 		if state.Index >= index {
@@ -105,6 +105,8 @@ func (w *watches) reach(ctx context.Context, index uint64) bool {
 		}
 		select {
 		case <-next:
+		case <-over:
+			return false
 		case <-ctx.Done():
 			return false
 		case <-transport.Stopping(ctx):

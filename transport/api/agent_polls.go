@@ -1,0 +1,206 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+func parsePoll(wait fsm.Duration) time.Duration {
+	return min(time.Duration(max(0, min(wait, fsm.Minute)))*time.Millisecond, maxWait)
+}
+
+// fencingBits are those of the log index in a fencing epoch; above them is the incarnation, as an index comes again after a restore.
+const fencingBits = 44
+
+// staleForAgents is for how long a server may have lost the leader before it sends agents elsewhere: an election is over by then. One that is cut off from
+// the other servers would otherwise keep its agents from all that is decided without it, for as long as they reach it.
+const staleForAgents = 10 * time.Second
+
+// staleLook is how often a server that holds an agent's question looks whether it still may.
+const staleLook = 2 * time.Second
+
+// caughtUp keeps a server that lags, or has lost the others, from telling agents what is over. Code: not_caught_up.
+func (s *Server) caughtUp() error {
+	stale := s.cfg.Freshness.StaleFor()
+	switch {
+	case !s.cfg.Freshness.CaughtUp():
+		return fsm.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
+	case stale > staleForAgents:
+		return fsm.Refuse(transport.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).WithHint("ask another server")
+	}
+	return nil
+}
+
+// assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the whole
+// set again, so that an agent also learns of a restored state, whose indexes may be lower.
+func (s *Server) assignments(ctx context.Context, who caller, q transport.AssignmentsRequest) (transport.Assignments, error) {
+	if err := s.caughtUp(); err != nil {
+		return transport.Assignments{}, err
+	}
+	s.awaitNode(ctx, q.Node, q.Epoch)
+	woken, cancel := s.cfg.Store.WatchTopic(assignedTopic(q.Node))
+	defer cancel()
+	n, err := s.ownNode(who, q.Node)
+	switch {
+	case errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}):
+		return transport.Assignments{Register: true}, nil
+	case err != nil:
+		return transport.Assignments{}, err
+	}
+	if n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline {
+		s.cfg.Liveness.Heard(q.Node)
+		if n.Assigned <= q.Index {
+			over, leave := s.lookout.join()
+			pause(ctx, woken, over, parsePoll(q.Wait))
+			leave()
+		}
+	}
+	if err := s.caughtUp(); err != nil {
+		return transport.Assignments{}, err
+	}
+	r := s.reading()
+	return r.assignments(q.Node, q.Epoch), nil
+}
+
+func assignedTopic(id fsm.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
+
+// lagWait is how long a server that is behind the leader waits for an agent's registration to arrive here too. Less sends agents away that have registered a
+// moment ago, and each of them asks again or registers once more; after a restore those whose registration is lost wait for it in vain.
+const lagWait = 2 * time.Second
+
+// awaitNode blocks until this server knows a node's registration of that epoch, or a later one, or lagWait is over. The leader lacks none.
+func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64) {
+	if s.knows(id, epoch) {
+		return
+	}
+	if _, leads, _ := s.cfg.Consensus.Leader(); leads {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lagWait)
+	defer cancel()
+	for {
+		woken, forget := s.cfg.Store.WatchTopic(assignedTopic(id))
+		if s.knows(id, epoch) {
+			forget()
+			return
+		}
+		select {
+		case <-woken:
+		case <-ctx.Done():
+		case <-transport.Stopping(ctx):
+			cancel()
+		}
+		forget()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (s *Server) knows(id fsm.NodeID, epoch uint64) bool {
+	state, _ := s.cfg.Store.Watch()
+	n, ok := state.Nodes.Get(id)
+	return ok && n.Agent.Epoch >= epoch
+}
+
+// pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops.
+func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-woken:
+	case <-over:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-transport.Stopping(ctx):
+	}
+}
+
+// assignments is everything that a node must run or stop now.
+func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments {
+	a := transport.Assignments{Incarnation: r.Incarnation, Unconfirmed: r.Unconfirmed}
+	n, ok := r.Nodes.Get(id)
+	if !ok || n.Agent.Epoch != epoch || n.Health == fsm.HealthOffline {
+		a.Register = true
+		return a
+	}
+	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
+	for i := range r.InstancesOn(id) {
+		if i.Status.Observed == fsm.ObservedStopped && i.Desired == fsm.DesiredStopped || i.WaitsForRoom() {
+			continue
+		}
+		a.Instances = append(a.Instances, r.assignment(i))
+	}
+	a.Transfers = r.transferOrders(id)
+	return a
+}
+
+func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
+	job, _ := i.Group.Split()
+	one := transport.Assignment{
+		ID: i.ID, Group: i.Group, Slot: i.Slot, Desired: i.Desired, Ports: i.Claims.Ports, RestartSeq: i.Links.RestartSeq, Attempt: i.Links.Attempt,
+		Grace: i.Marks.GraceOverride, Job: job, Prepare: i.Preparation(), Gates: r.ownGates(i),
+	}
+	switch {
+	case i.Desired == fsm.DesiredDraining:
+		one.Cause = i.Marks.StopCause
+	case one.Prepare != 0:
+		one.Cause = i.Eviction.Cause
+	}
+	if spec, ok := r.Spec(i.Group, i.Version); ok {
+		one.Spec, one.Memory, one.Copies = spec, spec.Resources.MemoryBytes, r.CopiesUsed(i)
+		if spec.Exclusive || len(spec.Volumes) > 0 {
+			// Later holders of a slot were placed by later entries, also those of a job that was purged and made again under its name; and what is
+			// decided after a restore counts more than what was lost by it.
+			one.Fencing = r.Incarnation<<fencingBits + i.Marks.CreatedIndex
+		}
+	}
+	return one
+}
+
+// ownGates are the gates of an instance's group that rest on its own facts, for a stop that they were asked about. The agent looks at them once more: it
+// sees a change before the servers do. A drain with force asks none, nor does a person's bypass; whose the stop is stands in the eviction that asked for it.
+func (r *reading) ownGates(i *fsm.Instance) []string {
+	cause := i.Eviction.Cause
+	switch {
+	case i.Desired == fsm.DesiredDraining:
+		cause = i.Marks.StopCause
+	case i.Preparation() == 0:
+		return nil
+	}
+	if done := i.Status.Hook; i.Desired == fsm.DesiredDraining && cause == fsm.CauseUser && (done == nil || done.Seq != i.Eviction.Seq) {
+		return nil // it was not prepared: a bypass
+	}
+	if drain, ok := r.Drains.Get(fsm.DrainID(i.Eviction.By)); ok && cause == fsm.CauseNodeDraining && drain.Options.Force {
+		return nil
+	}
+	var own []string
+	for _, text := range r.GatesOf(i, cause) {
+		if gate, refusal := fsm.ParseGate(text); refusal == nil && gate.Self() {
+			own = append(own, text)
+		}
+	}
+	return own
+}
+
+func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (transport.Services, error) {
+	if err := s.caughtUp(); err != nil {
+		return transport.Services{}, err
+	}
+	s.awaitNode(ctx, q.Node, 0)
+	if _, err := s.ownNode(who, q.Node); err != nil {
+		return transport.Services{}, err
+	}
+	over, leave := s.lookout.join()
+	s.watches.until(ctx, over, q.Index, parsePoll(q.Wait), "services")
+	leave()
+	if err := s.caughtUp(); err != nil {
+		return transport.Services{}, err
+	}
+	r := s.reading()
+	return transport.Services{Index: r.Index, Services: r.wireServices()}, nil
+}

@@ -1,0 +1,191 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+	"github.com/outspan/outspan/transport/api"
+)
+
+// store is the machine, and notes who begins to wait.
+type store struct {
+	*fsm.Machine
+	r *rig
+}
+
+// WatchTopic implements api.Store.
+func (s store) WatchTopic(t fsm.Topic) (<-chan struct{}, func()) {
+	woken, cancel := s.Machine.WatchTopic(t)
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	s.r.watched[t]++
+	return woken, cancel
+}
+
+// waits is how often somebody began to wait for a topic.
+func (r *rig) waits(t fsm.Topic) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watched[t]
+}
+
+// Leader implements api.Consensus.
+func (s *server) Leader() (transport.ServerInfo, bool, bool) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	l, ok := s.r.servers[s.r.lead]
+	if !ok {
+		return transport.ServerInfo{}, false, false
+	}
+	return transport.ServerInfo{ID: fsm.ServerID("id-" + l.name), Name: l.name, APIAddress: l.address}, l == s, true
+}
+
+// Propose implements api.Consensus.
+func (s *server) Propose(_ context.Context, e fsm.Entry) ([]fsm.Result, error) {
+	if _, self, _ := s.Leader(); !self {
+		return nil, fsm.Refuse(fsm.CodeNoLeader, "server %s does not lead", s.name)
+	}
+	s.r.mu.Lock()
+	before, after := s.r.broken, s.r.after
+	s.r.mu.Unlock()
+	if before != nil {
+		return nil, before
+	}
+	results, err := s.r.commit(e)
+	if after != nil {
+		return nil, after
+	}
+	return results, err
+}
+
+// ReadBarrier implements api.Consensus.
+func (s *server) ReadBarrier(context.Context) error { return nil }
+
+// Now implements api.Consensus.
+func (s *server) Now() fsm.Time { return s.r.now() }
+
+// CaughtUp implements api.Freshness.
+func (s *server) CaughtUp() bool {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return s.fresh
+}
+
+// StaleFor implements api.Freshness.
+func (s *server) StaleFor() time.Duration {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return s.stale
+}
+
+// Heard implements api.Liveness.
+func (s *server) Heard(id fsm.NodeID) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	s.r.heard[id]++
+}
+
+// Live implements api.Liveness.
+func (s *server) Live() map[fsm.NodeID]fsm.Liveness {
+	return map[fsm.NodeID]fsm.Liveness{"01N1": {Age: 1500, Gossip: fsm.GossipAlive}}
+}
+
+// Why implements api.Explainer.
+func (r *rig) Why(_ api.Question, subject string) (fsm.WhyResult, error) {
+	return fsm.WhyResult{Subject: subject, State: "ready", Chain: []fsm.WhyLink{{Index: 3, Wall: 1000, Cause: fsm.CauseScaleUp, Actor: "leader", Text: "placed"}},
+		Considered: []fsm.Considered{{Node: "01N1", Score: 7}, {Node: "01N2", ExcludedBy: fsm.CodeNoMemory}}, Next: "nothing"}, nil
+}
+
+// Waiting implements api.Explainer.
+func (r *rig) Waiting(api.Question) api.Waiting { return r.waiting }
+
+// DrainStatus implements api.Explainer.
+func (r *rig) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
+	d, ok := q.State.Drains.Get(id)
+	if !ok {
+		return nil
+	}
+	var all []fsm.DrainStatus
+	for _, n := range d.Nodes {
+		one := fsm.DrainStatus{Node: n.Node}
+		for i := range q.State.InstancesOn(n.Node) {
+			one.Remaining = append(one.Remaining, fsm.NodeRemaining{Instance: i.ID, Class: i.ClassOf(), State: string(i.Status.Observed), Blocker: fsm.CodeReplacementPending})
+			one.Blockers = append(one.Blockers, fsm.Blocker{Code: fsm.CodeReplacementPending, Instance: i.ID, Message: "its replacement is not ready", Unblock: "wait"})
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// Forecast implements api.Planner.
+func (r *rig) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
+	var all []fsm.Forecast
+	for _, s := range r.DrainStatus(q, id) {
+		for _, i := range s.Remaining {
+			all = append(all, fsm.Forecast{Node: s.Node, Instance: i.Instance, Group: "web/http", Class: i.Class, Action: fsm.ActionMove, Target: "01N2"})
+		}
+	}
+	return all
+}
+
+// Moves implements api.Planner.
+func (r *rig) Moves(api.Question) ([]fsm.Move, [][]fsm.Command) { return r.moves, r.begin }
+
+// Plan implements api.Planner.
+func (r *rig) Plan(_ api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
+	p := r.plan
+	p.Job = spec.Name
+	return p, nil
+}
+
+// Members implements api.Roster.
+func (r *rig) Members(context.Context) ([]api.Member, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []api.Member
+	for _, name := range []string{"s1", "s2", "s3"} {
+		if s, ok := r.servers[name]; ok {
+			all = append(all, api.Member{Name: name, ID: fsm.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name, Voter: true, State: "alive", Version: "1.2.3"})
+		}
+	}
+	return all, nil
+}
+
+// Join implements api.MemberOps.
+func (r *rig) Join(context.Context, string) error { return nil }
+
+// Promote implements api.MemberOps.
+func (r *rig) Promote(context.Context, fsm.ServerID) error { return nil }
+
+// Remove implements api.MemberOps.
+func (r *rig) Remove(_ context.Context, id fsm.ServerID, force bool) error {
+	if !force {
+		return fsm.Refuse(fsm.CodeConflict, "without server %s there is no quorum", id).WithHint("use force")
+	}
+	return nil
+}
+
+// TransferLeader implements api.MemberOps.
+func (r *rig) TransferLeader(_ context.Context, to fsm.ServerID) error {
+	r.setLeader(string(to)[len("id-"):])
+	return nil
+}
+
+// Save implements api.Snapshots.
+func (r *rig) Save(_ context.Context, w io.Writer) error {
+	return fsm.WriteSnapshot(w, r.machine.Snapshot())
+}
+
+// Restore implements api.Snapshots.
+func (r *rig) Restore(_ context.Context, from io.Reader) error {
+	_, err := fsm.ReadSnapshot(from)
+	return err
+}
+
+// AnswerPeer implements api.Peers.
+func (r *rig) AnswerPeer(_ context.Context, question string, body []byte) ([]byte, error) {
+	return append([]byte(question+":"), body...), nil
+}
