@@ -7,10 +7,11 @@ import (
 
 // Case is one thing that is measured.
 type Case struct {
-	Name  string // chosen by -case
-	About string
-	Stage setting
-	Run   func(context.Context, *stage) error
+	Name   string // chosen by -case
+	About  string
+	Stage  setting
+	Limits bool // it is compared with what the machine does without outspan
+	Run    func(context.Context, *stage) error
 }
 
 // setting is the cluster that a case is played on.
@@ -44,8 +45,8 @@ func cases() []Case {
 	grown, few, many := setting{grown: true}, setting{fast: true, nodes: 100}, setting{fast: true, nodes: 500}
 	return []Case{
 		{Name: "heartbeats", About: "all nodes beat, nothing else happens", Run: heartbeats},
-		{Name: "placements", About: "groups placed, committed, visible on a follower, reported running", Run: placements},
-		{Name: "writes", About: "single replicated writes", Run: singleWrites},
+		{Name: "placements", About: "groups placed, committed, visible on a follower, reported running", Limits: true, Run: placements},
+		{Name: "writes", About: "single replicated writes", Limits: true, Run: singleWrites},
 		{Name: "growth", About: "the cluster is filled: rate and memory as it grows", Stage: grown, Run: growth},
 		{Name: "drain-ack", About: "drains are acknowledged while others write", Stage: grown, Run: drainAcks},
 		{Name: "drains", About: "one full node is emptied, then many at once", Stage: grown, Run: drains},

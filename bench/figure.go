@@ -16,6 +16,7 @@ const (
 	PerSecond Unit = "/s"
 	Seconds   Unit = "s"
 	Millis    Unit = "ms"
+	MillisCPU Unit = "ms of a core"
 	MiB       Unit = "MiB"
 	Percent   Unit = "% of a core"
 	Count     Unit = ""

@@ -37,7 +37,9 @@ func load(ctx context.Context, clients int, length time.Duration, do func(ctx co
 			mu.Lock()
 			defer mu.Unlock()
 			result.times = append(result.times, times...)
-			failed = errors.Join(failed, err)
+			if failed == nil { // the others fail for the same reason
+				failed = err
+			}
 		})
 	}
 	wg.Wait()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -68,9 +69,12 @@ func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 	if o.soak > 0 {
 		return soak(ctx, o, out)
 	}
-	l, err := measureLimits(ctx, o)
-	if err != nil {
-		return nil, fmt.Errorf("limits: %w", err)
+	l := &limits{}
+	if slices.ContainsFunc(cases(), func(c Case) bool { return c.Limits && o.only.MatchString(c.Name) }) {
+		var err error
+		if l, err = measureLimits(ctx, o); err != nil {
+			return nil, fmt.Errorf("limits: %w", err)
+		}
 	}
 	var figures []Figure
 	for _, where := range settings(o.nodes) {

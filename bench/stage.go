@@ -28,7 +28,7 @@ type stage struct {
 
 const (
 	fastOffline = 2 * time.Second
-	joinLimit   = 5 * time.Minute
+	joinLimit   = 20 * time.Minute
 	racks       = 10
 )
 
@@ -52,17 +52,7 @@ func openStage(ctx context.Context, o options, l *limits, where setting, out io.
 	if st.fleet, err = fleet.Start(ctx, cfg); err != nil {
 		return nil, err
 	}
-	st.crowd, err = crowd.Open(ctx, crowd.Config{
-		Nodes: where.nodes, Servers: st.fleet.APIs(), TLS: st.fleet.TLS(), Cluster: fleet.Name, Address: st.fleet.Address(100),
-		Capacity: nodeCapacity(), Labels: nodeLabels,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err = st.waitNodes(ctx, where.nodes); err == nil {
-		err = st.waitEligible(ctx)
-	}
-	if err != nil {
+	if err = st.register(ctx, where.nodes); err != nil {
 		return nil, err
 	}
 	st.say("%d servers and %d agents are there after %s", len(st.fleet.Servers), where.nodes, time.Since(began).Round(100*time.Millisecond))
