@@ -82,7 +82,7 @@ type Gossip struct {
 // Limits protect the API.
 type Limits struct {
 	RequestsPerSecond int // of one client; default 200
-	Connections       int // authenticated ones; default 2000
+	Connections       int // authenticated ones; default 16384: one server alone carries 5,000 agents, of which each has one or two, and people
 }
 
 // Load reads files, and directories of *.hcl files in name order. Each file is decoded alone and overlaid on those before. What is required is checked at the
@@ -145,7 +145,7 @@ func defaults() *Config {
 		Log:    Log{Level: "info", Format: "text"},
 		Listen: Listen{Address: "127.0.0.1", Port: 7640, GossipPort: 7642},
 		Gossip: Gossip{Profile: "lan"},
-		Limits: Limits{RequestsPerSecond: 200, Connections: 2000},
+		Limits: Limits{RequestsPerSecond: 200, Connections: 16384},
 	}
 }
 

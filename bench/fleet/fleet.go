@@ -109,7 +109,6 @@ gossip {
 }
 limits {
   requests_per_second = 1000000
-  connections = 50000
 }
 `, s.Name, Name, s.data(), len(f.Servers), strings.Join(join, ", "), settings, s.address, s.Socket(), f.TLS(), profile)
 	if err := os.WriteFile(s.config(), []byte(text), 0o600); err != nil {
