@@ -209,27 +209,31 @@ func (s *Server) strangers() (other string) {
 	return other
 }
 
-// watchState follows what the state says about the cluster and its nodes.
+// watchState follows what the state says about the cluster and its nodes. It looks when that changes, not at each entry.
 func (s *Server) watchState(ctx context.Context) {
-	var pruned time.Time
-	for {
+	prune := time.NewTicker(time.Minute)
+	defer prune.Stop()
+	for ctx.Err() == nil {
+		changed, cancel := s.cfg.Machine.WatchTopic("settings") // the id of the cluster comes with them
 		state, next := s.cfg.Machine.Watch()
 		switch err := s.noteCluster(state); {
+		case err == nil:
+			next = nil
 		case errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}):
 			s.refuse(err)
-		case err != nil: // a full disk, say: it is tried again at the next entry
+		default: // a full disk, say: it is tried again at the next entry
 			s.log.Warn("can't note the id of the cluster", "error", err)
 		}
 		s.sight.stall.setHeartbeat(HeartbeatInterval(state.Settings.OfflineAfter))
-		if time.Since(pruned) > time.Minute {
-			pruned = time.Now()
-			s.sight.hearts.Retain(func(id fsm.NodeID) bool { _, ok := state.Nodes.Get(id); return ok })
-		}
 		select {
 		case <-ctx.Done():
-			return
+		case <-changed:
 		case <-next:
+		case <-prune.C:
+			nodes := s.cfg.Machine.State().Nodes
+			s.sight.hearts.Retain(nodes.Has)
 		}
+		cancel()
 	}
 }
 

@@ -36,10 +36,19 @@ func (s *State) setNode(before *Node, after Node) {
 	after.Version++
 	s.Nodes.put(after.ID, &after)
 	s.indexNode(&after)
-	s.touch("nodes", Topic("node/"+after.ID), Topic("assigned/"+after.ID))
+	s.touch("nodes", Topic("node/"+after.ID))
+	if before == nil || assignedAnew(before, &after) {
+		s.touchObject("assigned/", string(after.ID))
+	}
 	if before != nil && before.State() != after.State() {
 		s.emit(Event{Type: EventNodeState, Subject: "node/" + string(after.ID), Before: string(before.State()), After: string(after.State()), Data: map[string]string{"name": after.Name}})
 	}
+}
+
+// assignedAnew reports whether the node's agent, which waits for what it must run, would be told something else than before as far as the node's own row
+// says it. A label, say, is none of its business: waking it would cost a request for each write.
+func assignedAnew(before, after *Node) bool {
+	return before.Assigned != after.Assigned || before.Agent.Epoch != after.Agent.Epoch || before.Health != after.Health
 }
 
 func (c *NodeRegister) apply(s *State) error {
