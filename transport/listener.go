@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -64,6 +65,7 @@ type Listener struct {
 	cfg     ListenerConfig
 	tls     *tls.Config
 	pending *waiting
+	turns   *turns
 	raft    *budget
 	api     *budget
 	raftQ   *queue
@@ -98,6 +100,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 		raw:     raw,
 		cfg:     cfg,
 		pending: newWaiting(lim.MaxPending),
+		turns:   newTurns(runtime.GOMAXPROCS(0) / 2),
 		raft:    newBudget(lim.MaxRaft, lim.MaxRaft),
 		api:     newBudget(lim.MaxAPI, lim.MaxAPIPerPeer),
 		raftQ:   newQueue(raw.Addr()),
@@ -112,8 +115,10 @@ func (l *Listener) config() *tls.Config {
 	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoHTTP2, protoHTTP1)
 	next := cfg.GetConfigForClient
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if g, ok := hello.Conn.(*gate); ok {
-			l.pending.heard(g)
+		if c, ok := hello.Conn.(*turnConn); ok {
+			if g, ok := c.Conn.(*gate); ok {
+				l.pending.heard(g)
+			}
 		}
 		return next(hello)
 	}
@@ -236,8 +241,11 @@ func (l *Listener) letIn(ctx context.Context, g *gate) bool {
 func (l *Listener) handshake(ctx context.Context, g *gate) {
 	limit, cancel := context.WithTimeout(ctx, l.cfg.HandshakeTimeout)
 	defer cancel()
-	conn := tls.Server(g, l.tls)
-	if err := conn.HandshakeContext(limit); err != nil {
+	raw := &turnConn{Conn: g, ctx: limit, turns: l.turns}
+	conn := tls.Server(raw, l.tls)
+	err := conn.HandshakeContext(limit)
+	raw.over()
+	if err != nil {
 		l.reject(limit, g, err)
 		return
 	}

@@ -1,0 +1,127 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+)
+
+// turns lets only so many handshakes compute at once; waiting for the peer takes no turn. When thousands of agents come back in one moment, handshakes that all advance
+// together all run out of time together, agents begin anew, and what they cost is lost; and raft's goroutines wait behind hundreds of others. With turns, what was begun is
+// finished, and who can't be served yet has cost nothing.
+type turns struct {
+	mu        sync.Mutex
+	free      int
+	finishing []chan struct{} // oldest first
+	beginning []chan struct{} // oldest first; the newest is taken, since the oldest has the least time left
+}
+
+func newTurns(n int) *turns { return &turns{free: max(1, n)} }
+
+// take blocks until it is the caller's turn or ctx ends, and then returns its error. begun says that the handshake has had a turn before.
+func (t *turns) take(ctx context.Context, begun bool) error {
+	t.mu.Lock()
+	if t.free > 0 {
+		t.free--
+		t.mu.Unlock()
+		return nil
+	}
+	called := make(chan struct{})
+	if begun {
+		t.finishing = append(t.finishing, called)
+	} else {
+		t.beginning = append(t.beginning, called)
+	}
+	t.mu.Unlock()
+	select {
+	case <-called:
+		return nil
+	case <-ctx.Done():
+		t.forget(called)
+		return ctx.Err()
+	}
+}
+
+// forget gives up waiting; a turn that came at the same moment is passed on.
+func (t *turns) forget(called chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, line := range [...]*[]chan struct{}{&t.finishing, &t.beginning} {
+		if i := slices.Index(*line, called); i >= 0 {
+			*line = slices.Delete(*line, i, i+1)
+			return
+		}
+	}
+	t.pass()
+}
+
+// give ends a turn.
+func (t *turns) give() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pass()
+}
+
+// pass calls the next one; t.mu is held.
+func (t *turns) pass() {
+	var next chan struct{}
+	switch n := len(t.beginning); {
+	case len(t.finishing) > 0:
+		next, t.finishing = t.finishing[0], t.finishing[1:]
+	case n > 0:
+		next, t.beginning = t.beginning[n-1], t.beginning[:n-1]
+	default:
+		t.free++
+		return
+	}
+	close(next)
+}
+
+// turnConn is a connection during its handshake: the handshake has its turn except while it reads or writes. For one goroutine.
+type turnConn struct {
+	net.Conn
+	ctx   context.Context // of the handshake
+	turns *turns          // nil: the handshake is over
+	held  bool
+	begun bool
+}
+
+// Read implements net.Conn.
+func (c *turnConn) Read(b []byte) (int, error) {
+	c.pause()
+	n, err := c.Conn.Read(b)
+	return n, c.resume(err)
+}
+
+// Write implements net.Conn.
+func (c *turnConn) Write(b []byte) (int, error) {
+	c.pause()
+	n, err := c.Conn.Write(b)
+	return n, c.resume(err)
+}
+
+// over ends the last turn. From now on the connection is a plain one.
+func (c *turnConn) over() {
+	c.pause()
+	c.turns, c.ctx = nil, nil
+}
+
+func (c *turnConn) pause() {
+	if c.held {
+		c.held = false
+		c.turns.give()
+	}
+}
+
+// resume waits for a turn unless the connection has failed.
+func (c *turnConn) resume(err error) error {
+	if err != nil || c.turns == nil {
+		return err
+	}
+	if err := c.turns.take(c.ctx, c.begun); err != nil {
+		return err
+	}
+	c.held, c.begun = true, true
+	return nil
+}

@@ -1,0 +1,76 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// proves that no more than so many have a turn at once, that who was begun is called first, and of the others the newest.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		line := newTurns(1)
+		if err := line.take(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		var called []string
+		wait := func(ctx context.Context, name string, begun bool) {
+			go func() {
+				err := line.take(ctx, begun)
+				if err != nil {
+					name += " gave up"
+				}
+				called = append(called, name)
+				if err == nil {
+					line.give()
+				}
+			}()
+			synctest.Wait()
+		}
+		impatient, giveUp := context.WithCancel(t.Context())
+		wait(t.Context(), "old", false)
+		wait(t.Context(), "begun", true)
+		wait(impatient, "impatient", false)
+		wait(t.Context(), "begun later", true)
+		wait(t.Context(), "new", false)
+		if len(called) > 0 {
+			t.Errorf("had a turn while another had it: %v", called)
+		}
+		giveUp()
+		synctest.Wait()
+		line.give()
+		synctest.Wait()
+		if want := []string{"impatient gave up", "begun", "begun later", "new", "old"}; !slices.Equal(called, want) {
+			t.Errorf("called %v, want %v", called, want)
+		}
+		if err := line.take(t.Context(), false); err != nil { // the turn is there again
+			t.Error(err)
+		}
+	})
+}
+
+// proves that a turn which comes in the moment in which its waiter gives up is not lost.
+func TestTurnOfWhoGaveUp(t *testing.T) {
+	for range 1000 {
+		line := newTurns(1)
+		if err := line.take(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- line.take(ctx, false) }()
+		go cancel()
+		line.give()
+		if err := <-gone; err == nil {
+			line.give()
+		} else if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		cancel()
+		if err := line.take(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
