@@ -45,6 +45,18 @@ func (s *State) InstancesOn(node NodeID) iter.Seq[*Instance] {
 	}
 }
 
+// InstancesFrom iterates like InstancesOf, and goes on with the instances of other groups: it is for who knows most of the rows, and needn't have the end of the group
+// looked for at each.
+func (s *State) InstancesFrom(group GroupID) iter.Seq[*Instance] {
+	return func(yield func(*Instance) bool) {
+		for _, inst := range s.inGroup.From(string(group) + "/") {
+			if !yield(inst) {
+				return
+			}
+		}
+	}
+}
+
 // PortOwner returns the instance that holds a port of a node.
 func (s *State) PortOwner(node NodeID, port int) (InstanceID, bool) {
 	owners, _ := s.portOwners.Get(node)

@@ -29,6 +29,9 @@ type pass struct {
 	moves    []fsm.Move              // what the rescheduler would do
 	preempts preempting
 	calm     fsm.Time
+	seen     *Seen
+	places   *places // of the nodes; found at first use
+	duty     []bool  // by place of the node; see onDuty
 }
 
 // passes is everything that is decided, in order. A later pass sees what an earlier one did.
@@ -59,7 +62,11 @@ func Decide(in Input) Plan {
 
 func newPass(in Input) *pass {
 	in.Now = max(in.Now, in.State.Now)
-	return &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[fsm.InstanceID]bool{}}
+	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[fsm.InstanceID]bool{}, seen: in.Seen}
+	if p.seen == nil {
+		p.seen = &Seen{}
+	}
+	return p
 }
 
 func decide(in Input) *pass {
@@ -67,6 +74,7 @@ func decide(in Input) *pass {
 	for _, step := range passes {
 		step(p)
 	}
+	p.seen.end(p.groups, p.state())
 	return p
 }
 

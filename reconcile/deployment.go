@@ -9,6 +9,7 @@ import (
 // stepDeployments moves deployments forward: rolling as soon as they are seen, succeeded when every instance is of the new version and has proved itself,
 // failed when that makes no progress or its instances keep failing.
 func (p *pass) stepDeployments() {
+	p.duty = nil // drains have ended since
 	byDeployment := map[fsm.DeploymentID][]*groupView{}
 	var ids []fsm.DeploymentID
 	for _, g := range p.groups {
@@ -62,7 +63,7 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 // rolledOut reports whether a group has what its job's new version wants: every slot held by a proven instance of the current version, and no older one running.
 func (p *pass) rolledOut(g *groupView) bool {
 	held := 0
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.successor != nil || slot.holder != nil && (slot.holder.Version != g.row.Version || !p.healthy(g, slot.holder)) {
 			return false
 		}
@@ -79,7 +80,7 @@ func (p *pass) rolledOut(g *groupView) bool {
 // canariesReady reports whether a group has as many proven instances of the new version as it asked for before the others follow.
 func (p *pass) canariesReady(g *groupView) bool {
 	proven := 0
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			if inst != nil && inst.Version == g.row.Version && p.healthy(g, inst) {
 				proven++
@@ -109,7 +110,7 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 // firstReason names the first thing that a deployment waits for.
 func (p *pass) firstReason(groups []*groupView) string {
 	for _, g := range groups {
-		for _, slot := range g.slots {
+		for _, slot := range g.slots() {
 			if why := p.reasons.slots[slotKey{g.id, slot.n}]; why != nil {
 				return fmt.Sprintf("; %s slot %d: %s: %s", g.id, slot.n, why.code, why.message)
 			}

@@ -189,7 +189,7 @@ func (p *pass) stopEvicted() {
 // evictable lists the slots whose holder is wanted off its node and still runs: not ready ones first, then those of old versions.
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
-	for _, slot := range g.slots {
+	for _, slot := range g.open {
 		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) && !p.moving(slot.holder) && !p.rebuilt(slot.holder) {
 			continue
 		}

@@ -21,24 +21,28 @@ func (p *pass) needs(g *groupView) []*need {
 	return p.oneBuild(g, append(needs, p.rollNeeds(g)...))
 }
 
-// wantedSlots are the slots that the group keeps: those that are held, and as many empty ones as are missing, the smallest first.
+// wantedSlots are the slots that the group keeps and that may lack something: as many empty ones as are missing, the smallest first, and those that are held.
 func (p *pass) wantedSlots(g *groupView) []*slotView {
-	missing, at := g.row.Count-g.held(), 0
-	wanted := make([]*slotView, 0, max(g.row.Count, len(g.slots)))
-	for n := 0; missing > 0 && n < g.row.Count; n++ {
-		for at < len(g.slots) && g.slots[at].n < n {
-			at++
+	missing := max(g.row.Count-g.held(), 0)
+	wanted := make([]*slotView, 0, missing+len(g.open))
+	rows, open, room := g.rows, g.open, make([]slotView, missing)
+	for n := 0; len(wanted) < missing && n < g.row.Count; n++ {
+		for len(rows) > 0 && rows[0].slot < n {
+			rows = rows[1:]
+		}
+		for len(open) > 0 && open[0].n < n {
+			open = open[1:]
 		}
 		switch {
-		case at == len(g.slots) || g.slots[at].n != n:
-			wanted = append(wanted, &slotView{n: n})
-			missing--
-		case g.slots[at].holder == nil:
-			wanted = append(wanted, g.slots[at])
-			missing--
+		case len(rows) == 0 || rows[0].slot != n:
+			slot := &room[len(wanted)]
+			slot.n = n
+			wanted = append(wanted, slot)
+		case len(open) > 0 && open[0].n == n && open[0].holder == nil:
+			wanted = append(wanted, open[0])
 		}
 	}
-	for _, slot := range g.slots {
+	for _, slot := range g.open {
 		if slot.holder != nil && !slot.dropped {
 			wanted = append(wanted, slot)
 		}

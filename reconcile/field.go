@@ -19,7 +19,7 @@ type field struct {
 	failures    []fsm.Failure
 	out         excluded
 	views       []*nodeView
-	same        []int    // by node: instances of the group there that stay
+	same        []int32  // by node: instances of the group there that stay
 	bonus       []int64  // by node: the part of its score that stays
 	meets       [][]bool // for each constraint, by node
 	layout      *layout
@@ -95,8 +95,16 @@ func (f *field) prepare(table *nodeTable) {
 
 // census counts the group's instances: those that stay, which are to be spread, and all, of which no two may share a distinct attribute.
 func (f *field) census() {
-	f.same = make([]int, len(f.views))
-	for _, slot := range f.group.slots {
+	f.same = make([]int32, len(f.views))
+	for row := range f.group.quietRows() {
+		v := f.views[row.at]
+		if len(f.spec.Distinct) > 0 {
+			f.countDistinct(v.node, 1)
+		}
+		f.same[row.at]++
+		f.countSpread(v, 1)
+	}
+	for _, slot := range f.group.open {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			if inst == nil {
 				continue

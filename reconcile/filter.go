@@ -11,8 +11,8 @@ import (
 // nodeTable is what placement knows of nodes during one pass. What groups have in common is worked out once: with 5,000 nodes that halves what each of a hundred
 // groups costs.
 type nodeTable struct {
-	views   []*nodeView               // in order of id
-	byID    map[fsm.NodeID]*nodeView  // made when one is asked for
+	views   []*nodeView // in order of id
+	places  *places
 	layouts map[string]*layout        // by the spread attributes, joined
 	meets   map[fsm.Constraint][]bool // by node
 }
@@ -52,7 +52,7 @@ func (p *pass) candidates() *nodeTable {
 	}
 	s := p.state()
 	count := s.Nodes.Len()
-	t := &nodeTable{views: make([]*nodeView, 0, count), layouts: map[string]*layout{}, meets: map[fsm.Constraint][]bool{}}
+	t := &nodeTable{places: p.nodePlaces(), views: make([]*nodeView, 0, count), layouts: map[string]*layout{}, meets: map[fsm.Constraint][]bool{}}
 	rows := make([]nodeView, count)
 	for _, n := range s.Nodes.All() {
 		v := &rows[len(t.views)]
@@ -70,13 +70,10 @@ func (p *pass) candidates() *nodeTable {
 
 // view is the view of a node; nil if it was forgotten.
 func (t *nodeTable) view(id fsm.NodeID) *nodeView {
-	if t.byID == nil {
-		t.byID = make(map[fsm.NodeID]*nodeView, len(t.views))
-		for _, v := range t.views {
-			t.byID[v.node.ID] = v
-		}
+	if at, ok := t.places.at[id]; ok {
+		return t.views[at]
 	}
-	return t.byID[id]
+	return nil
 }
 
 // changed takes the draft's row of a node on which something was placed.

@@ -16,7 +16,7 @@ func PlanJob(in Input, spec fsm.JobSpec) (fsm.JobPlan, *fsm.Error) {
 		return fsm.JobPlan{}, refusal
 	}
 	in.State = *draft.State()
-	p := &pass{in: in, plan: newPlanner(in), reasons: newReasons(), wanted: map[fsm.InstanceID]bool{}}
+	p := newPass(in)
 	job, _ := p.state().Jobs.Get(spec.Name)
 	out := fsm.JobPlan{Job: spec.Name, Version: job.Version}
 	if old, ok := before.Jobs.Get(spec.Name); ok {
@@ -43,7 +43,7 @@ func (p *pass) planGroup(id fsm.GroupID) fsm.PlannedGroup {
 	out := fsm.PlannedGroup{Group: id, Budgets: p.state().BudgetLines(id)}
 	var ended []*fsm.Instance
 	kept := map[int]bool{}
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			switch {
 			case inst == nil:
@@ -74,7 +74,7 @@ func (p *pass) planGroup(id fsm.GroupID) fsm.PlannedGroup {
 // systemOutdated counts the instances of a system group that a new version replaces in place.
 func (p *pass) systemOutdated(g *groupView) int {
 	n := 0
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.holder != nil && slot.holder.Version != g.row.Version && g.row.Count > 0 {
 			n++
 		}

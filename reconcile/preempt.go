@@ -245,7 +245,7 @@ func (v *nodeView) spare(id fsm.InstanceID, refusal *fsm.Error) {
 // noteWaiting records for every preemptor what it waits for.
 func (p *pass) noteWaiting() {
 	for _, g := range p.groups {
-		for _, slot := range g.slots {
+		for _, slot := range g.open {
 			for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 				if inst.WaitsForRoom() {
 					p.wait(inst, fsm.CodeStopping, "it waits until "+joinIDs(inst.Links.Awaits)+" have really stopped: it gets their room", "")

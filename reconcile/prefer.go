@@ -19,7 +19,7 @@ func (b *balancer) count(g *groupView) *groupCounts {
 	for i := range c.values {
 		c.values[i] = map[string]int{}
 	}
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.holder == nil {
 			continue
 		}
@@ -185,7 +185,7 @@ func (b *balancer) bestFor(g *groupView) *move {
 // holders are the instances of a group that could be moved, the oldest of each node, in order of a hash.
 func (b *balancer) holders(g *groupView) []*fsm.Instance {
 	oldest := map[fsm.NodeID]*fsm.Instance{}
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		inst := slot.holder
 		if inst == nil || inst.Version != g.row.Version {
 			return nil
@@ -195,7 +195,7 @@ func (b *balancer) holders(g *groupView) []*fsm.Instance {
 		}
 	}
 	var all []*fsm.Instance
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		inst := slot.holder
 		if l := b.load(inst.Node); oldest[inst.Node] == inst && l != nil && l.view.node.Intent == fsm.IntentActive {
 			all = append(all, inst)

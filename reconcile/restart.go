@@ -59,7 +59,7 @@ type retryKey struct {
 // overdueSince lists when each instance of a version that never became ready had its time.
 func (p *pass) overdueSince(g *groupView, version uint64, node fsm.NodeID) []fsm.Time {
 	var times []fsm.Time
-	for _, slot := range g.slots {
+	for _, slot := range g.open {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			if inst != nil && inst.Version == version && (node == "" || inst.Node == node) && p.startOverdue(inst) {
 				times = append(times, p.startDeadline(inst))

@@ -14,7 +14,7 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 		return nil
 	}
 	room := g.spec.Update.MaxSurge
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.holder != nil && slot.successor != nil && slot.holder.Version != g.row.Version {
 			room--
 		}
@@ -36,7 +36,7 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 // rollable lists the slots that an older version holds and nothing else moves: those on nodes to be emptied first (P28), then not ready ones.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.holder != nil && !slot.dropped && p.wishOf(g, slot.holder) == wishRolled {
 			slots = append(slots, slot)
 		}
@@ -55,7 +55,7 @@ func (p *pass) canarying(g *groupView) bool {
 // current is the number of slots that have an instance of the group's version, or wait for one.
 func (g *groupView) current() int {
 	n := 0
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		switch {
 		case slot.holder != nil && slot.holder.Version == g.row.Version, slot.successor != nil && slot.successor.Version == g.row.Version,
 			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout:
@@ -68,7 +68,7 @@ func (g *groupView) current() int {
 // outdated is the number of slots whose successor is of an older version, as its holder: it becomes one of the group's version, if its turn has come.
 func (g *groupView) outdated() int {
 	n := 0
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.holder != nil && slot.successor != nil && slot.holder.Version != g.row.Version && slot.successor.Version != g.row.Version {
 			n++
 		}
@@ -84,7 +84,7 @@ func (p *pass) healthy(g *groupView, inst *fsm.Instance) bool {
 // available is the number of slots with an instance that serves; one of the new version only once it has proved itself.
 func (p *pass) available(g *groupView) int {
 	n := 0
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
 			if inst != nil && !slot.dropped && inst.Ready() && (inst.Version != g.row.Version || p.healthy(g, inst)) {
 				n++
@@ -101,7 +101,7 @@ func (p *pass) stopRolled() {
 		if !g.rolling() || g.row.Count == 0 {
 			continue
 		}
-		for _, slot := range g.slots {
+		for _, slot := range g.slots() {
 			if slot.holder != nil {
 				slot.holder = p.instance(slot.holder.ID)
 			}
@@ -121,7 +121,7 @@ func (p *pass) rollStops(g *groupView) {
 		want = g.held()
 	}
 	down := want - p.available(g)
-	canaries := len(g.slots)
+	canaries := len(g.slots())
 	if p.canarying(g) {
 		canaries = g.spec.Update.Canary - g.current()
 	}

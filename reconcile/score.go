@@ -78,7 +78,11 @@ type domain struct {
 
 // countSpread adds delta instances on a node to every domain that shares a value with it.
 func (f *field) countSpread(v *nodeView, delta int64) {
-	if len(f.spec.Spreads) == 0 {
+	switch len(f.spec.Spreads) {
+	case 0:
+		return
+	case 1: // a domain shares its only value with no other
+		f.domains[f.layout.of[v.at]].used += delta
 		return
 	}
 	here := f.layout.domains[f.layout.of[v.at]]

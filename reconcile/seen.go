@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"reflect"
 
 	"github.com/outspan/outspan/fsm"
@@ -10,8 +11,36 @@ import (
 // same row, and what rests on it alone needn't be worked out again. It changes no answer, only what it costs: with 5,000 nodes and 100,000 instances at rest the
 // rescheduler's look at every instance, tens of milliseconds, becomes a look at the groups that changed. It belongs to one goroutine; the zero value knows nothing.
 type Seen struct {
-	nodes  []seenNode
-	groups map[fsm.GroupID]seenGroup
+	nodes   []seenNode
+	groups  map[fsm.GroupID]seenGroup
+	places  *places
+	rosters map[fsm.GroupID]*roster
+	looks   uint64        // decisions so far
+	viewed  []fsm.GroupID // by the last one
+}
+
+// refreshed is how many decisions of which nothing comes pass until the roster of a group at rest is read anew, so that rows which have been replaced since are not
+// kept alive for long.
+const refreshed = 64
+
+// end forgets what the decision that ends has no use for: the rosters of groups that it didn't read while the one before it did, and whatever is of groups that are gone.
+func (s *Seen) end(groups []*groupView, state *fsm.State) {
+	for _, id := range s.viewed {
+		if r := s.rosters[id]; r != nil && r.look != s.looks {
+			delete(s.rosters, id)
+		}
+	}
+	s.viewed = s.viewed[:0]
+	for _, g := range groups {
+		s.viewed = append(s.viewed, g.id)
+	}
+	if len(s.rosters) > state.Groups.Len() {
+		maps.DeleteFunc(s.rosters, func(id fsm.GroupID, _ *roster) bool { return !state.Groups.Has(id) })
+	}
+	if len(s.groups) > state.Groups.Len() {
+		maps.DeleteFunc(s.groups, func(id fsm.GroupID, _ seenGroup) bool { return !state.Groups.Has(id) })
+	}
+	s.looks++
 }
 
 // seenNode is what a group's hint rests on of a node: whether it may be moved to, and its attributes.

@@ -16,7 +16,7 @@ func (p *pass) stopSurplus() {
 		} else {
 			p.scaleDown(g)
 		}
-		for _, slot := range g.slots {
+		for _, slot := range g.open {
 			for _, inst := range slot.extra {
 				p.stop(inst, fsm.CauseScaleDown, "its slot is held")
 			}
@@ -46,7 +46,7 @@ func (p *pass) scaleDown(g *groupView) {
 	if excess <= 0 {
 		return
 	}
-	held := slices.DeleteFunc(slices.Clone(g.slots), func(v *slotView) bool { return v.holder == nil })
+	held := slices.DeleteFunc(slices.Clone(g.slots()), func(v *slotView) bool { return v.holder == nil })
 	slices.SortStableFunc(held, func(a, b *slotView) int {
 		if len(g.spec.Volumes) > 0 { // data is tied to slots: the largest go, so that what stays keeps its data
 			return cmp.Compare(b.n, a.n)

@@ -16,7 +16,10 @@ type groupView struct {
 	job     *fsm.Job
 	deploy  *fsm.Deployment // the latest of the job, ended or not; nil if there is none
 	class   int             // position in the order of classes: a smaller one is served first
-	slots   []*slotView     // in order of slot
+	rows    []rosterRow     // of all its instances, in order of slot
+	open    []*slotView     // those slots where something may have to be done, in order of slot
+	quiet   int             // the other slots with an instance: it is ready, of the version that is wanted, and stays where it is
+	every   []*slotView     // all slots, once somebody asks; see slots
 	fields  []*field        // where instances of it could go, one for each version asked for
 	retries map[retryKey]retry
 }
@@ -105,32 +108,6 @@ func (p *pass) viewGroups() {
 	p.groups = views
 }
 
-// viewSlots reads the slots of a group anew.
-func (p *pass) viewSlots(g *groupView) {
-	s := p.state()
-	g.row, _ = s.Groups.Get(g.id)
-	g.retries = nil
-	g.slots = slices.Grow(g.slots[:0], g.row.Alive)
-	var slot *slotView
-	room := make([]slotView, 0, g.row.Alive) // one allocation for a group, and not one for each slot
-	for inst := range s.InstancesOf(g.id) {
-		if slot == nil || slot.n != inst.Slot {
-			if len(room) == cap(room) {
-				room = make([]slotView, 0, slotsMore)
-			}
-			room = append(room, slotView{n: inst.Slot})
-			slot = &room[len(room)-1]
-			g.slots = append(g.slots, slot)
-		}
-		slot.take(inst)
-	}
-	for _, slot := range g.slots {
-		slot.order()
-	}
-}
-
-const slotsMore = 16 // views of slots that are allocated at once when a group has more of them than instances
-
 func (v *slotView) take(inst *fsm.Instance) {
 	switch {
 	case inst.Desired == fsm.DesiredRunning && v.holder == nil:
@@ -165,26 +142,6 @@ func (v *slotView) order() {
 // older orders instances by age, the oldest first, then by id.
 func older(a, b *fsm.Instance) int {
 	return cmp.Or(cmp.Compare(a.Marks.CreatedIndex, b.Marks.CreatedIndex), cmp.Compare(a.Marks.Created, b.Marks.Created), cmp.Compare(a.ID, b.ID))
-}
-
-// slot returns the view of a slot that has or had an instance.
-func (g *groupView) slot(n int) *slotView {
-	i, ok := slices.BinarySearchFunc(g.slots, n, func(v *slotView, n int) int { return cmp.Compare(v.n, n) })
-	if !ok {
-		return &slotView{n: n}
-	}
-	return g.slots[i]
-}
-
-// held is the number of slots that count toward the group's count.
-func (g *groupView) held() int {
-	n := 0
-	for _, v := range g.slots {
-		if v.holder != nil && !v.dropped {
-			n++
-		}
-	}
-	return n
 }
 
 // subject names the group in refusals.

@@ -17,7 +17,7 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 	if g.row.Count == 0 {
 		return nil
 	}
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.holder != nil && p.wishOf(g, slot.holder) == wishFailed {
 			p.restartSystem(g, slot.holder)
 		}
@@ -52,7 +52,7 @@ func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
 // systemMissing lists the nodes that should have an instance of the group and have none that is wanted.
 func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	has := map[fsm.NodeID]bool{}
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.holder != nil {
 			has[slot.holder.Node] = true
 		}
@@ -79,7 +79,7 @@ func suits(spec *fsm.GroupSpec, n *fsm.Node) bool {
 // systemSlot finds the slot for a node's instance: the one that its last instance had, or the smallest that nobody has used, from *next on. busy: the last one
 // has not stopped yet.
 func (g *groupView) systemSlot(node fsm.NodeID, next *int) (slot int, last *fsm.Instance, busy bool) {
-	for _, v := range g.slots {
+	for _, v := range g.slots() {
 		for _, inst := range v.leaving {
 			if inst.Node == node {
 				return 0, inst, true
@@ -100,7 +100,7 @@ func (g *groupView) systemSlot(node fsm.NodeID, next *int) (slot int, last *fsm.
 
 // stopStraySystem stops instances on nodes that no longer meet the group's constraints.
 func (p *pass) stopStraySystem(g *groupView) {
-	for _, slot := range g.slots {
+	for _, slot := range g.slots() {
 		if slot.holder == nil {
 			continue
 		}

@@ -33,12 +33,9 @@ func (b *balancer) weigh() []*groupTally {
 
 // tallies lists the groups that could gain something, in order of id.
 func (b *balancer) tallies() []*groupTally {
-	seen := b.p.in.Seen
-	if seen == nil {
-		seen = &Seen{}
-	}
+	seen := b.p.seen
 	seen.look(b.all)
-	counts := map[fsm.NodeID]int{}
+	counts, n := map[fsm.NodeID]int{}, 0
 	var worth []*groupTally
 	for id := range b.p.state().Groups.All() {
 		t := b.tallyOf(id)
@@ -47,10 +44,13 @@ func (b *balancer) tallies() []*groupTally {
 		}
 		if known := seen.groups[id]; known.row == t.row && known.spec == t.spec {
 			t.hint = known.hint
+			if n++; (uint64(n)+seen.looks)%refreshed == 0 {
+				b.p.roster(id)
+			}
 		} else if len(b.loads) > 1 {
-			for inst := range b.p.state().InstancesOf(id) {
-				if inst.Desired == fsm.DesiredRunning {
-					t.nodes = append(t.nodes, inst.Node)
+			for _, row := range b.p.roster(id) {
+				if row.calm || row.inst.Desired == fsm.DesiredRunning {
+					t.nodes = append(t.nodes, row.inst.Node)
 				}
 			}
 			t.hint = b.hint(t, counts)
