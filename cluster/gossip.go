@@ -127,11 +127,29 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 		return nil, err
 	}
 	p.meta = meta
-	if p.list, err = memberlist.Create(p.memberlistConfig()); err != nil {
+	if p.list, err = p.listen(); err != nil {
 		return nil, fsm.Refuse(transport.CodeListen, "can't open the gossip port %s: %v", joinPort(cfg.Bind, cfg.Port), err).
 			WithHint("another process may use it; set listen.gossip_port")
 	}
 	return p, nil
+}
+
+// listen opens the sockets, unless a test brought its own, and begins to gossip.
+func (p *Pool) listen() (*memberlist.Memberlist, error) {
+	c := p.memberlistConfig()
+	if c.Transport != nil {
+		return memberlist.Create(c)
+	}
+	own, err := openSocket(c.BindAddr, c.BindPort, p.log)
+	if err != nil {
+		return nil, err
+	}
+	c.Transport = own
+	list, err := memberlist.Create(c)
+	if err != nil {
+		_ = own.Shutdown() // it may be closed already
+	}
+	return list, err
 }
 
 func checkPool(cfg PoolConfig) error {

@@ -1,0 +1,226 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/go-metrics"
+	"github.com/hashicorp/go-sockaddr"
+	"github.com/hashicorp/memberlist"
+)
+
+const (
+	packetSize    = 64 << 10 // the largest UDP packet
+	packetsBuffer = 2 << 20  // bytes that the kernel may keep for us
+	portAttempts  = 10       // to find a port that is free for UDP and TCP, when any will do
+)
+
+// socket is gossip over UDP and TCP, one port for both. It does what memberlist's own transport does, which allocates 64 KiB for each packet that
+// comes: with the heartbeats of 1,000 agents that was two thirds of all that a server allocated.
+type socket struct {
+	log     hclog.Logger
+	tcp     *net.TCPListener
+	udp     *net.UDPConn
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	closed  chan struct{}
+	once    sync.Once
+	wg      sync.WaitGroup
+}
+
+var _ memberlist.NodeAwareTransport = (*socket)(nil)
+
+// openSocket listens on address:port; port 0 takes a free one. Shutdown must be called.
+func openSocket(address string, port int, log hclog.Logger) (*socket, error) {
+	ip := net.ParseIP(address)
+	if ip == nil {
+		return nil, fmt.Errorf("%q is no IP address", address)
+	}
+	attempts := 1
+	if port == 0 {
+		attempts = portAttempts
+	}
+	var failed error
+	for range attempts {
+		s, err := listenBoth(ip, port, log)
+		if err == nil {
+			s.wg.Go(s.receive)
+			s.wg.Go(s.accept)
+			return s, nil
+		}
+		if failed = err; !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	return nil, failed
+}
+
+func listenBoth(ip net.IP, port int, log hclog.Logger) (*socket, error) {
+	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Port: port})
+	if err != nil {
+		return nil, fmt.Errorf("listen for streams: %w", err)
+	}
+	s := &socket{
+		log: log, tcp: tcp, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), closed: make(chan struct{}),
+	}
+	if s.udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: s.port()}); err != nil {
+		_ = tcp.Close()
+		return nil, fmt.Errorf("listen for packets: %w", err)
+	}
+	for size := packetsBuffer; size > 0 && s.udp.SetReadBuffer(size) != nil; size /= 2 { // as much as the kernel grants
+	}
+	return s, nil
+}
+
+func (s *socket) port() int {
+	if at, ok := s.tcp.Addr().(*net.TCPAddr); ok {
+		return at.Port
+	}
+	return 0
+}
+
+// receive hands on packets until the socket is closed. They are copied out of one buffer: memberlist keeps what it gets.
+func (s *socket) receive() {
+	buf := make([]byte, packetSize)
+	for {
+		n, from, err := s.udp.ReadFromUDPAddrPort(buf)
+		now := time.Now()
+		switch {
+		case s.over():
+			return
+		case err != nil:
+			s.log.Debug("can't read a packet", "error", err)
+			s.pause()
+			continue
+		case n == 0:
+			continue
+		}
+		metrics.IncrCounter([]string{"memberlist", "udp", "received"}, float32(n))
+		one := &memberlist.Packet{Buf: append(make([]byte, 0, n), buf[:n]...), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
+		select {
+		case s.packets <- one:
+		case <-s.closed:
+			return
+		}
+	}
+}
+
+func (s *socket) accept() {
+	for {
+		conn, err := s.tcp.AcceptTCP()
+		switch {
+		case s.over():
+			if err == nil {
+				_ = conn.Close()
+			}
+			return
+		case err != nil:
+			s.log.Debug("can't accept a stream", "error", err)
+			s.pause()
+			continue
+		}
+		select {
+		case s.streams <- conn:
+		case <-s.closed:
+			_ = conn.Close()
+			return
+		}
+	}
+}
+
+func (s *socket) over() bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause keeps an error that stays, such as too many open files, from taking a core.
+func (s *socket) pause() {
+	timer := time.NewTimer(100 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.closed:
+	}
+}
+
+// FinalAdvertiseAddr implements memberlist.Transport.
+func (s *socket) FinalAdvertiseAddr(address string, port int) (net.IP, int, error) {
+	if address == "" {
+		if at, ok := s.tcp.Addr().(*net.TCPAddr); ok && !at.IP.IsUnspecified() {
+			return at.IP, at.Port, nil
+		}
+		var err error
+		if address, err = sockaddr.GetPrivateIP(); err != nil || address == "" {
+			return nil, 0, fmt.Errorf("no private address of this machine is known (%v); set advertise", err)
+		}
+		port = 0
+	}
+	ip := net.ParseIP(address)
+	if ip == nil {
+		return nil, 0, fmt.Errorf("%q is no IP address", address)
+	}
+	if short := ip.To4(); short != nil {
+		ip = short
+	}
+	if port == 0 {
+		port = s.port()
+	}
+	return ip, port, nil
+}
+
+// WriteTo implements memberlist.Transport.
+func (s *socket) WriteTo(b []byte, addr string) (time.Time, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil { // a name
+		found, err := net.ResolveUDPAddr("udp", addr)
+		if err != nil {
+			return time.Time{}, err
+		}
+		to = found.AddrPort()
+	}
+	_, err = s.udp.WriteToUDPAddrPort(b, to)
+	return time.Now(), err
+}
+
+// WriteToAddress implements memberlist.NodeAwareTransport.
+func (s *socket) WriteToAddress(b []byte, to memberlist.Address) (time.Time, error) {
+	return s.WriteTo(b, to.Addr)
+}
+
+// PacketCh implements memberlist.Transport.
+func (s *socket) PacketCh() <-chan *memberlist.Packet { return s.packets }
+
+// DialTimeout implements memberlist.Transport.
+func (s *socket) DialTimeout(addr string, limit time.Duration) (net.Conn, error) {
+	return (&net.Dialer{Timeout: limit}).DialContext(context.Background(), "tcp", addr)
+}
+
+// DialAddressTimeout implements memberlist.NodeAwareTransport.
+func (s *socket) DialAddressTimeout(to memberlist.Address, limit time.Duration) (net.Conn, error) {
+	return s.DialTimeout(to.Addr, limit)
+}
+
+// StreamCh implements memberlist.Transport.
+func (s *socket) StreamCh() <-chan net.Conn { return s.streams }
+
+// Shutdown implements memberlist.Transport. It waits for the goroutines. Safe to call again.
+func (s *socket) Shutdown() error {
+	s.once.Do(func() {
+		close(s.closed)
+		_ = s.tcp.Close() // it is over either way
+		_ = s.udp.Close()
+	})
+	s.wg.Wait()
+	return nil
+}
