@@ -157,17 +157,29 @@ func (h *Hearts) Signs(nodes fsm.Table[fsm.NodeID, *fsm.Node], visit func(*fsm.N
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
-	for id, node := range nodes.All() {
-		n := h.nodes[id]
-		sign := Sign{Age: Age{Since: now.Sub(h.began)}}
-		if !n.at.IsZero() {
-			sign.Age = Age{Since: now.Sub(n.at), Heard: true}
-		}
-		if n.epoch == node.Agent.Epoch {
-			sign.Facts = n.facts
-		}
-		visit(node, sign)
+	for _, node := range nodes.All() {
+		visit(node, h.sign(node, now))
 	}
+}
+
+// Sign is what is known of one node.
+func (h *Hearts) Sign(node *fsm.Node) Sign {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sign(node, time.Now())
+}
+
+// sign is Sign with h.mu held.
+func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
+	n := h.nodes[node.ID]
+	sign := Sign{Age: Age{Since: now.Sub(h.began)}}
+	if !n.at.IsZero() {
+		sign.Age = Age{Since: now.Sub(n.at), Heard: true}
+	}
+	if n.epoch == node.Agent.Epoch {
+		sign.Facts = n.facts
+	}
+	return sign
 }
 
 // Ages is Age of every node given.

@@ -188,6 +188,9 @@ func (s *Server) calmEnough() bool {
 // Live is the evidence about every node of the state. It does not block. The verdicts in it are the leader's only.
 func (s *Server) Live() map[fsm.NodeID]fsm.Liveness { return s.sight.judge.live() }
 
+// LiveOf is what Live says of one node, without a look at the others; ok is false for a node that the state does not have.
+func (s *Server) LiveOf(id fsm.NodeID) (l fsm.Liveness, ok bool) { return s.sight.judge.liveOf(id) }
+
 // LiveChanged returns a channel that is closed when Live says something new: a verdict, a state of gossip, an age that has
 // passed three heartbeats, or facts that are newer than those in the state. Take it before calling Live.
 func (s *Server) LiveChanged() <-chan struct{} {
@@ -202,29 +205,58 @@ func (s *Server) Heard(node fsm.NodeID) {
 	s.sight.pool.Heard(string(node))
 }
 
-func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
+// glance is what the evidence about every node rests on, at one moment.
+type glance struct {
+	state               fsm.State
+	gossip              map[fsm.NodeID]fsm.Gossip
+	threshold, interval time.Duration
+	paused              bool
+	now                 time.Time
+}
+
+func (j *judge) glance() glance {
 	state := j.s.cfg.Machine.State()
-	gossip := j.s.sight.pool.Liveness()
-	threshold := durationOf(state.Settings.OfflineAfter)
-	interval, paused := HeartbeatInterval(state.Settings.OfflineAfter), !j.s.calmEnough()
+	return glance{
+		state: state, gossip: j.s.sight.pool.Liveness(), threshold: durationOf(state.Settings.OfflineAfter),
+		interval: HeartbeatInterval(state.Settings.OfflineAfter), paused: !j.s.calmEnough(), now: time.Now(),
+	}
+}
+
+// live is the evidence about every node.
+func (j *judge) live() map[fsm.NodeID]fsm.Liveness {
+	g := j.glance()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := make(map[fsm.NodeID]fsm.Liveness, state.Nodes.Len())
-	now := time.Now()
-	j.s.sight.hearts.Signs(state.Nodes, func(n *fsm.Node, sign Sign) {
-		l := fsm.Liveness{
-			Age: fsm.Duration(sign.Since.Milliseconds()), Gossip: gossip[n.ID], Unheard: !sign.Heard, Paused: paused, FactsGen: sign.Facts,
-		}
-		if l.Gossip == "" {
-			l.Gossip = fsm.GossipUnknown
-		}
-		// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
-		if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(threshold, interval) && now.Sub(v.asked) <= interval {
-			l.Silent, l.SeenBy = v.live.Silent && sign.Since >= threshold, v.live.SeenBy
-		}
-		out[n.ID] = l
-	})
+	out := make(map[fsm.NodeID]fsm.Liveness, g.state.Nodes.Len())
+	j.s.sight.hearts.Signs(g.state.Nodes, func(n *fsm.Node, sign Sign) { out[n.ID] = j.livenessOf(&g, n, sign) })
 	return out
+}
+
+// liveOf is live for one node.
+func (j *judge) liveOf(id fsm.NodeID) (l fsm.Liveness, ok bool) {
+	g := j.glance()
+	n, ok := g.state.Nodes.Get(id)
+	if !ok {
+		return l, false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.livenessOf(&g, n, j.s.sight.hearts.Sign(n)), true
+}
+
+// livenessOf judges one node; j.mu is held.
+func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
+	l := fsm.Liveness{
+		Age: fsm.Duration(sign.Since.Milliseconds()), Gossip: g.gossip[n.ID], Unheard: !sign.Heard, Paused: g.paused, FactsGen: sign.Facts,
+	}
+	if l.Gossip == "" {
+		l.Gossip = fsm.GossipUnknown
+	}
+	// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
+	if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(g.threshold, g.interval) && g.now.Sub(v.asked) <= g.interval {
+		l.Silent, l.SeenBy = v.live.Silent && sign.Since >= g.threshold, v.live.SeenBy
+	}
+	return l
 }
 
 // publish wakes who waits for LiveChanged if there is something new.

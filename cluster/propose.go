@@ -73,8 +73,11 @@ func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 
 // Wait blocks until the entry is applied, ctx ends, or 30 s are over. Codes as Propose.
 func (p *Pending) Wait(ctx context.Context) ([]fsm.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, outcomeTimeout)
-	defer cancel()
+	if end, ok := ctx.Deadline(); !ok || time.Until(end) > outcomeTimeout {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, outcomeTimeout)
+		defer cancel()
+	}
 	err := await(ctx, p.future)
 	p.s.state.transfer.note(p.s, err)
 	if err != nil {

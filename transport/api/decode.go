@@ -167,12 +167,17 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 
 // explainDecode says what is wrong in words that leave the value out.
 func explainDecode(err error) error {
+	if err == nil {
+		return nil // apart, for what stands below takes memory, and this is asked about each token
+	}
+	return refusedDecode(err)
+}
+
+func refusedDecode(err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	var refusal *fsm.Error
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &refusal):
 		return refusal
 	case errors.As(err, &syntax):

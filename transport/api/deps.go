@@ -81,6 +81,8 @@ type Liveness interface {
 	Heard(fsm.NodeID)
 	// Live is the evidence about every node, for the leader's decisions and for people.
 	Live() map[fsm.NodeID]fsm.Liveness
+	// LiveOf is what Live says of one node; ok is false for one that the state does not have.
+	LiveOf(fsm.NodeID) (live fsm.Liveness, ok bool)
 }
 
 // Roster lists the servers.

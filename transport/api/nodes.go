@@ -86,7 +86,7 @@ func (r *reading) node(n *fsm.Node) Node {
 	} else {
 		v.Eligible = true
 	}
-	if live, ok := r.live()[n.ID]; ok && live.Age != fsm.Forever {
+	if live, ok := r.seen.LiveOf(n.ID); ok && live.Age != fsm.Forever {
 		seen := r.wall.Add(-time.Duration(live.Age) * time.Millisecond).UTC().Truncate(time.Millisecond)
 		v.LastSeen, v.SeenBy = &seen, live.SeenBy
 	}

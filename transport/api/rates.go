@@ -15,7 +15,7 @@ const maxCallers = 16384
 type rates struct {
 	mu      sync.Mutex
 	perSec  float64
-	buckets map[string]bucket
+	buckets map[transport.Identity]bucket
 }
 
 // bucket holds the requests that a caller could still send at a moment.
@@ -25,7 +25,7 @@ type bucket struct {
 }
 
 func newRates(perSecond int) *rates {
-	return &rates{perSec: float64(perSecond), buckets: map[string]bucket{}}
+	return &rates{perSec: float64(perSecond), buckets: map[transport.Identity]bucket{}}
 }
 
 func (r *rates) set(perSecond int) {
@@ -35,7 +35,7 @@ func (r *rates) set(perSecond int) {
 }
 
 // take counts one request of a caller. Code: rate_limited.
-func (r *rates) take(who string) error {
+func (r *rates) take(who transport.Identity) error {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

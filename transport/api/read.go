@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -60,11 +59,12 @@ type reading struct {
 	fsm.State
 	now     fsm.Time // cluster time, which runs on between entries
 	wall    time.Time
-	live    func() map[fsm.NodeID]fsm.Liveness // costs a look at every node, so it is asked for by who shows it
+	seen    Liveness
 	explain Explainer
 	planner Planner
-	waits   *Waiting // see waiting
-	by      caller   // who asked for a write; zero for a read
+	live    map[fsm.NodeID]fsm.Liveness // see question
+	waits   *Waiting                    // see waiting
+	by      caller                      // who asked for a write; zero for a read
 }
 
 // reading takes the state as it is now.
@@ -74,13 +74,18 @@ func (s *Server) reading() *reading {
 }
 
 func (s *Server) readingOf(state fsm.State) *reading {
-	r := &reading{State: state, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(), live: sync.OnceValue(s.cfg.Liveness.Live), explain: s.cfg.Explainer, planner: s.cfg.Planner}
+	r := &reading{State: state, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(), seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
 	r.State.Now = r.now // what holds only for a while is judged as of now
 	return r
 }
 
-// question is this reading, for who explains it.
-func (r *reading) question() Question { return Question{State: r.State, Live: r.live(), Now: r.now} }
+// question is this reading, for who explains it. It costs a look at every node, once.
+func (r *reading) question() Question {
+	if r.live == nil {
+		r.live = r.seen.Live()
+	}
+	return Question{State: r.State, Live: r.live, Now: r.now}
+}
 
 // waiting is why things wait. It costs a whole decision, so it is asked for only when something does, and once.
 func (r *reading) waiting() *Waiting {

@@ -93,6 +93,12 @@ func (s *server) Live() map[fsm.NodeID]fsm.Liveness {
 	return map[fsm.NodeID]fsm.Liveness{"01N1": {Age: 1500, Gossip: fsm.GossipAlive}}
 }
 
+// LiveOf implements api.Liveness.
+func (s *server) LiveOf(id fsm.NodeID) (fsm.Liveness, bool) {
+	l, ok := s.Live()[id]
+	return l, ok
+}
+
 // Why implements api.Explainer.
 func (r *rig) Why(_ api.Question, subject string) (fsm.WhyResult, error) {
 	return fsm.WhyResult{Subject: subject, State: "ready", Chain: []fsm.WhyLink{{Index: 3, Wall: 1000, Cause: fsm.CauseScaleUp, Actor: "leader", Text: "placed"}},

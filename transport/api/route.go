@@ -54,6 +54,7 @@ const (
 	requestTime = maxWait + writeLimit
 	bodyTime    = 30 * time.Second // until the body is there
 
+	firstRoom    = 4 << 10         // bytes: what a caller says that it will send is not taken at its word
 	swallowTime  = 2 * time.Second // for the rest of a body that was refused
 	swallowLimit = 8 << 20         // bytes of it
 )
@@ -72,6 +73,14 @@ type route struct {
 
 func (r route) match() string { return r.method + " " + r.path }
 
+// limit is how long a request that is no stream may take, its body included.
+func (r route) limit() time.Duration {
+	if r.write {
+		return bodyTime + writeLimit
+	}
+	return requestTime
+}
+
 // operation is a route and what answers it: a huma registration for JSON, or a plain handler with its part of the
 // document.
 type operation struct {
@@ -89,7 +98,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			err = who.may(rt)
 		}
 		if err == nil && who.via == "" && who.Role != transport.RoleServer {
-			err = s.rates.take(who.Identity.String())
+			err = s.rates.take(who.Identity)
 		}
 		if err != nil {
 			writeError(w, err)
@@ -98,7 +107,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 		ctx := withCaller(r.Context(), who)
 		if !rt.stream {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, requestTime)
+			ctx, cancel = context.WithTimeout(ctx, rt.limit())
 			defer cancel()
 			raw, err := bufferBody(w, r)
 			if err == nil && (rt.write || rt.json) {
@@ -164,25 +173,41 @@ func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	slow := http.NewResponseController(w)
-	if err := slow.SetReadDeadline(time.Now().Add(bodyTime)); err != nil {
-		return nil, fsm.Refuse(fsm.CodeInternal, "the time for a body can't be bounded: %v", err)
-	}
 	if r.ContentLength > transport.DefaultMaxBody {
 		swallow(slow, r.Body)
 		return nil, bodyTooLarge()
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, transport.DefaultMaxBody))
+	raw, err := readWithin(slow, r.Body, max(r.ContentLength, 0))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		swallow(slow, r.Body)
 		return nil, bodyTooLarge()
 	}
-	_ = slow.SetReadDeadline(time.Time{}) // it worked just now; if not, the connection ends a little early
 	if err != nil {
 		return nil, fsm.Refuse(fsm.CodeInvalid, "the body did not arrive whole")
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
 	return raw, nil
+}
+
+// readWithin reads a body that has size bytes, or 0 where the caller does not say. The deadline is set only when it is over: setting it before and taking it
+// away again would wake the connection's own goroutine twice, and nearly every body is there already.
+func readWithin(slow *http.ResponseController, body io.ReadCloser, size int64) ([]byte, error) {
+	late := make(chan struct{})
+	timer := time.AfterFunc(bodyTime, func() {
+		defer close(late)
+		_ = slow.SetReadDeadline(time.Now()) // without deadlines the end of the request's time ends it
+	})
+	var buf bytes.Buffer
+	buf.Grow(int(min(size, firstRoom)) + bytes.MinRead) // ReadFrom wants that much more to see the end
+	_, err := buf.ReadFrom(http.MaxBytesReader(nil, body, transport.DefaultMaxBody))
+	if !timer.Stop() {
+		<-late // the controller may not be used any more once the handler has returned
+		if err == nil {
+			_ = slow.SetReadDeadline(time.Time{}) // it came in the last moment; if this fails, the connection ends a little early
+		}
+	}
+	return buf.Bytes(), err
 }
 
 // swallow takes in what a client still sends of a body that was refused, so that it reads the answer instead of a broken connection: at

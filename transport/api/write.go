@@ -176,8 +176,6 @@ func (w *writing) try(before *reading, commands []fsm.Command) (*outcome, error)
 }
 
 func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Command) (*outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeLimit)
-	defer cancel()
 	entry := fsm.Entry{
 		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.actor(), Groups: [][]fsm.Command{commands},
 	}
