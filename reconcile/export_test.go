@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"reflect"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -62,4 +64,49 @@ func (p *pass) scanEverything() {
 			p.groups = append(p.groups, &groupView{id: id, row: row})
 		}
 	}
+}
+
+// FieldsDiffer takes nodes from the fields of a cluster's groups, from those that share rankings and from others in which every node is scored when they begin, and
+// changes nodes meanwhile. It tells where the two differ; empty: nowhere.
+func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
+	p := newPass(in)
+	for id, row := range p.state().Groups.All() {
+		p.groups = append(p.groups, &groupView{id: id, row: row})
+	}
+	p.viewGroups()
+	plain := map[*groupView]*field{}
+	for step := range steps {
+		g := p.groups[r.IntN(len(p.groups))]
+		f := p.fieldOf(g, g.row.Version)
+		if plain[g] == nil {
+			plain[g] = p.newField(g, g.row.Version)
+			plain[g].census()
+			plain[g].scoreAll()
+		}
+		a, b := f.take(), plain[g].take()
+		switch {
+		case a != b:
+			return fmt.Sprintf("step %d: %s takes %v, scored at once %v", step, g.id, a, b)
+		case a == nil:
+			if why, all := p.nowhere(f, nil), p.nowhere(plain[g], nil); !reflect.DeepEqual(why, all) {
+				return fmt.Sprintf("step %d: %s fits nowhere: %v, scored at once %v", step, g.id, why, all)
+			}
+			continue
+		}
+		if r.IntN(3) > 0 { // placed there
+			a.promised += f.claim.MemoryBytes
+			p.nodes.moved(a)
+			f.count(a)
+			plain[g].count(a)
+		}
+		if other := p.nodes.views[r.IntN(len(p.nodes.views))]; r.IntN(4) == 0 { // by what else goes on
+			other.promised += (r.Int64N(5) - 2) * f.claim.MemoryBytes
+			p.nodes.moved(other)
+		}
+		if r.IntN(8) > 0 {
+			f.putBack(a)
+			plain[g].putBack(a)
+		}
+	}
+	return ""
 }

@@ -5,8 +5,8 @@ import (
 	"github.com/outspan/outspan/internal/plant"
 )
 
-// field is where instances of one version of a group could go: every feasible node, scored once and kept in a heap for each spread domain. Taking the best
-// and putting it back with its new score costs log(nodes), so N instances cost nodes + N log(nodes).
+// field is where instances of one version of a group could go: every feasible node, in a heap for each spread domain once it is scored, and before that in the ranking
+// that it shares with other groups. Taking the best and putting it back with its new score costs log(nodes), so N instances cost nodes + N log(nodes).
 type field struct {
 	pass        *pass
 	group       *groupView
@@ -17,25 +17,44 @@ type field struct {
 	binpack     bool
 	samePenalty int64
 	failures    []fsm.Failure
-	out         excluded
+	out         excluded // since the field began; see unranked
 	views       []*nodeView
 	same        []int32  // by node: instances of the group there that stay
-	bonus       []int64  // by node: the part of its score that stays
+	bonus       []int64  // by node: the part of its score that stays; nil: all are 0
 	meets       [][]bool // for each constraint, by node
 	layout      *layout
-	begun       uint64         // the hash of the group's id
-	domains     []domain       // as the layout has them
-	distinct    map[string]int // attribute=value: instances of the group there
+	begun       uint64             // the hash of the group's id
+	domains     []domain           // as the layout has them
+	ranking     *ranking           // nil: every node was scored when the field began
+	fresh       map[int32]fsm.Code // nodes that were not as the ranking has them when the field began, and what excluded them then
+	began       excluded           // by unranked
+	counted     bool               // began is known
+	distinct    map[string]int     // attribute=value: instances of the group there
 }
 
-// fieldOf returns the group's field for a version, scored when it is asked for first. nil if the version's spec is gone.
+// fieldOf returns the group's field for a version, made when it is asked for first. nil if the version's spec is gone.
 func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	for _, f := range g.fields {
 		if f.version == version {
 			return f
 		}
 	}
-	s := p.state()
+	f := p.newField(g, version)
+	if f == nil {
+		return nil
+	}
+	if f.census(); f.shares() {
+		f.join()
+	} else {
+		f.scoreAll()
+	}
+	g.fields = append(g.fields, f)
+	return f
+}
+
+// newField begins a field, without a node in it.
+func (p *pass) newField(g *groupView, version uint64) *field {
+	s, table := p.state(), p.candidates()
 	template, ok := s.Spec(g.id, version)
 	if !ok {
 		return nil
@@ -45,7 +64,7 @@ func (p *pass) fieldOf(g *groupView, version uint64) *field {
 	f := &field{
 		pass: p, group: g, version: version, spec: &spec, claim: s.ClaimsOf(&spec, nil).Resources,
 		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", samePenalty: sameGroup,
-		distinct: map[string]int{},
+		views: table.views, begun: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
 	}
 	if f.binpack {
 		f.samePenalty = full / int64(max(g.row.Count, 1))
@@ -55,19 +74,23 @@ func (p *pass) fieldOf(g *groupView, version uint64) *field {
 			f.failures = append(f.failures, x)
 		}
 	}
-	f.fill()
-	g.fields = append(g.fields, f)
+	for _, c := range spec.Constraints {
+		f.meets = append(f.meets, table.meeting(c))
+	}
+	f.domains = make([]domain, len(f.layout.domains))
 	return f
 }
 
-// fill scores every feasible node.
-func (f *field) fill() {
-	f.prepare(f.pass.candidates())
-	f.census()
-	f.begun, f.bonus = hash(string(f.group.id)), make([]int64, len(f.views))
+// scoreAll scores every feasible node.
+func (f *field) scoreAll() {
+	heaps := make(candidates, len(f.views))
+	for i, size := range f.layout.sizes {
+		f.domains[i].heap, heaps = heaps[:0:size], heaps[size:]
+	}
+	f.bonus = make([]int64, len(f.views))
 	for i, v := range f.views {
 		if code := f.exclude(v); code != "" {
-			f.out.add(code)
+			f.out.add(code, 1)
 			continue
 		}
 		f.bonus[i] = f.constantBonus(v)
@@ -76,20 +99,6 @@ func (f *field) fill() {
 	}
 	for i := range f.domains {
 		f.domains[i].heap.build()
-	}
-}
-
-// prepare takes from the table what the group has in common with others.
-func (f *field) prepare(table *nodeTable) {
-	f.views = table.views
-	for _, c := range f.spec.Constraints {
-		f.meets = append(f.meets, table.meeting(c))
-	}
-	f.layout = table.layoutOf(f.spec.Spreads)
-	f.domains = make([]domain, len(f.layout.domains))
-	heaps := make(candidates, len(f.views))
-	for i, size := range f.layout.sizes {
-		f.domains[i].heap, heaps = heaps[:0:size], heaps[size:]
 	}
 }
 
@@ -163,7 +172,7 @@ func (f *field) take() *nodeView {
 			return v
 		}
 		if code := f.exclude(v); code != "" {
-			f.out.add(code)
+			f.out.add(code, 1)
 			continue
 		}
 		c.moves, c.score = v.moves, f.score(&c)
@@ -171,39 +180,48 @@ func (f *field) take() *nodeView {
 	}
 }
 
-// bestDomain is the domain whose best node is the best of all, the domain's own score included.
+// bestDomain is the domain whose best node is the best of all, the domain's own score included. Of the others it is enough to know that they can't be better.
 func (f *field) bestDomain() *domain {
-	var best *domain
-	bestScore := int64(0)
-	for i := range f.domains {
-		d := &f.domains[i]
-		if len(d.heap) == 0 {
-			continue
+	for {
+		var best *domain
+		bestScore := int64(0)
+		for i := range f.domains {
+			d := &f.domains[i]
+			if len(d.heap) == 0 && len(d.rest) == 0 {
+				continue
+			}
+			if score := d.bound() - d.used*sameValue; best == nil || score > bestScore {
+				best, bestScore = d, score
+			}
 		}
-		if score := d.heap[0].score - d.used*sameValue; best == nil || score > bestScore {
-			best, bestScore = d, score
+		if best == nil || !best.lacks() {
+			return best
 		}
+		f.pull(best)
 	}
-	return best
 }
 
 // putBack returns a node to the field, scored anew.
 func (f *field) putBack(v *nodeView) {
-	if code := f.exclude(v); code != "" {
-		f.out.add(code)
-		return
+	if code := f.enter(v); code != "" {
+		f.out.add(code, 1)
 	}
-	f.domains[f.layout.of[v.at]].heap.push(f.candidate(v))
 }
 
 // candidate scores a node.
 func (f *field) candidate(v *nodeView) candidate {
-	c := candidate{at: v.at, moves: v.moves, tie: hashOn(f.begun, string(v.node.ID))}
-	if plant.Is(plant.MapOrder) {
-		c.tie = plant.Disorder(c.tie)
-	}
+	c := candidate{at: int32(v.at), moves: v.moves, tie: f.tie(int32(v.at))}
 	c.score = f.score(&c)
 	return c
+}
+
+// tie is what decides between nodes of the same score: a hash of group and node.
+func (f *field) tie(at int32) uint64 {
+	tie := hashOn(f.begun, string(f.pass.places.ids[at]))
+	if plant.Is(plant.MapOrder) {
+		tie = plant.Disorder(tie)
+	}
+	return tie
 }
 
 // count notes one more instance on a node.

@@ -15,6 +15,10 @@ type nodeTable struct {
 	places  *places
 	layouts map[string]*layout        // by the spread attributes, joined
 	meets   map[fsm.Constraint][]bool // by node
+
+	rankings map[claimKind]*ranking
+	changes  []int32     // nodes whose views have changed, in the order of the changes
+	avoided  []*nodeView // by some group; one may stand there twice
 }
 
 // nodeView is one node as the draft has it now.
@@ -26,7 +30,7 @@ type nodeView struct {
 	avoided  bool          // by some group
 	refusal  *fsm.Error    // why nothing may be placed there; nil if it is eligible
 	promised int64         // memory kept for instances whose predecessors must stop first
-	moves    int           // grows with each placement and promise, so that scores known to be old are made anew
+	moves    int32         // grows with each placement and promise, so that scores known to be old are made anew
 
 	crowd     *crowd                        // who is on it, for preemption
 	soonTaken int64                         // of the memory that comes free soon: what others wait for
@@ -52,7 +56,7 @@ func (p *pass) candidates() *nodeTable {
 	}
 	s := p.state()
 	count := s.Nodes.Len()
-	t := &nodeTable{places: p.nodePlaces(), views: make([]*nodeView, 0, count), layouts: map[string]*layout{}, meets: map[fsm.Constraint][]bool{}}
+	t := &nodeTable{places: p.nodePlaces(), views: make([]*nodeView, 0, count), layouts: map[string]*layout{}, meets: map[fsm.Constraint][]bool{}, rankings: map[claimKind]*ranking{}}
 	rows := make([]nodeView, count)
 	for _, n := range s.Nodes.All() {
 		v := &rows[len(t.views)]
@@ -62,6 +66,9 @@ func (p *pass) candidates() *nodeTable {
 			p.plan.wakeAt(n.Return.HeldUntil)
 		}
 		t.views = append(t.views, v)
+		if v.avoided {
+			t.avoided = append(t.avoided, v)
+		}
 	}
 	p.promise(t)
 	p.nodes = t
@@ -78,23 +85,36 @@ func (t *nodeTable) view(id fsm.NodeID) *nodeView {
 
 // changed takes the draft's row of a node on which something was placed.
 func (p *pass) changed(id fsm.NodeID) {
-	if v := p.candidates().view(id); v != nil {
+	t := p.candidates()
+	if v := t.view(id); v != nil {
 		v.take(p.node(id))
-		v.moves++
+		if v.avoided {
+			t.avoided = append(t.avoided, v)
+		}
+		t.moved(v)
 	}
 }
+
+// moved notes that a view is not what scores of it rest on any more.
+func (t *nodeTable) moved(v *nodeView) {
+	v.moves++
+	t.note(v)
+}
+
+// note notes that a view is not what rankings rest on any more.
+func (t *nodeTable) note(v *nodeView) { t.changes = append(t.changes, int32(v.at)) }
 
 // excluded counts the nodes that each filter took out, in the order of the filters.
 type excluded []fsm.Excluded
 
-func (e *excluded) add(code fsm.Code) {
+func (e *excluded) add(code fsm.Code, nodes int) {
 	for i := range *e {
 		if (*e)[i].Code == code {
-			(*e)[i].Nodes++
+			(*e)[i].Nodes += nodes
 			return
 		}
 	}
-	*e = append(*e, fsm.Excluded{Code: code, Nodes: 1})
+	*e = append(*e, fsm.Excluded{Code: code, Nodes: nodes})
 }
 
 // rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is what people are told.
@@ -173,6 +193,14 @@ func filterMemory(f *field, v *nodeView) fsm.Code {
 		return fsm.CodeNoMemory
 	}
 	return ""
+}
+
+// excludeLasting is exclude for the rules by which a node is in or out for the whole of a decision.
+func (f *field) excludeLasting(v *nodeView) fsm.Code {
+	if code := filterEligible(f, v); code != "" {
+		return code
+	}
+	return filterConstraints(f, v)
 }
 
 // exclude returns the first filter's code that takes the node out, or "".

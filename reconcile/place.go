@@ -137,7 +137,7 @@ func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 		return "", why
 	}
 	v.promised += f.claim.MemoryBytes
-	v.moves++
+	p.nodes.moved(v)
 	f.count(v)
 	f.putBack(v)
 	p.reasons.targets[slotKey{n.group.id, n.slot}] = v.node.ID
@@ -163,12 +163,12 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, fsm.Code)
 			return nil, p.nowhere(f, why)
 		}
 		if f.repeats(v.node, replaced) {
-			why.add(fsm.CodeAntiAffinity)
+			why.add(fsm.CodeAntiAffinity, 1)
 			back = append(back, v)
 			continue
 		}
 		if code := p.keptApart(n, v.node.ID); code != "" {
-			why.add(code)
+			why.add(code, 1)
 			back = append(back, v)
 			continue
 		}
@@ -180,17 +180,15 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, fsm.Code)
 			back = append(back, v)
 			return nil, &unplaced{code: code, message: fmt.Sprintf("%s slot %d: %s", n.group.id, n.slot, code)}
 		}
-		f.out.add(code)
+		f.out.add(code, 1)
 	}
 }
 
 // nowhere says why no node will do, with the number of nodes that each rule took out.
 func (p *pass) nowhere(f *field, also excluded) *unplaced {
-	out := slices.Clone(f.out)
-	for _, x := range also {
-		for range x.Nodes {
-			out.add(x.Code)
-		}
+	out := slices.Clone(f.unranked())
+	for _, x := range slices.Concat(f.out, also) {
+		out.add(x.Code, x.Nodes)
 	}
 	return &unplaced{code: out.main(), message: out.String(), out: out}
 }

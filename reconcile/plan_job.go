@@ -100,6 +100,7 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 	for _, inst := range ended {
 		if v := p.candidates().view(inst.Node); v != nil {
 			v.promised -= inst.Claims.Resources.MemoryBytes
+			p.nodes.note(v)
 		}
 	}
 	g.fields = nil

@@ -15,7 +15,11 @@ const (
 // score is how well one more instance would do on the node, the spread over domains apart (that is the domain's). Greater is better.
 func (f *field) score(c *candidate) int64 {
 	v := f.views[c.at]
-	return f.use(v) - int64(f.same[c.at])*f.samePenalty + f.bonus[c.at]
+	score := f.use(v) - int64(f.same[c.at])*f.samePenalty
+	if f.bonus != nil {
+		score += f.bonus[c.at]
+	}
+	return score
 }
 
 // use scores how full the node would be: the algorithm spread prefers empty nodes, binpack full ones.
@@ -70,10 +74,11 @@ func (f *field) constantBonus(v *nodeView) int64 {
 	return total
 }
 
-// domain is the set of nodes with the same values of every spread attribute; within it a heap gives the best node.
+// domain is the set of nodes with the same values of every spread attribute; within it a heap gives the best node that is scored.
 type domain struct {
 	heap candidates
-	used int64 // instances of the group in domains that share a value, one count for each shared value
+	rest []ranked // not yet scored, the best first
+	used int64    // instances of the group in domains that share a value, one count for each shared value
 }
 
 // countSpread adds delta instances on a node to every domain that shares a value with it.
@@ -99,8 +104,8 @@ func (f *field) countSpread(v *nodeView, delta int64) {
 type candidate struct {
 	score int64
 	tie   uint64 // hash of group and node
-	at    int    // the place of its view
-	moves int    // the view's moves when it was scored
+	at    int32  // the place of its view
+	moves int32  // the view's moves when it was scored
 }
 
 // candidates is a heap: the best score first, then the smallest tie, then the smallest id.

@@ -247,5 +247,6 @@ func (p *pass) redeem(n *need) {
 	}
 	if v := p.candidates().view(t.To); v != nil {
 		v.promised = max(0, v.promised-p.promised(t))
+		p.nodes.note(v)
 	}
 }

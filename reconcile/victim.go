@@ -10,7 +10,7 @@ import (
 
 // crowd is who is on a node, for preemption. It is made when it is asked for first and again when the node has changed.
 type crowd struct {
-	moves   int             // the view's moves when it was made
+	moves   int32           // the view's moves when it was made
 	running []*fsm.Instance // that could be stopped for others if their class, role and budget let them; the newest first
 	soon    []*fsm.Instance // stopping, and their room is promised to nobody
 }

@@ -214,6 +214,9 @@ func (f *field) all(home fsm.NodeID) []fsm.Considered {
 	scores := map[fsm.NodeID]int64{}
 	for i := range f.domains {
 		d := &f.domains[i]
+		for len(d.rest) > 0 {
+			f.pull(d)
+		}
 		for _, c := range d.heap {
 			scores[f.views[c.at].node.ID] = c.score - d.used*sameValue
 		}
