@@ -13,6 +13,9 @@ const (
 	firstPause = 50 * time.Millisecond // after a refusal or a failed write, doubled at each one in a row
 	longPause  = 5 * time.Second
 	longSleep  = time.Hour // the timer is never set for longer
+
+	idleRest = 9 // times as long as it took, after a decision that found nothing to do: so that those take at most a tenth of the time
+	longRest = 100 * time.Millisecond
 )
 
 // States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine is one.
@@ -65,7 +68,7 @@ type Loop struct {
 	landed  chan *flight  // flights that have an outcome
 	settle  bool          // something was not as planned: wait for all outcomes and begin again from the published state
 	pause   time.Duration // the last one; 0 after a success
-	took    time.Duration // by the last decision
+	rest    time.Time     // the next decision is not made before
 	calm    fsm.Time
 	seen    Seen
 	last    lastLook
@@ -151,14 +154,24 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	now := l.cfg.Evidence.Now()
 	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Calm: l.calm, Seen: &l.seen})
 	l.calm, l.queue = plan.Calm, plan.Entries
-	l.took = time.Since(began)
-	l.cfg.Reports(Report{Took: l.took, Plan: plan})
+	took := time.Since(began)
+	l.rest = began.Add(took + restAfter(took, len(plan.Entries) > 0))
+	l.cfg.Reports(Report{Took: took, Plan: plan})
 	wake := longSleep
 	if plan.Wake != fsm.Never {
 		wake = min(time.Duration(max(plan.Wake.Sub(now), 0))*time.Millisecond, longSleep)
 	}
 	l.last = lastLook{empty: len(plan.Entries) == 0, index: state.Index, until: time.Now().Add(wake), live: live}
 	return wake
+}
+
+// restAfter is how long the loop lets things gather after a decision. One that found nothing to do is mostly followed by another such one, as what was written
+// did not concern it: single writes under full load would take half a core away from themselves.
+func restAfter(took time.Duration, busy bool) time.Duration {
+	if busy {
+		return took
+	}
+	return min(idleRest*took, longRest)
 }
 
 // ahead is the published state with the entries under way applied to it, so that nothing is decided twice or forgotten. Groups that are in it already are
@@ -247,8 +260,8 @@ func (l *Loop) forget(published uint64) {
 	l.flights = left
 }
 
-// sleep waits until there is something to do: a newer state, new evidence, an outcome, or time. It lasts at least the gap, and as
-// long as the last decision took, so that at most half of the time goes into deciding.
+// sleep waits until there is something to do: a newer state, new evidence, an outcome, or time. It lasts at least the gap, and until the last decision has been
+// rested from.
 func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake time.Duration) {
 	if l.settle && len(l.flights) == 0 {
 		return // the pause comes next
@@ -264,7 +277,11 @@ func (l *Loop) sleep(ctx context.Context, changed, live <-chan struct{}, wake ti
 	case <-live:
 	case <-timer.C:
 	}
-	l.drowse(ctx, max(l.cfg.Gap, l.took))
+	pause := l.cfg.Gap
+	if len(l.queue) == 0 { // else nothing is decided next, but written
+		pause = max(pause, time.Until(l.rest))
+	}
+	l.drowse(ctx, pause)
 }
 
 // drowse waits for d in any case, and takes what lands meanwhile.
