@@ -116,7 +116,7 @@ func (s *State) freshFacts(refs []FactsRef) *Error {
 
 // restoresFacts reports whether a status that is known otherwise brings back the facts that a registration dropped: of an agent that went on all the while.
 func restoresFacts(known, reported InstanceStatus) bool {
-	return len(known.Facts) == 0 && len(reported.Facts) > 0 && oneOf(reported.Observed, ObservedBooting, ObservedReady, ObservedUnready)
+	return len(known.Facts) == 0 && len(reported.Facts) > 0 && known.Observed == reported.Observed && oneOf(known.Observed, ObservedBooting, ObservedReady, ObservedUnready)
 }
 
 // dropFacts forgets what the instances of a node said: its agent begins anew.

@@ -255,11 +255,7 @@ func (s *State) markTimes(next, before *Instance) {
 
 // report takes one status from the agent. Late and repeated ones change nothing; the whole row of a terminal instance stays as it is.
 func (s *State) report(inst *Instance, status InstanceStatus) {
-	known := inst.Status
-	if inst.Terminal() || inst.WaitsForRoom() || status.Generation < known.Generation {
-		return
-	}
-	if status.Generation == known.Generation && known.Observed != ObservedLost && !restoresFacts(known, status) {
+	if !inst.takes(status) {
 		return
 	}
 	for _, observed := range [...]Observed{ObservedBooting, ObservedReady, ObservedUnready, ObservedDraining, ObservedStopped, ObservedFailed} {
@@ -269,6 +265,18 @@ func (s *State) report(inst *Instance, status InstanceStatus) {
 			return
 		}
 	}
+}
+
+// takes reports whether what an agent says of an instance is newer than what is known.
+func (inst *Instance) takes(status InstanceStatus) bool {
+	known := inst.Status
+	switch {
+	case inst.Terminal() || inst.WaitsForRoom() || status.Generation < known.Generation:
+		return false
+	case status.Generation == known.Generation:
+		return known.Observed == ObservedLost || restoresFacts(known, status)
+	}
+	return true
 }
 
 // accept writes what is true of an instance on its node. What has ended and was to run has failed; what has ended and was not to run is stopped.

@@ -159,7 +159,7 @@ func (c *NodeReport) apply(s *State) error {
 	}
 	s.takeFactsGen(c)
 	if c.Full {
-		s.takeInventory(n.ID, c.Instances)
+		s.takeInventory(c)
 	}
 	return nil
 }
@@ -176,22 +176,41 @@ func (s *State) takeFactsGen(c *NodeReport) {
 	s.touch(Topic("node/" + n.ID))
 }
 
-// takeInventory ends a node's recovery: what should be there and is not in the full report is gone. What is still pending is left: it was placed after the
-// agent looked.
-func (s *State) takeInventory(id NodeID, reported []InstanceStatus) {
+// News reports whether a report may change s. One that may not tells later states nothing either, so it needs no entry. What the rows of s do not settle counts as
+// news: s may be older than what the agent has heard.
+func (c *NodeReport) News(s State) bool {
+	n, ok := s.Nodes.Get(c.ID)
+	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 {
+		return true
+	}
+	for _, status := range c.Instances {
+		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID || inst.WaitsForRoom() || inst.takes(status) {
+			return true
+		}
+	}
+	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0)
+}
+
+// missing lists what should be on a node and is not in its full report. What is still pending is left out: it was placed after the agent looked.
+func (s *State) missing(c *NodeReport) []*Instance {
 	var gone []*Instance
-	for inst := range s.InstancesOn(id) {
-		there := slices.ContainsFunc(reported, func(r InstanceStatus) bool { return r.ID == inst.ID })
+	for inst := range s.InstancesOn(c.ID) {
+		there := slices.ContainsFunc(c.Instances, func(r InstanceStatus) bool { return r.ID == inst.ID })
 		if !there && inst.takesRoom() && inst.Status.Observed != ObservedPending {
 			gone = append(gone, inst)
 		}
 	}
-	for _, inst := range gone {
+	return gone
+}
+
+// takeInventory ends a node's recovery: what is missing in the full report is gone.
+func (s *State) takeInventory(c *NodeReport) {
+	for _, inst := range s.missing(c) {
 		status := inst.Status
 		status.Observed, status.Reason = ObservedFailed, "gone_from_node"
 		s.accept(inst, status)
 	}
-	n, _ := s.Nodes.Get(id)
+	n, _ := s.Nodes.Get(c.ID)
 	if n.Return.Recovering {
 		next := *n
 		next.Return.Recovering = false

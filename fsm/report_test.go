@@ -1,0 +1,85 @@
+package fsm
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// A report that is no news changes nothing: not the state that was asked, and, an inventory aside, none after it.
+func TestReportWithoutNewsChangesNothing(t *testing.T) {
+	found := 0
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		var silent []*NodeReport
+		for _, seed := range seeds(40).Draw(t, "steps") {
+			h.step(seed, map[string]int{})
+			silent = slices.DeleteFunc(silent, func(c *NodeReport) bool { return !h.first.Nodes.Has(c.ID) }) // forgotten: its epochs begin anew
+			if c, ok := newWorld(seed, &h.first, &h.seq).nodeReport().(*NodeReport); ok && !c.News(h.first) {
+				silent = append(silent, c)
+			}
+			if c := repeated(h.first); c != nil {
+				if c.News(h.first) {
+					t.Fatalf("what the state holds is news: %+v", c)
+				}
+				silent = append(silent, c)
+			}
+			found += len(silent)
+			silent = silent[max(0, len(silent)-6):]
+			for _, c := range silent {
+				draft := h.first.NewDraft(h.first.Now)
+				if draft.Try(c) == nil && !untouched(h.first, *draft.State()) {
+					t.Fatalf("a report that was no news changed something at index %d: %+v", h.first.Index, c)
+				}
+				c.Full = false // it knows nothing of what is placed from now on
+			}
+		}
+	})
+	if found == 0 {
+		t.Error("every report was news")
+	}
+}
+
+// repeated is what the agent of an online node that has something said last, once more; nil if there is none.
+func repeated(s State) *NodeReport {
+	for id, n := range s.Nodes.All() {
+		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering}
+		for i := range s.InstancesOn(id) {
+			if !i.WaitsForRoom() && i.Status.Observed != ObservedLost {
+				c.Instances = append(c.Instances, i.Status)
+			}
+		}
+		if len(c.Instances) > 0 && n.TakesReport(c.Epoch) == nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// untouched reports whether no row of two states, of which one came of the other, was written.
+func untouched(a, b State) bool {
+	return rowsKept(a.Nodes, b.Nodes) && rowsKept(a.Instances, b.Instances) && rowsKept(a.Groups, b.Groups) && rowsKept(a.Transfers, b.Transfers) && a.Events.Len() == b.Events.Len()
+}
+
+func rowsKept[K ~string, V any](a, b Table[K, *V]) bool {
+	for k, row := range a.All() {
+		if now, ok := b.Get(k); !ok || now != row {
+			return false
+		}
+	}
+	return a.Len() == b.Len()
+}
+
+// S9: what an inventory did not have any more does not come back by an older report that lay in a socket, whatever facts are in it.
+func TestLateReportBringsNothingBack(t *testing.T) {
+	m := gateWorld(t, RoleLeaderFollower, 1)
+	tells(t, m, 0, kv(FactLeader, "true"))
+	inst, _ := m.State().Instances.Get("i0")
+	late := &NodeReport{ID: "n0", Epoch: 1, Instances: []InstanceStatus{inst.Status}}
+	mustApply(t, m, &NodeReport{ID: "n0", Epoch: 1, Full: true})
+	mustApply(t, m, late)
+	if inst, _ = m.State().Instances.Get("i0"); inst.Status.Observed != ObservedFailed || inst.Status.Reason != "gone_from_node" {
+		t.Errorf("it is %s again (%s)", inst.Status.Observed, inst.Status.Reason)
+	}
+}
