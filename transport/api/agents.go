@@ -137,9 +137,13 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 			one.Hook.Message = bounded(one.Hook.Message)
 		}
 	}
-	index, err := s.commitFor(ctx, who, &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers})
-	if err != nil {
-		return transport.ReportReply{}, err
+	report := &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers}
+	state, _ := s.cfg.Store.Watch()
+	index := state.Index
+	if report.News(state) { // not one that is sent again because its answer got lost
+		if index, err = s.commitFor(ctx, who, report); err != nil {
+			return transport.ReportReply{}, err
+		}
 	}
 	s.cfg.Liveness.Heard(q.Node)
 	return transport.ReportReply{Index: index}, nil
