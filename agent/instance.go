@@ -197,12 +197,13 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 	if !fenced(want) {
 		return 0, true
 	}
+	_, grace := i.shop.stopPolicy(want)
 	for first := true; ; first = false {
-		if until = i.shop.lease.until(); until != 0 {
+		if until = i.shop.lease.until(grace); until != 0 {
 			break
 		}
 		if first {
-			i.log.Warn("waiting for a lease: too few servers answer heartbeats, or none has told yet what is assigned")
+			i.log.Warn("waiting for a lease: too few servers answer heartbeats, or none has told yet what is assigned, or a restore is not confirmed for long enough")
 		}
 		if !i.wait(ctx, leaseCheck) {
 			return 0, false

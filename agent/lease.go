@@ -21,15 +21,18 @@ func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced
 // lease is the right of fenced instances to run: it is held while a majority of the voters answer heartbeats sent
 // within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Nothing is started
 // under it before the servers have said in this epoch what is assigned: what ran in an earlier one may run elsewhere by
-// now (S2). Safe for many goroutines.
+// now (S2). Nor while an operator has not confirmed a restore, and for a while after: what the restored state does not
+// know of runs until then. Safe for many goroutines.
 type lease struct {
 	boot func() driver.BootTime
 
 	mu     sync.Mutex
 	beats  Heartbeats // nil: never held
 	length time.Duration
-	epoch  uint64 // of the newest registration
-	told   uint64 // the newest epoch of which assignments are known
+	epoch  uint64    // of the newest registration
+	told   uint64    // the newest epoch of which assignments are known, and confirmed
+	doubt  bool      // a restore was not confirmed when they were last told
+	sure   time.Time // since when a restore is confirmed; zero: there was none
 	end    driver.BootTime
 	moved  chan struct{} // closed and replaced when end moved
 	mark   clocks        // of the last look
@@ -60,18 +63,26 @@ func (l *lease) enrol(epoch uint64) {
 	l.epoch = epoch
 }
 
-// assigned tells that every instance knows what the servers of an epoch want of it.
-func (l *lease) assigned(epoch uint64) {
+// assigned tells that every instance knows what the servers of an epoch want of it, and whether an operator has yet to confirm a restore.
+func (l *lease) assigned(epoch uint64, unconfirmed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if unconfirmed {
+		l.told, l.doubt = 0, true
+		return
+	}
+	if l.doubt {
+		l.doubt, l.sure = false, time.Now()
+	}
 	l.told = epoch
 }
 
-// until is when the lease ends; 0 = it is not held, or nothing may be started under it yet.
-func (l *lease) until() driver.BootTime {
+// until is when the lease ends; 0 = it is not held, or nothing with this grace may be started under it yet. Behind a restore that is when another
+// node has heard that it must end its holder, and has given it its grace, or has lost its lease.
+func (l *lease) until(grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.end <= l.boot() || l.told != l.epoch {
+	if l.end <= l.boot() || l.told != l.epoch || !l.sure.IsZero() && time.Since(l.sure) < l.length+grace {
 		return 0
 	}
 	return l.end
