@@ -240,20 +240,32 @@ func (x *chaos) person(method, path, body string) fate {
 }
 
 // restoreSnapshot takes the state back to what it was a moment ago. Nothing else is written meanwhile; what is written behind the snapshot,
-// and only that, is gone afterwards, and no instance is touched before a person confirms.
+// and only that, is gone afterwards, and no instance is touched before a person confirms. What moved meanwhile is not where the restored state has it:
+// then users may notice.
 func restoreSnapshot(s *strike) {
 	x := s.x
 	s.hit(x.c.servers...)
 	x.work.gate.Lock()
 	defer x.work.gate.Unlock()
+	must := func(err error) {
+		if err != nil {
+			x.book.violate("S5: the history around a restore: %v", err)
+		}
+	}
 	file := x.c.path("chaos.snap")
+	kept, err := x.story.remember(x.c.leader(x.t))
+	must(err)
 	x.c.must(x.t, "server", "snapshot", "save", file, "--force")
 	x.person(http.MethodPost, "/v1/nodes/n1/label", `{"labels":{"one":"lost"}}`)
+	moved, err := x.story.movedSince(kept, x.c.leader(x.t))
+	must(err)
+	if moved > 0 {
+		s.say("%d instances were on the move", moved)
+		s.hit(x.c.agents...)
+	}
 	x.c.must(x.t, "server", "snapshot", "restore", file, "--yes")
 	x.work.checkMarks()
 	x.c.must(x.t, "settings", "resume")
-	if err := x.story.forget(x.c.leader(x.t)); err != nil {
-		x.book.violate("S5: the history behind a restore: %v", err)
-	}
+	must(x.story.rewind(kept, x.c.leader(x.t)))
 	x.book.count("snapshots restored", 1)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,10 +21,11 @@ type toldInstance struct {
 func (i *toldInstance) wanted() bool { return i.desired == "running" && i.observed != "lost" }
 func (i *toldInstance) ready() bool  { return i.desired == "running" && i.observed == "ready" }
 
-// over reports whether nothing of it is left to come.
-func (i *toldInstance) over() bool {
-	return i.desired == "stopped" && (i.observed == "stopped" || i.observed == "failed")
-}
+// over reports whether nothing of it is left to come. What failed may still be told to start, until its agent has heard that it is replaced.
+func (i *toldInstance) over() bool { return i.desired == "stopped" && i.observed == "stopped" }
+
+// steady reports whether nobody does anything about it.
+func (i *toldInstance) steady() bool { return i.desired == "running" && i.observed == "ready" }
 
 // story follows the cluster's events, which every server tells alike, and judges each step: the budget before each voluntary stop, what
 // is wanted at once, what comes back, and who is marked offline.
@@ -37,7 +39,8 @@ type story struct {
 	index     uint64
 	instances map[string]*toldInstance
 	ended     map[string]string // how those ended of which nothing is left to come
-	again     bool              // events are read once more, behind a restore, and not counted
+	held      bool              // nothing is read: the state is being replaced
+	counted   uint64            // index of the newest event that was counted: behind a restore some are read once more
 	hold      bool
 	requests  map[string]int // events of the ledger, by request
 	offline   []eventView    // of nodes that went offline in this window
@@ -60,8 +63,9 @@ func newStory(x *chaos) *story {
 	return s
 }
 
+// count counts what an event told, if it has not been counted before.
 func (s *story) count(what string, n int) {
-	if !s.again {
+	if s.index > s.counted {
 		s.x.book.count(what, n)
 	}
 }
@@ -77,6 +81,9 @@ func (s *story) enter(w *window) {
 func (s *story) read(from *member) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.held {
+		return nil
+	}
 	a, err := from.ask(http.MethodGet, "/v1/events?follow=false&after="+s.last, "", 4*time.Second)
 	if err != nil {
 		return err
@@ -271,15 +278,53 @@ func (s *story) holds(request string) int {
 	return s.requests[request]
 }
 
-// forget drops what is known: another history begins, from an event on.
-func (s *story) forget(from *member) error {
+// memory is what a story knew at some moment.
+type memory struct {
+	last      string
+	index     uint64
+	instances map[string]*toldInstance
+	ended     map[string]string
+	requests  map[string]int
+	hold      bool
+}
+
+// remember reads on and returns all that is known then. What is saved afterwards has it all.
+func (s *story) remember(from *member) (memory, error) {
+	if err := s.catchUp(from); err != nil {
+		return memory{}, err
+	}
 	s.mu.Lock()
-	s.instances, s.ended, s.last, s.index = map[string]*toldInstance{}, map[string]string{}, "0", 0
-	s.requests, s.again = map[string]int{}, true
-	s.mu.Unlock()
-	err := s.catchUp(from)
+	defer s.mu.Unlock()
+	m := memory{last: s.last, index: s.index, ended: maps.Clone(s.ended), requests: maps.Clone(s.requests), hold: s.hold, instances: map[string]*toldInstance{}}
+	for id, i := range s.instances {
+		kept := *i
+		m.instances[id] = &kept
+	}
+	return m, nil
+}
+
+// movedSince counts the instances that were on the move when they were remembered, or have moved since. Nothing is read behind it until rewind.
+func (s *story) movedSince(m memory, from *member) (int, error) {
+	if err := s.catchUp(from); err != nil {
+		return 0, err
+	}
 	s.mu.Lock()
-	s.again = false
+	defer s.mu.Unlock()
+	moved := 0
+	for id, i := range m.instances {
+		now := s.instances[id]
+		moved += one(!i.steady() || now == nil || *now != *i)
+	}
+	s.held = true
+	return moved, nil
+}
+
+// rewind takes the story back to what was remembered: another history goes on from there. The oldest events may be forgotten by then, so it can't be
+// told from the beginning.
+func (s *story) rewind(m memory, from *member) error {
+	s.mu.Lock()
+	s.held, s.counted = false, max(s.counted, s.index)
+	s.last, s.index, s.instances, s.ended, s.requests, s.hold = m.last, m.index, m.instances, m.ended, m.requests, m.hold
 	s.mu.Unlock()
-	return err
+	return s.catchUp(from)
 }
