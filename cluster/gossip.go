@@ -94,8 +94,8 @@ type Pool struct {
 	closed  atomic.Bool
 	mu      sync.Mutex
 	members map[string]Member
-	view    *poolView // of members; nil once one has changed
-	meta    []byte    // own, encoded
+	view    poolView // of members
+	meta    []byte   // own, encoded
 	ownMeta Meta
 	wanted  []string // members that rejoin never gives up on, beside the servers
 	nudged  []string // addresses of dead members that gave a sign of life
@@ -354,7 +354,12 @@ func (p *Pool) update(name string, edit func(*Member) bool) {
 // put stores a changed member; p.mu is held.
 func (p *Pool) put(m Member) {
 	m.since = time.Now()
-	p.members[m.Name], p.view = m, nil
+	before := m.Meta.Role // a new agent changes no more than a known one
+	if old, known := p.members[m.Name]; known {
+		before = old.Meta.Role
+	}
+	p.view.changed(before, m.Meta.Role)
+	p.members[m.Name] = m
 	close(p.change)
 	p.change = make(chan struct{})
 }

@@ -9,29 +9,33 @@ import (
 )
 
 // poolView is what is asked of the members again and again, and changes only with one of them: with 5,000 agents a copy of all for each question is
-// a millisecond and a megabyte. It is never written.
+// a millisecond and a megabyte. What it holds is never written; nil has to be made anew.
 type poolView struct {
 	servers  []Member // in order of name
 	liveness map[fsm.NodeID]fsm.Gossip
 }
 
-// viewed returns the view of the present members; p.mu is held.
-func (p *Pool) viewed() *poolView {
-	if p.view != nil {
-		return p.view
+// changed drops what no longer holds after a member changed from one role to another or the same; p.mu is held. That an agent came or went leaves the servers as they
+// were: each registration asks for them.
+func (v *poolView) changed(before, after transport.Role) {
+	v.liveness = nil
+	if before != transport.RoleAgent || after != transport.RoleAgent {
+		v.servers = nil
 	}
-	v := &poolView{liveness: make(map[fsm.NodeID]fsm.Gossip, len(p.members))}
-	for name, m := range p.members {
-		switch m.Meta.Role {
-		case transport.RoleServer:
-			v.servers = append(v.servers, m)
-		case transport.RoleAgent:
-			v.liveness[fsm.NodeID(name)] = m.State
+}
+
+// viewedServers returns the servers; p.mu is held.
+func (p *Pool) viewedServers() []Member {
+	if p.view.servers == nil {
+		p.view.servers = []Member{}
+		for _, m := range p.members {
+			if m.Meta.Role == transport.RoleServer {
+				p.view.servers = append(p.view.servers, m)
+			}
 		}
+		slices.SortFunc(p.view.servers, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	}
-	slices.SortFunc(v.servers, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
-	p.view = v
-	return v
+	return p.view.servers
 }
 
 // Members lists everyone known, the dead included, in order of name.
@@ -50,7 +54,7 @@ func (p *Pool) Members() []Member {
 func (p *Pool) Servers() []Member {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.viewed().servers)
+	return slices.Clone(p.viewedServers())
 }
 
 // Member returns one member; ok is false if it was never seen.
@@ -65,5 +69,13 @@ func (p *Pool) Member(name string) (m Member, ok bool) {
 func (p *Pool) Liveness() map[fsm.NodeID]fsm.Gossip {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.viewed().liveness
+	if p.view.liveness == nil {
+		p.view.liveness = make(map[fsm.NodeID]fsm.Gossip, len(p.members))
+		for name, m := range p.members {
+			if m.Meta.Role == transport.RoleAgent {
+				p.view.liveness[fsm.NodeID(name)] = m.State
+			}
+		}
+	}
+	return p.view.liveness
 }

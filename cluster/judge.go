@@ -34,14 +34,15 @@ func newJudge(s *Server) *judge {
 func (j *judge) run(ctx context.Context, _ uint64) {
 	defer j.forget()
 	for ctx.Err() == nil {
-		gossip := j.s.sight.pool.Changed()
+		gossip, began := j.s.sight.pool.Changed(), time.Now()
 		next := j.round(ctx)
+		took := time.Since(began)
 		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-gossip:
-			pause(ctx, minLook) // many members may change at once
+			pause(ctx, min(max(minLook, restShare*took), mostRest)) // many members may change at once, as when thousands of agents come
 		}
 		timer.Stop()
 	}
@@ -91,6 +92,12 @@ const askLimit = time.Second
 
 // minLook is the shortest time between two rounds.
 const minLook = 20 * time.Millisecond
+
+// While members keep changing there is no round for restShare times as long as one took, since it looks at every node; at most for mostRest, since it may also have waited.
+const (
+	restShare = 9
+	mostRest  = 100 * time.Millisecond
+)
 
 // weigh asks twice: first only for ages; then, about the nodes that are silent by those, it asks every voter that
 // agrees to renew no lease of theirs any more. Only the second answers make a verdict, so no server renews the

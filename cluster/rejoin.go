@@ -97,7 +97,7 @@ func (p *Pool) missing(ctx context.Context) (addresses []string) {
 			addresses = append(addresses, m.Address)
 		case time.Since(m.since) > forgetAfter:
 			delete(p.members, name)
-			p.view = nil
+			p.view.changed(m.Meta.Role, m.Meta.Role)
 		default:
 			dead = append(dead, m.Address)
 		}

@@ -95,37 +95,48 @@ type listOf[T any] struct {
 	index uint64
 }
 
-// list reads a whole list.
+// listPage is one answer to a list.
+type listPage[T any] struct {
+	Items []T    `json:"items"`
+	Index uint64 `json:"index"`
+	Next  string `json:"next,omitempty"`
+}
+
+// list reads a whole list. What is one page is decoded once, and its bytes are those of the server.
 func list[T any](ctx context.Context, a *app, path string, query url.Values) (listOf[T], error) {
-	type page struct {
-		Items []json.RawMessage `json:"items"`
-		Index uint64            `json:"index"`
-		Next  string            `json:"next,omitempty"`
-	}
-	whole := page{Items: []json.RawMessage{}}
 	query = copyOf(query)
+	whole := listOf[T]{items: []T{}}
+	var pages [][]byte
 	for {
-		one, err := get[page](ctx, a, path, query)
+		one, err := get[listPage[T]](ctx, a, path, query)
 		if err != nil {
 			return listOf[T]{}, err
 		}
-		whole.Items, whole.Index = append(whole.Items, one.value.Items...), one.value.Index
+		whole.items, whole.index, pages = append(whole.items, one.value.Items...), one.value.Index, append(pages, one.raw)
 		if one.value.Next == "" {
 			break
 		}
 		query.Set("next", one.value.Next)
 	}
-	raw, err := marshal(whole)
-	if err != nil {
-		return listOf[T]{}, err
+	var err error
+	whole.raw, err = wholeList(pages)
+	return whole, err
+}
+
+// wholeList is the JSON of a list whose pages are given.
+func wholeList(pages [][]byte) ([]byte, error) {
+	if len(pages) == 1 {
+		return pages[0], nil
 	}
-	got := listOf[T]{raw: raw, index: whole.Index, items: make([]T, len(whole.Items))}
-	for i, item := range whole.Items {
-		if err := json.Unmarshal(item, &got.items[i]); err != nil {
-			return got, fsm.Refuse(fsm.CodeInternal, "item %d of %s is not what this version of outspan expects: %v", i, path, err)
+	whole := listPage[json.RawMessage]{Items: []json.RawMessage{}}
+	for _, raw := range pages {
+		var one listPage[json.RawMessage]
+		if err := json.Unmarshal(raw, &one); err != nil {
+			return nil, err
 		}
+		whole.Items, whole.Index = append(whole.Items, one.Items...), one.Index
 	}
-	return got, nil
+	return marshal(whole)
 }
 
 // leaderless is how long a read that any server can answer waits for a leader.
