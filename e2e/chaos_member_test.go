@@ -257,10 +257,10 @@ func restoreSnapshot(s *strike) {
 	must(err)
 	x.c.must(x.t, "server", "snapshot", "save", file, "--force")
 	x.person(http.MethodPost, "/v1/nodes/n1/label", `{"labels":{"one":"lost"}}`)
-	moved, err := x.story.movedSince(kept, x.c.leader(x.t))
+	moved, err := x.story.movedSince(kept, "web/http", x.c.leader(x.t))
 	must(err)
 	if moved > 0 {
-		s.say("%d instances were on the move", moved)
+		s.say("%d instances of web were on the move", moved)
 		s.hit(x.c.agents...)
 	}
 	x.c.must(x.t, "server", "snapshot", "restore", file, "--yes")

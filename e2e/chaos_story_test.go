@@ -25,7 +25,9 @@ func (i *toldInstance) ready() bool  { return i.desired == "running" && i.observ
 func (i *toldInstance) over() bool { return i.desired == "stopped" && i.observed == "stopped" }
 
 // steady reports whether nobody does anything about it.
-func (i *toldInstance) steady() bool { return i.desired == "running" && i.observed == "ready" }
+func (i *toldInstance) steady() bool {
+	return i.ready() || i.desired == "stopped" && i.observed == "failed"
+}
 
 // story follows the cluster's events, which every server tells alike, and judges each step: the budget before each voluntary stop, what
 // is wanted at once, what comes back, and who is marked offline.
@@ -303,8 +305,9 @@ func (s *story) remember(from *member) (memory, error) {
 	return m, nil
 }
 
-// movedSince counts the instances that were on the move when they were remembered, or have moved since. Nothing is read behind it until rewind.
-func (s *story) movedSince(m memory, from *member) (int, error) {
+// movedSince counts the instances of a group that were on the move when they were remembered, or have moved since. Nothing is read behind it until
+// rewind.
+func (s *story) movedSince(m memory, group string, from *member) (int, error) {
 	if err := s.catchUp(from); err != nil {
 		return 0, err
 	}
@@ -313,7 +316,7 @@ func (s *story) movedSince(m memory, from *member) (int, error) {
 	moved := 0
 	for id, i := range m.instances {
 		now := s.instances[id]
-		moved += one(!i.steady() || now == nil || *now != *i)
+		moved += one(i.group == group && (!i.steady() || now == nil || *now != *i))
 	}
 	s.held = true
 	return moved, nil
