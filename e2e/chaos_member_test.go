@@ -252,12 +252,15 @@ func restoreSnapshot(s *strike) {
 			x.book.violate("S5: the history around a restore: %v", err)
 		}
 	}
+	if x.random.IntN(3) > 0 { // otherwise in the middle of what goes on
+		_ = within(10*time.Second, func() error { return x.story.calm(probedGroup) })
+	}
 	file := x.c.path("chaos.snap")
 	kept, err := x.story.remember(x.c.leader(x.t))
 	must(err)
 	x.c.must(x.t, "server", "snapshot", "save", file, "--force")
 	x.person(http.MethodPost, "/v1/nodes/n1/label", `{"labels":{"one":"lost"}}`)
-	moved, err := x.story.movedSince(kept, "web/http", x.c.leader(x.t))
+	moved, err := x.story.movedSince(kept, probedGroup, x.c.leader(x.t))
 	must(err)
 	if moved > 0 {
 		s.say("%d instances of web were on the move", moved)

@@ -305,6 +305,18 @@ func (s *story) remember(from *member) (memory, error) {
 	return m, nil
 }
 
+// calm returns nil if nobody does anything about a group.
+func (s *story) calm(group string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, i := range s.instances {
+		if i.group == group && !i.steady() {
+			return fmt.Errorf("instance %s is %s and to be %s", id, i.observed, i.desired)
+		}
+	}
+	return nil
+}
+
 // movedSince counts the instances of a group that were on the move when they were remembered, or have moved since. Nothing is read behind it until
 // rewind.
 func (s *story) movedSince(m memory, group string, from *member) (int, error) {

@@ -21,12 +21,13 @@ import (
 const (
 	chaosMemory = 2 << 30 // bytes of each agent
 	chaosPort   = 18080
-	ledgerJob   = "ledger" // no instances: its versions count acknowledged commands
+	probedGroup = "web/http" // answers the probes
+	ledgerJob   = "ledger"   // no instances: its versions count acknowledged commands
 )
 
 var (
 	exclusiveJobs = []string{"solo", "base"} // at most one holder of a slot: by fencing, by the home of a volume
-	minReady      = map[string]int{"web/http": 4, "pool/http": 2}
+	minReady      = map[string]int{probedGroup: 4, "pool/http": 2}
 	chaosCounts   = map[string]int{"web": 6, "pool": 4, "solo": 2, "base": 1}
 )
 
