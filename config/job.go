@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,7 +55,7 @@ func Format(name string, src []byte) ([]byte, error) {
 func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 	g := fsm.GroupSpec{Name: b.Labels[0], Count: 1}
 	outer := d.variables
-	d.variables = agentVariables(b.Body)
+	d.variables = d.agentVariables(b.Body)
 	defer func() { d.variables = outer }()
 	d.body(b.Body,
 		number("count", &g.Count),
@@ -230,7 +232,7 @@ func staticPort(to *int) field {
 }
 
 // agentVariables are the names that an expression of a group may use. Each stands for itself, "${port.http}", until the agent puts in the value.
-func agentVariables(body hcl.Body) *hcl.EvalContext {
+func (d *decoder) agentVariables(body hcl.Body) *hcl.EvalContext {
 	ports := map[string]cty.Value{}
 	if syntax, ok := body.(*hclsyntax.Body); ok {
 		for _, b := range syntax.Blocks {
@@ -238,10 +240,33 @@ func agentVariables(body hcl.Body) *hcl.EvalContext {
 				ports[b.Labels[0]] = cty.StringVal("${port." + b.Labels[0] + "}")
 			}
 		}
+		d.wantPorts(syntax, ports)
 	}
 	return &hcl.EvalContext{Variables: map[string]cty.Value{
 		"port": cty.ObjectVal(ports),
 		"slot": cty.StringVal("${slot}"),
 		"node": cty.ObjectVal(map[string]cty.Value{"id": cty.StringVal("${node.id}"), "name": cty.StringVal("${node.name}")}),
 	}}
+}
+
+// wantPorts names the expressions that refer to a port which the group does not have, and adds it so that they are named once.
+func (d *decoder) wantPorts(body *hclsyntax.Body, ports map[string]cty.Value) {
+	known := slices.Sorted(maps.Keys(ports))
+	hclsyntax.VisitAll(body, func(node hclsyntax.Node) hcl.Diagnostics {
+		e, ok := node.(*hclsyntax.ScopeTraversalExpr)
+		if !ok || len(e.Traversal) < 2 || e.Traversal.RootName() != "port" {
+			return nil
+		}
+		attr, ok := e.Traversal[1].(hcl.TraverseAttr)
+		if !ok || slices.Contains(known, attr.Name) {
+			return nil
+		}
+		hint := fmt.Sprintf("write: port %q {}", attr.Name)
+		if len(known) > 0 {
+			hint = "its ports are: " + strings.Join(known, ", ")
+		}
+		d.fail(attr.SrcRange, "Unknown port", fmt.Sprintf("The group has no port %q; %s.", attr.Name, hint))
+		ports[attr.Name] = cty.StringVal("")
+		return nil
+	})
 }
