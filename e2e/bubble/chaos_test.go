@@ -104,30 +104,7 @@ func (c *chaos) settle(want map[fsm.GroupID]int) {
 		}
 		return true
 	})
-	total := 0
-	for id, count := range want {
-		w.ready(id, count, 5*time.Minute)
-		total += count
-	}
-	w.eventually(5*time.Minute, "nothing runs that is not wanted", func() bool { return len(w.truth.running()) == total })
-	w.eventually(5*time.Minute, "every deployment has ended", func() bool {
-		st := w.state()
-		for _, d := range st.Deployments.All() {
-			if !d.Status.Ended() {
-				return false
-			}
-		}
-		return true
-	})
-	w.eventually(2*time.Minute, "no hold is left, and every node is online", func() bool {
-		st := w.state()
-		for _, n := range st.Nodes.All() {
-			if n.Health != fsm.HealthOnline {
-				return false
-			}
-		}
-		return !st.Hold.Active
-	})
+	w.eventually(10*time.Minute, "everything that is wanted runs once, and nothing else", func() bool { return w.rests(want) })
 	w.quiet()
 	for id, count := range want {
 		if got := len(w.members(id)); got != count {
@@ -135,6 +112,29 @@ func (c *chaos) settle(want map[fsm.GroupID]int) {
 		}
 	}
 	w.agree()
+}
+
+// rests reports whether, at one moment, so many of each group are ready, nothing else runs or still has to stop, and nothing is under way. What is looked at one
+// after the other may be true of each alone in the middle of a rollout.
+func (w *world) rests(want map[fsm.GroupID]int) bool {
+	st, total := w.state(), 0
+	for id, count := range want {
+		if g, ok := st.Groups.Get(id); !ok || g.Count != count {
+			return false
+		}
+		total += count
+	}
+	for _, d := range st.Deployments.All() {
+		if !d.Status.Ended() {
+			return false
+		}
+	}
+	for _, n := range st.Nodes.All() {
+		if n.Health != fsm.HealthOnline || n.Return.Recovering {
+			return false
+		}
+	}
+	return !st.Hold.Active && w.unready() == "" && len(w.truth.running()) == total
 }
 
 func (c *chaos) node() *node { return c.w.nodes[c.random.IntN(len(c.w.nodes))] }
