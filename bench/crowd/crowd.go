@@ -96,7 +96,7 @@ func (c *Crowd) start(n *node) {
 	n.end, n.ended = cancel, ended
 	n.mu.Lock()
 	n.life++
-	n.introduced = map[string]bool{}
+	n.introduced, n.known = map[string]bool{}, make(chan struct{})
 	n.mu.Unlock()
 	c.gossip.enter(n)
 	c.wg.Go(func() {

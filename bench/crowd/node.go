@@ -16,8 +16,7 @@ import (
 const (
 	pollWait = 45 * time.Second
 	coalesce = 30 * time.Millisecond // changes this close to each other go in one report
-	look     = 200 * time.Millisecond
-	doubt    = time.Second // until a server that wants a registration is asked once more: it may only lag
+	doubt    = time.Second           // until a server that wants a registration is asked once more: it may only lag
 )
 
 // backoff grows with each failure in a row from 100 ms to 5 s, with a quarter of chance.
@@ -47,7 +46,8 @@ type node struct {
 	life       uint32 // gossip's incarnation
 	unanswered map[string]int
 	introduced map[string]bool
-	epoch      uint64
+	epoch      uint64                                // 0: the servers don't know this life
+	known      chan struct{}                         // closed at the first registration of a life
 	work       map[fsm.InstanceID]fsm.InstanceStatus // of the goroutine of live; others only count it
 }
 
@@ -89,6 +89,9 @@ func (n *node) register(ctx context.Context) error {
 	}
 	n.crowd.gossip.learn(reply.Servers)
 	n.mu.Lock()
+	if n.epoch == 0 {
+		close(n.known)
+	}
 	n.epoch = reply.Epoch
 	n.mu.Unlock()
 	n.beater.Register(reply.Key, reply.Epoch, time.Duration(reply.Heartbeat)*time.Millisecond)
@@ -188,11 +191,11 @@ func (n *node) report(ctx context.Context, epoch uint64, full bool, news []fsm.I
 func (n *node) followServices(ctx context.Context) {
 	index := uint64(0)
 	var again backoff
+	select {
+	case <-n.known: // who waits by looking takes a core from the servers, with thousands of agents
+	case <-ctx.Done():
+	}
 	for ctx.Err() == nil {
-		if n.registered() == 0 {
-			wait(ctx, look)
-			continue
-		}
 		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
 		answer, err := n.client.Services(poll, transport.ServicesRequest{Node: n.id, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond)})
 		cancel()
