@@ -53,7 +53,9 @@ func (c *checker) records() {
 		c.want(r.ID == id && id != "", "request %q: its row says %q", id, r.ID)
 		c.want(r.Index <= s.Index && r.At <= s.Now, "request %s is of index %d and time %d, the state of %d and %d", id, r.Index, r.At, s.Index, s.Now)
 	}
-	for key, e := range s.Events.All() {
+	for key, p := range s.Events.rows.All() {
+		e, whole := p.open()
+		c.want(whole, "event %s: its row can't be read", key)
 		c.want(e.Key == key && key.Index() >= 1 && key.Index() <= s.Index, "event %s: its row says %s, the state is at %d", key, e.Key, s.Index)
 		c.want(e.Type.valid() && e.Subject != "", "event %s: type %q, subject %q", key, e.Type, e.Subject)
 		c.want(e.Cause == "" || e.Cause.Valid(), "event %s: cause %q", key, e.Cause)

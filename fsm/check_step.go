@@ -26,7 +26,7 @@ func CheckStep(before, after State) error {
 	eachChange(before.Services, after.Services, func(_ ServiceName, a, b *Service) {
 		c.want(b.Generation >= a.Generation, "service %s: generation %d became %d", a.Name, a.Generation, b.Generation)
 	})
-	eachChange(before.Events, after.Events, func(key EventKey, _, _ *Event) { c.want(false, "event %s was rewritten", key) })
+	eachChange(before.Events.rows, after.Events.rows, func(key EventKey, _, _ packedEvent) { c.want(false, "event %s was rewritten", key) })
 	eachChange(before.Requests, after.Requests, func(_ RequestID, a, b *Request) {
 		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
 	})
@@ -50,7 +50,7 @@ func (c *checker) endings(since uint64) {
 }
 
 // eachChange visits the rows that both tables have and that are not the very same.
-func eachChange[K ~string | ~uint64, V any](before, after Table[K, *V], visit func(key K, a, b *V)) {
+func eachChange[K ~string | ~uint64, V comparable](before, after Table[K, V], visit func(key K, a, b V)) {
 	if before.Same(after) {
 		return
 	}

@@ -181,6 +181,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"drain of an active node", "whose intent is active", node("n1", func(n *Node) { n.Intent = IntentActive })},
 
 		{"event type", `type "odd"`, func(s *State) { s.Events.put(1<<20, &Event{Key: 1 << 20, Type: "odd", Subject: "x"}) }},
+		{"event that can't be read", "can't be read", func(s *State) { s.Events.rows.put(1<<20, pack(&Event{Key: 1 << 20, Type: EventJob, Subject: "x"})+"x") }},
 		{"event to come", "the state is at", func(s *State) { s.Events.put(1<<60, &Event{Key: 1 << 60, Type: EventJob, Subject: "x"}) }},
 		{"request not in the log", "the log of requests", func(s *State) { s.Requests.put("r", &Request{ID: "r", Index: 1}) }},
 	}
@@ -247,8 +248,8 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"placements", "placements became", func(s *State) { edit(s.Groups, "web/api", func(g *Group) { g.Placed = 0 }) }},
 		{"event", "rewritten", func(s *State) {
 			key, e, _ := s.Events.Min()
-			next := *e
-			s.Events.put(key, &next)
+			e.Wall++
+			s.Events.put(key, e)
 		}},
 		{"old event", "came back", func(s *State) { s.Events.put(1, &Event{Key: 1}) }},
 		{"generation of a service", "generation", func(s *State) { edit(s.Services, "api", func(v *Service) { v.Generation = 0 }) }},

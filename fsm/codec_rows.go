@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash"
@@ -24,7 +23,7 @@ const (
 type rowTable struct {
 	id   tableID
 	name string
-	each func(s *State, visit func(row any) error) error
+	each func(s *State, visit func(body []byte) error) error // the canonical bytes of each row, valid only during the visit
 	add  func(s *State, body []byte, texts sharing) *Error
 	size func(s *State) int
 	all  func(s *State) iter.Seq2[string, any] // by their keys as texts
@@ -44,7 +43,7 @@ var rowTables = [...]rowTable{
 		func(d *Deployment) DeploymentID { return d.ID }),
 	rows(9, "services", func(s *State) *Table[ServiceName, *Service] { return &s.Services }, func(v *Service) ServiceName { return v.Name }),
 	rows(10, "volumes", func(s *State) *Table[VolumeID, *Volume] { return &s.Volumes }, func(v *Volume) VolumeID { return v.ID }),
-	rows(11, "events", func(s *State) *Table[EventKey, *Event] { return &s.Events }, func(e *Event) EventKey { return e.Key }),
+	eventRows(11, "events"),
 	rows(12, "requests", func(s *State) *Table[RequestID, *Request] { return &s.Requests }, func(r *Request) RequestID { return r.ID }),
 	rows(16, "transfers", func(s *State) *Table[TransferID, *Transfer] { return &s.Transfers }, func(t *Transfer) TransferID { return t.ID }),
 	rows(17, "backups", func(s *State) *Table[BackupID, *Backup] { return &s.Backups }, func(b *Backup) BackupID { return b.ID }),
@@ -57,19 +56,18 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 	return rowTable{
 		id: id, name: name,
 		size: func(s *State) int { return table(s).Len() },
-		diff: func(a, b *State) []RowChange { return diffTable(name, *table(a), *table(b)) },
-		all: func(s *State) iter.Seq2[string, any] {
-			return func(yield func(string, any) bool) {
-				for key, row := range table(s).All() {
-					if !yield(fmt.Sprint(key), row) {
-						return
-					}
-				}
-			}
+		diff: func(a, b *State) []RowChange {
+			return diffTable(name, *table(a), *table(b), func(row *V) any { return row })
 		},
-		each: func(s *State, visit func(any) error) error {
-			for _, row := range table(s).All() {
-				if err := visit(row); err != nil {
+		all: func(s *State) iter.Seq2[string, any] { return rowsByText(table(s).All()) },
+		each: func(s *State, visit func([]byte) error) error {
+			var buf bytes.Buffer
+			for key, row := range table(s).All() {
+				buf.Reset()
+				if err := wire.enc.MarshalToBuffer(row, &buf); err != nil {
+					return Refuse(CodeInternal, "row %v of %s can't be encoded: %v", key, name, err)
+				}
+				if err := visit(buf.Bytes()); err != nil {
 					return err
 				}
 			}
@@ -90,6 +88,17 @@ func rows[K cmp.Ordered, V any](id tableID, name string, table func(*State) *Tab
 			t.put(key(row), row)
 			return nil
 		},
+	}
+}
+
+// rowsByText gives the rows of a table under their keys as texts.
+func rowsByText[K cmp.Ordered, V any](rows iter.Seq2[K, V]) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		for key, row := range rows {
+			if !yield(fmt.Sprint(key), row) {
+				return
+			}
+		}
 	}
 }
 
@@ -138,40 +147,37 @@ func decodeRow(what string, body []byte, row any) *Error {
 // eachRow visits the canonical bytes of every row: the scalars, then the tables in their order, each in the order of its keys. The bytes are
 // valid only during the visit.
 func (s *State) eachRow(visit func(t tableID, body []byte) error) error {
-	var buf bytes.Buffer
-	encode := func(t tableID, row any) error {
-		buf.Reset()
-		if err := wire.enc.MarshalToBuffer(row, &buf); err != nil {
-			return Refuse(CodeInternal, "a row of table %d can't be encoded: %v", t, err)
-		}
-		return visit(t, buf.Bytes())
+	scalars, err := wire.enc.Marshal(s.meta())
+	if err != nil {
+		return Refuse(CodeInternal, "the scalars can't be encoded: %v", err)
 	}
-	if err := encode(metaTable, s.meta()); err != nil {
+	if err := visit(metaTable, scalars); err != nil {
 		return err
 	}
 	for i := range rowTables {
 		t := &rowTables[i]
-		if err := t.each(s, func(row any) error { return encode(t.id, row) }); err != nil {
+		if err := t.each(s, func(body []byte) error { return visit(t.id, body) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rowSum is the running digest of rows: SHA-256 over table, length and bytes of each.
-type rowSum struct{ hash hash.Hash }
+// rowSum is the running digest of rows: SHA-256 over the frames of a snapshot.
+type rowSum struct {
+	hash hash.Hash
+	head []byte // kept, for a hash takes its input to the heap
+}
 
-func newRowSum() rowSum { return rowSum{sha256.New()} }
+func newRowSum() *rowSum { return &rowSum{hash: sha256.New()} }
 
-func (r rowSum) add(t tableID, body []byte) {
-	var head [5]byte
-	head[0] = byte(t)
-	binary.BigEndian.PutUint32(head[1:], uint32(len(body)))
-	r.hash.Write(head[:])
+func (r *rowSum) add(t tableID, body []byte) {
+	r.head = appendFrameHead(r.head[:0], t, body)
+	r.hash.Write(r.head)
 	r.hash.Write(body)
 }
 
-func (r rowSum) String() string { return hex.EncodeToString(r.hash.Sum(nil)) }
+func (r *rowSum) String() string { return hex.EncodeToString(r.hash.Sum(nil)) }
 
 // Digest is what servers compare at equal index: the SHA-256, in hex, of every row and scalar of the state in canonical form. Indexes are derived and
 // left out. It costs about 2 microseconds a row and needs no memory to speak of; it only reads, so it can run beside everything else.

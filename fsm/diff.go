@@ -57,8 +57,8 @@ func Diff(a, b State) []RowChange {
 	return changes
 }
 
-// diffTable compares one table of two states.
-func diffTable[K cmp.Ordered, V any](name string, a, b Table[K, *V]) []RowChange {
+// diffTable compares one table of two states. Show makes of a row what is described.
+func diffTable[K cmp.Ordered, V comparable](name string, a, b Table[K, V], show func(V) any) []RowChange {
 	if a.Same(b) {
 		return nil
 	}
@@ -79,13 +79,13 @@ func diffTable[K cmp.Ordered, V any](name string, a, b Table[K, *V]) []RowChange
 		change := RowChange{Table: name, Key: fmt.Sprint(key)}
 		switch {
 		case !had:
-			change.Change, change.Fields = RowAdded, wholeRow(after, false)
+			change.Change, change.Fields = RowAdded, wholeRow(show(after), false)
 		case !has:
-			change.Change, change.Fields = RowRemoved, wholeRow(before, true)
+			change.Change, change.Fields = RowRemoved, wholeRow(show(before), true)
 		case before == after:
 			continue
 		default:
-			change.Change, change.Fields = RowChanged, diffRows(*before, *after)
+			change.Change, change.Fields = RowChanged, diffRows(show(before), show(after))
 			if len(change.Fields) == 0 {
 				continue
 			}

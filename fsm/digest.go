@@ -42,7 +42,7 @@ func TableDigests(s State) []TableDigest {
 
 // tableSum is the running digest of one table.
 type tableSum struct {
-	rowSum
+	*rowSum
 	rows int
 }
 

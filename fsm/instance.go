@@ -78,19 +78,19 @@ type Links struct {
 // Eviction is the wish to stop one instance for a cause that is not its own job's. It flips with an event at each flip, and never in
 // between (L15). What it waits for is derived when it is shown.
 type Eviction struct {
-	Requested bool   `cbor:"1,keyasint,omitempty"`
-	Cause     Cause  `cbor:"2,keyasint,omitempty"`
-	By        string `cbor:"3,keyasint,omitempty"` // a drain id or an actor
-	Since     Time   `cbor:"4,keyasint,omitempty"`
+	// What is small stands together: a row of an instance has just 512 bytes so, and takes no room of the next size.
+	Requested bool  `cbor:"1,keyasint,omitempty"`
+	Automatic bool  `cbor:"10,keyasint,omitempty"` // the node drain policy asks for it, not a person
+	Preparing bool  `cbor:"5,keyasint,omitempty"`  // the budget's unit is held, and the agent runs what must come before the stop
+	Aborts    int32 `cbor:"8,keyasint,omitempty"`  // aborted preparations in a row
 
-	// Preparing: the budget's unit is held, and the agent runs what must come before the stop.
-	Preparing bool   `cbor:"5,keyasint,omitempty"`
-	Seq       uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation of the instance
-	RetryAt   Time   `cbor:"7,keyasint,omitempty"` // while preparing: until when at the latest; after an aborted one: not again before
-	Aborts    int    `cbor:"8,keyasint,omitempty"` // aborted ones in a row
-	Failure   string `cbor:"9,keyasint,omitempty"` // why the last one was aborted
+	Cause Cause  `cbor:"2,keyasint,omitempty"`
+	By    string `cbor:"3,keyasint,omitempty"` // a drain id or an actor
+	Since Time   `cbor:"4,keyasint,omitempty"`
 
-	Automatic bool `cbor:"10,keyasint,omitempty"` // the node drain policy asks for it, not a person
+	Seq     uint64 `cbor:"6,keyasint,omitempty"` // grows with each preparation of the instance
+	RetryAt Time   `cbor:"7,keyasint,omitempty"` // while preparing: until when at the latest; after an aborted one: not again before
+	Failure string `cbor:"9,keyasint,omitempty"` // why the last one was aborted
 }
 
 // Claims are what an instance takes from its node until it is confirmed stopped.

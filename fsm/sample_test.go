@@ -17,7 +17,7 @@ func sample(v reflect.Value, name string, key int64) {
 		v.SetString(strings.ToLower(name) + "-é")
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int32, reflect.Int64:
 		v.SetInt(-1000 * key)
 	case reflect.Uint8, reflect.Uint16, reflect.Uint64:
 		v.SetUint(uint64(key))
@@ -52,8 +52,8 @@ func arbitrary(t *rapid.T, v reflect.Value) {
 		v.SetString(rapid.String().Draw(t, "text"))
 	case reflect.Bool:
 		v.SetBool(rapid.Bool().Draw(t, "bool"))
-	case reflect.Int, reflect.Int64:
-		v.SetInt(rapid.Int64().Draw(t, "int"))
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(rapid.Int64().Draw(t, "int") >> (64 - v.Type().Bits()))
 	case reflect.Uint8, reflect.Uint16, reflect.Uint64:
 		v.SetUint(rapid.Uint64().Draw(t, "uint") >> (64 - v.Type().Bits()))
 	case reflect.Pointer:
@@ -156,7 +156,7 @@ func sampleState() State {
 
 func putSample[K interface {
 	~string | ~uint64
-}, V any](t *Table[K, *V], key func(*V) K) {
+}, V any](t interface{ put(K, *V) }, key func(*V) K) {
 	row := new(V)
 	sample(reflect.ValueOf(row).Elem(), reflect.TypeFor[V]().Name(), 1)
 	t.put(key(row), row)

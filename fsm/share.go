@@ -26,11 +26,3 @@ func (i *Instance) shareTexts(texts sharing) {
 	share(texts, &i.Marks.StopCause)
 	share(texts, &i.Links.Deployment)
 }
-
-func (e *Event) shareTexts(texts sharing) {
-	share(texts, &e.Type)
-	share(texts, &e.Cause)
-	share(texts, &e.Actor)
-	share(texts, &e.Before)
-	share(texts, &e.After)
-}

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bytes"
+	"compress/flate"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func dump(s State) map[string]any {
 	return map[string]any{
 		"meta": s.meta(), "nodes": rowsOf(s.Nodes), "jobs": rowsOf(s.Jobs), "versions": rowsOf(s.Versions), "groups": rowsOf(s.Groups),
 		"instances": rowsOf(s.Instances), "drains": rowsOf(s.Drains), "deployments": rowsOf(s.Deployments), "services": rowsOf(s.Services),
-		"volumes": rowsOf(s.Volumes), "events": rowsOf(s.Events), "requests": rowsOf(s.Requests),
+		"volumes": rowsOf(s.Volumes), "events": rowsOf(s.Events.rows), "requests": rowsOf(s.Requests),
 		"nodeNames": rowsOf(s.nodeNames), "onNode": rowsOf(s.onNode), "inGroup": rowsOf(s.inGroup), "portOwners": fmt.Sprint(rowsOf(s.portOwners)),
 		"requestLog": rowsOf(s.requestLog),
 	}
@@ -92,13 +93,47 @@ func TestInspectSnapshot(t *testing.T) {
 	}
 }
 
-// frame makes a frame with a right checksum around anything.
+// frame makes a frame around anything.
 func frame(table byte, body []byte) []byte {
-	f := make([]byte, 9, 9+len(body))
-	f[0] = table
-	binary.BigEndian.PutUint32(f[1:], uint32(len(body)))
-	binary.BigEndian.PutUint32(f[5:], crc32.Update(crc32.Checksum(f[:5], castagnoli), castagnoli, body))
+	f := binary.BigEndian.AppendUint32([]byte{table}, uint32(len(body)))
 	return append(f, body...)
+}
+
+// packed makes a snapshot around any frames, with right checksums.
+func packed(t rapid.TB, format uint16, frames ...[]byte) []byte {
+	t.Helper()
+	out := bytes.NewBuffer(prelude(format))
+	err := packParts(out, func(w io.Writer) error {
+		_, err := w.Write(bytes.Join(frames, nil))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// part makes a part with a right checksum around anything.
+func part(b []byte) []byte {
+	var out bytes.Buffer
+	p := partWriter{w: &out}
+	_, _ = p.Write(b)
+	_ = p.flush()
+	return out.Bytes()
+}
+
+// unpacked gives the frames of a snapshot: what it holds, however it is packed.
+func unpacked(t rapid.TB, data []byte) []byte {
+	t.Helper()
+	parts := &partReader{r: bytes.NewReader(data)}
+	if _, err := parts.prelude(); err != nil {
+		t.Fatal(err)
+	}
+	frames, err := io.ReadAll(flate.NewReader(parts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return frames
 }
 
 func prelude(format uint16) []byte {
@@ -112,6 +147,7 @@ func TestReadSnapshotRefuses(t *testing.T) {
 	trailer := frame(255, raw(t, map[int]any{1: []any{}, 2: "x"}))
 	node := func(id string) []byte { return frame(2, raw(t, map[int]any{1: id, 2: id})) }
 	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	snap := func(frames ...[]byte) []byte { return packed(t, 1, frames...) }
 	tests := []struct {
 		name string
 		data []byte
@@ -122,20 +158,28 @@ func TestReadSnapshotRefuses(t *testing.T) {
 		{"garbage", []byte("this is a text file, and a rather long one"), CodeInvalid, "no outspan snapshot"},
 		{"a newer format", append(prelude(9), "whatever"...), CodeNeedsFormat, "the snapshot needs format 9"},
 		{"a format whose bits flipped", append(prelude(1)[:len(snapshotMagic)+1], 9, 0, 0, 0, 0), CodeInvalid, "head does not match"},
-		{"two formats", join(prelude(1), meta(2), trailer), CodeInvalid, "format 1 and format 2"},
-		{"no scalars", join(prelude(1), node("a")), CodeInvalid, "begins with table 2"},
-		{"an unknown table", join(prelude(1), meta(1), frame(77, raw(t, map[int]any{}))), CodeInvalid, "table 77"},
-		{"tables out of order", join(prelude(1), meta(1), frame(3, raw(t, map[int]any{1: "j"})), node("a")), CodeInvalid, "table 2"},
-		{"rows out of order", join(prelude(1), meta(1), node("b"), node("a")), CodeInvalid, "out of order at a"},
-		{"a row twice", join(prelude(1), meta(1), node("a"), node("a")), CodeInvalid, "out of order at a"},
-		{"a row with an unknown field", join(prelude(1), meta(1), frame(2, raw(t, map[int]any{1: "a", 99: 1}))), CodeNeedsFormat, "field"},
-		{"a row that is no map", join(prelude(1), meta(1), frame(2, raw(t, nil))), CodeInvalid, "no map"},
-		{"a row of nothing", join(prelude(1), meta(1), frame(2, nil)), CodeInvalid, "no map"},
-		{"a huge row", join(prelude(1), meta(1), []byte{2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), CodeInvalid, "at most"},
-		{"a wrong digest", join(prelude(1), meta(1), trailer), CodeInvalid, "digest"},
-		{"wrong counts", join(prelude(1), meta(1), node("a"), trailer), CodeInvalid, "says"},
-		{"something behind its end", append(bytes.Clone(good), 0), CodeInvalid, "follows its end"},
-		{"two snapshots", append(bytes.Clone(good), good...), CodeInvalid, "follows its end"},
+		{"nothing behind its head", prelude(1), CodeInvalid, "too early"},
+		{"two formats", snap(meta(2), trailer), CodeInvalid, "format 1 and format 2"},
+		{"no scalars", snap(node("a")), CodeInvalid, "begins with table 2"},
+		{"an unknown table", snap(meta(1), frame(77, raw(t, map[int]any{}))), CodeInvalid, "table 77"},
+		{"tables out of order", snap(meta(1), frame(3, raw(t, map[int]any{1: "j"})), node("a")), CodeInvalid, "table 2"},
+		{"rows out of order", snap(meta(1), node("b"), node("a")), CodeInvalid, "out of order at a"},
+		{"a row twice", snap(meta(1), node("a"), node("a")), CodeInvalid, "out of order at a"},
+		{"a row with an unknown field", snap(meta(1), frame(2, raw(t, map[int]any{1: "a", 99: 1}))), CodeNeedsFormat, "field"},
+		{"a row that is no map", snap(meta(1), frame(2, raw(t, nil))), CodeInvalid, "no map"},
+		{"a row of nothing", snap(meta(1), frame(2, nil)), CodeInvalid, "no map"},
+		{"a huge row", snap(meta(1), []byte{2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}), CodeInvalid, "at most"},
+		{"no trailer", snap(meta(1), node("a")), CodeInvalid, "too early"},
+		{"a wrong digest", snap(meta(1), trailer), CodeInvalid, "digest"},
+		{"wrong counts", snap(meta(1), node("a"), trailer), CodeInvalid, "says"},
+		{"a row behind the trailer", snap(unpacked(t, good), node("a")), CodeInvalid, "follows its last row"},
+		{"something behind its end", append(bytes.Clone(good), 0), CodeInvalid, "too early"},
+		{"a part behind its end", join(good, part([]byte{0})), CodeInvalid, "follows its end"},
+		{"two snapshots", append(bytes.Clone(good), good...), CodeInvalid, "at most"},
+		{"a part of nothing", join(prelude(1), make([]byte, partHead)), CodeInvalid, "part of 0 bytes"},
+		{"a huge part", join(prelude(1), bytes.Repeat([]byte{0xff}, 20)), CodeInvalid, "at most"},
+		{"what is not packed", join(prelude(1), part(bytes.Repeat([]byte{0xff}, 20))), CodeInvalid, "unpacked"},
+		{"half of what is packed", join(prelude(1), part(good[preludeSize+partHead:len(good)/2])), CodeInvalid, "too early"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -244,11 +288,7 @@ func TestDigestSeesEveryTable(t *testing.T) {
 	one := sampleState()
 	for _, table := range rowTables {
 		s := NewState().fork()
-		err := table.each(&one, func(row any) error {
-			body, err := wire.enc.Marshal(row)
-			if err != nil {
-				return err
-			}
+		err := table.each(&one, func(body []byte) error {
 			if refusal := table.add(s, body, sharing{}); refusal != nil {
 				return refusal
 			}
@@ -269,7 +309,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	f.Add(snapshotOf(f, sampleState()))
 	f.Add(snapshotOf(f, NewState()))
 	f.Add(prelude(9))
-	f.Add(append(prelude(1), frame(1, []byte{0xa0})...))
+	f.Add(packed(f, 1, frame(1, []byte{0xa0})))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ReadSnapshot(bytes.NewReader(data))
 		info, err2 := InspectSnapshot(bytes.NewReader(data))

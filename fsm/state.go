@@ -35,7 +35,7 @@ type State struct {
 	Deployments Table[DeploymentID, *Deployment]
 	Services    Table[ServiceName, *Service]
 	Volumes     Table[VolumeID, *Volume]
-	Events      Table[EventKey, *Event]
+	Events      EventTable
 	Requests    Table[RequestID, *Request]
 	Transfers   Table[TransferID, *Transfer]
 	Backups     Table[BackupID, *Backup]

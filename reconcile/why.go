@@ -150,10 +150,8 @@ func (e *Explanation) whyDrain(d *fsm.Drain) fsm.WhyResult {
 
 // chain fills in how the subjects came to their state, from the event log, and since when they have it.
 func (e *Explanation) chain(out *fsm.WhyResult, subjects ...string) {
-	for _, event := range e.p.in.State.Events.All() {
-		if !slices.Contains(subjects, event.Subject) {
-			continue
-		}
+	about := func(_ fsm.EventType, subject string) bool { return slices.Contains(subjects, subject) }
+	for _, event := range e.p.in.State.Events.Find(0, about) {
 		out.Chain = append(out.Chain, fsm.WhyLink{Index: event.Key.Index(), Wall: event.Wall, Cause: event.Cause, Actor: event.Actor, Text: eventText(event)})
 		out.Since = event.Wall
 	}

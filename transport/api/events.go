@@ -166,10 +166,7 @@ func newest(state fsm.State) fsm.EventKey {
 // behind is the position from which n events that the reader wants are left.
 func (e *eventStream) behind(state fsm.State, n int) fsm.EventKey {
 	var last []fsm.EventKey
-	for key, event := range state.Events.All() {
-		if !e.wants(event) {
-			continue
-		}
+	for key := range state.Events.Find(0, e.wants) {
 		if last = append(last, key); len(last) > n {
 			last = last[1:]
 		}
@@ -231,8 +228,8 @@ func (s *Server) reach(ctx context.Context, after fsm.EventKey) error {
 	}
 }
 
-func (e *eventStream) wants(event *fsm.Event) bool {
-	return matches(string(event.Type), e.types) && matches(event.Subject, e.subjects)
+func (e *eventStream) wants(typ fsm.EventType, subject string) bool {
+	return matches(string(typ), e.types) && matches(subject, e.subjects)
 }
 
 // matches reports whether text is one of the words, or begins with one that ends in '.' or '/'.
@@ -298,7 +295,7 @@ func (e *eventStream) collect(state fsm.State, buf *bytes.Buffer) (more bool, er
 			return true, nil
 		}
 		e.after = key
-		if e.wants(event) {
+		if e.wants(event.Type, event.Subject) {
 			e.write(buf, event)
 		}
 	}

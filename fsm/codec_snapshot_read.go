@@ -1,0 +1,241 @@
+package fsm
+
+import (
+	"bufio"
+	"compress/flate"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+)
+
+// ReadSnapshot reads a whole snapshot and builds the indexes anew. It holds the new state in memory and one frame beside it. Everything is checked before
+// a State is returned: checksums, order, counts, the digest, and that nothing follows. Errors of r are wrapped; the rest are
+// *Error, with code needs_format for a snapshot of a newer program and invalid for one that is damaged or none at all.
+func ReadSnapshot(r io.Reader) (State, error) {
+	var s *State
+	texts := sharing{}
+	_, err := scanSnapshot(r, func(meta *metaRow, t *rowTable, body []byte) *Error {
+		if t == nil {
+			s = meta.empty()
+			return nil
+		}
+		return t.add(s, body, texts)
+	})
+	if err != nil {
+		return State{}, err
+	}
+	if err := s.buildIndexes(); err != nil {
+		return State{}, err
+	}
+	return s.publish(), nil
+}
+
+// InspectSnapshot checks a snapshot as ReadSnapshot does, but decodes only its first and last frame, and returns what it is. Same errors; what was read
+// before is returned with them.
+func InspectSnapshot(r io.Reader) (SnapshotInfo, error) {
+	return scanSnapshot(r, func(*metaRow, *rowTable, []byte) *Error { return nil })
+}
+
+// scanSnapshot calls visit for the scalars (t is nil) and then for each row. With an error it returns what it knows until then.
+func scanSnapshot(r io.Reader, visit func(meta *metaRow, t *rowTable, body []byte) *Error) (info SnapshotInfo, err error) {
+	parts := &partReader{r: r}
+	defer func() { info.Bytes = parts.read }()
+	if info.Format, err = parts.prelude(); err != nil {
+		return info, err
+	}
+	in := newFrameReader(parts)
+	var meta metaRow
+	if err := in.meta(&meta); err != nil {
+		return info, err
+	}
+	info.Index, info.Term, info.ClusterID, info.ClusterName = meta.Index, meta.LogTerm, meta.Cluster.ID, meta.Cluster.Name
+	info.Incarnation, info.Wall = meta.Incarnation, meta.Wall
+	if meta.Format != info.Format {
+		return info, damaged("it says format %d and format %d", info.Format, meta.Format)
+	}
+	sum := newRowSum()
+	sum.add(metaTable, in.body)
+	if err := visit(&meta, nil, nil); err != nil {
+		return info, err
+	}
+	info.Tables = make([]TableCount, len(rowTables))
+	for i := range rowTables {
+		info.Tables[i].Name = rowTables[i].name
+	}
+	if err := in.rows(&meta, info.Tables, sum, visit); err != nil {
+		return info, err
+	}
+	if err := in.trailer(info.Tables, sum.String()); err != nil {
+		return info, err
+	}
+	info.Digest = sum.String()
+	return info, nil
+}
+
+// frameReader reads frames into one buffer that grows to the largest.
+type frameReader struct {
+	packed *bufio.Reader // of the bytes in the parts
+	r      *bufio.Reader // of the frames
+	head   [frameHead]byte
+	body   []byte
+	read   int64
+}
+
+func newFrameReader(parts *partReader) *frameReader {
+	packed := bufio.NewReader(parts) // one that can read single bytes: so unpacking takes none that stand behind its end
+	return &frameReader{packed: packed, r: bufio.NewReaderSize(flate.NewReader(packed), 64<<10)}
+}
+
+func (f *frameReader) meta(m *metaRow) error {
+	t, err := f.next()
+	if err != nil {
+		return err
+	}
+	if t != metaTable {
+		return damaged("it begins with table %d", t)
+	}
+	if err := decodeRow("scalars", f.body, m); err != nil {
+		return err
+	}
+	return nil
+}
+
+// rows reads the rows of all tables, counts them and visits them, up to the trailer, which is left in body.
+func (f *frameReader) rows(meta *metaRow, counts []TableCount, sum *rowSum, visit func(*metaRow, *rowTable, []byte) *Error) error {
+	for at := 0; ; {
+		t, err := f.next()
+		if err != nil {
+			return err
+		}
+		if t == trailerTable {
+			return nil
+		}
+		for at < len(rowTables) && rowTables[at].id != t {
+			at++
+		}
+		if at == len(rowTables) {
+			return damaged("table %d is unknown or out of order", t)
+		}
+		sum.add(t, f.body)
+		counts[at].Rows++
+		if err := visit(meta, &rowTables[at], f.body); err != nil {
+			return err
+		}
+	}
+}
+
+// next reads one frame into body and returns its table.
+func (f *frameReader) next() (tableID, error) {
+	if err := f.fill(f.head[:]); err != nil {
+		return 0, err
+	}
+	size := binary.BigEndian.Uint32(f.head[1:])
+	if size > maxFrame {
+		return 0, damaged("it has a row of %d bytes, at most %d are possible", size, maxFrame)
+	}
+	if f.read += int64(size); f.read > maxUnpacked {
+		return 0, damaged("it unpacks to more than %d bytes", int64(maxUnpacked))
+	}
+	if int(size) > cap(f.body) {
+		f.body = make([]byte, size)
+	}
+	f.body = f.body[:size]
+	return tableID(f.head[0]), f.fill(f.body)
+}
+
+// trailer compares the last frame with what was read, and makes sure that it is the last.
+func (f *frameReader) trailer(counts []TableCount, digest string) error {
+	var t trailerRow
+	if err := decodeRow("the trailer", f.body, &t); err != nil {
+		return err
+	}
+	if got := filled(counts); !slices.Equal(t.Tables, got) {
+		return damaged("it has the rows %v and says %v", got, t.Tables)
+	}
+	if t.Digest != digest {
+		return damaged("its rows do not match its digest")
+	}
+	if _, err := f.r.ReadByte(); !errors.Is(err, io.EOF) {
+		return notTheEnd(err, "something follows its last row")
+	}
+	if _, err := f.packed.ReadByte(); !errors.Is(err, io.EOF) {
+		return notTheEnd(err, "something follows its end")
+	}
+	return nil
+}
+
+// notTheEnd is for where a stream should have ended: it can't be read, or goes on.
+func notTheEnd(err error, what string) error {
+	if err != nil {
+		return readError(err)
+	}
+	return damaged("%s", what)
+}
+
+// fill reads all of p.
+func (f *frameReader) fill(p []byte) error {
+	_, err := io.ReadFull(f.r, p)
+	return readError(err)
+}
+
+func damaged(format string, args ...any) *Error {
+	return Refuse(CodeInvalid, "the snapshot is damaged: "+format, args...).WithHint("use another snapshot; nothing was changed")
+}
+
+// ownPorts makes an instance the owner of its ports.
+func (s *State) ownPorts(i *Instance) error {
+	for _, name := range sortedKeys(i.Claims.Ports) {
+		port := i.Claims.Ports[name]
+		switch owner, taken := s.PortOwner(i.Node, port); {
+		case !taken:
+			s.ownPort(i.Node, port, i.ID)
+		case !slices.Contains(i.Links.Awaits, owner):
+			return damaged("instances %s and %s hold the same port %d of node %s", owner, i.ID, port, i.Node)
+		}
+	}
+	return nil
+}
+
+// buildIndexes derives the indexes of a state that was read.
+func (s *State) buildIndexes() error {
+	for id, n := range s.Nodes.All() {
+		if owner, taken := s.nodeNames.Get(n.Name); taken {
+			return damaged("nodes %s and %s have the same name %s", owner, id, n.Name)
+		}
+		s.nodeNames.put(n.Name, id)
+		s.indexNode(n)
+	}
+	for id, g := range s.Groups.All() {
+		mark(s.unsettled, id, g.unsettled())
+	}
+	for id, d := range s.Deployments.All() {
+		mark(s.openDeployments, id, !d.Status.Ended())
+	}
+	for _, i := range s.Instances.All() {
+		s.indexInstance(nil, i)
+		s.accountClass(i, nil, i)
+		if !i.takesRoom() {
+			continue
+		}
+		if err := s.ownPorts(i); err != nil {
+			return err
+		}
+	}
+	for _, i := range s.Instances.All() { // what waits for room has the ports that those don't have which it waits for
+		if i.WaitsForRoom() {
+			if err := s.ownPorts(i); err != nil {
+				return err
+			}
+		}
+	}
+	for id, r := range s.Requests.All() {
+		s.requestLog.put(r.Index, id)
+	}
+	for id, v := range s.Volumes.All() {
+		if v.Kind == VolumeReplicated {
+			s.copiesOn.put(copyKey(v), id)
+		}
+	}
+	return nil
+}

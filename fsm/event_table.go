@@ -1,0 +1,109 @@
+package fsm
+
+import "iter"
+
+// EventTable is the table of events, in the order in which they happened. It is a Table that keeps each packed: an Event that it gives out was decoded for the
+// reader, who may keep it. Whoever looks for a few among many does so with Find.
+//
+// Reading a published one is safe for many goroutines. An event that can't be decoded any more, because memory was damaged, is given as far as it can: comparing
+// states is what finds it.
+type EventTable struct{ rows Table[EventKey, packedEvent] }
+
+// Get returns the event at key.
+func (t EventTable) Get(key EventKey) (e *Event, ok bool) {
+	p, ok := t.rows.Get(key)
+	if !ok {
+		return nil, false
+	}
+	return p.event(), true
+}
+
+// Has reports whether there is an event at key.
+func (t EventTable) Has(key EventKey) bool { return t.rows.Has(key) }
+
+// Len is the number of events.
+func (t EventTable) Len() int { return t.rows.Len() }
+
+// Same reports whether t and u are the very same version: a pointer comparison.
+func (t EventTable) Same(u EventTable) bool { return t.rows.Same(u.rows) }
+
+// All iterates over every event.
+func (t EventTable) All() iter.Seq2[EventKey, *Event] { return t.From(0) }
+
+// From iterates over the events whose key is at least pivot.
+func (t EventTable) From(pivot EventKey) iter.Seq2[EventKey, *Event] { return t.Find(pivot, nil) }
+
+// Find iterates over the events whose key is at least pivot and that are wanted: of the others only type and subject are decoded, which costs a tenth. nil wants all.
+func (t EventTable) Find(pivot EventKey, wanted func(EventType, string) bool) iter.Seq2[EventKey, *Event] {
+	return func(yield func(EventKey, *Event) bool) {
+		for key, p := range t.rows.From(pivot) {
+			if wanted != nil {
+				if head := p.head(); !wanted(head.Type, head.Subject) {
+					continue
+				}
+			}
+			if !yield(key, p.event()) {
+				return
+			}
+		}
+	}
+}
+
+// Min returns the oldest event.
+func (t EventTable) Min() (key EventKey, e *Event, ok bool) {
+	key, p, ok := t.rows.Min()
+	return key, p.event(), ok
+}
+
+// Max returns the newest event.
+func (t EventTable) Max() (key EventKey, e *Event, ok bool) {
+	key, p, ok := t.rows.Max()
+	return key, p.event(), ok
+}
+
+// oldest returns the key of the oldest event and when it happened.
+func (t EventTable) oldest() (key EventKey, wall int64, ok bool) {
+	key, p, ok := t.rows.Min()
+	return key, p.head().Wall, ok
+}
+
+func (t EventTable) fork(undo *undoLog) EventTable { return EventTable{t.rows.fork(undo)} }
+func (t EventTable) put(key EventKey, e *Event)    { t.rows.put(key, pack(e)) }
+func (t EventTable) del(key EventKey)              { t.rows.del(key) }
+
+// eventRows is the events' entry in rowTables.
+func eventRows(id tableID, name string) rowTable {
+	return rowTable{
+		id: id, name: name,
+		size: func(s *State) int { return s.Events.Len() },
+		diff: func(a, b *State) []RowChange {
+			return diffTable(name, a.Events.rows, b.Events.rows, func(p packedEvent) any { return p.event() })
+		},
+		all: func(s *State) iter.Seq2[string, any] { return rowsByText(s.Events.All()) },
+		each: func(s *State, visit func(body []byte) error) error {
+			var buf []byte
+			for _, p := range s.Events.rows.All() {
+				buf = append(buf[:0], p...)
+				if err := visit(buf); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		add: func(s *State, body []byte, _ sharing) *Error {
+			p := packedEvent(body)
+			key, ok := p.valid()
+			if !ok {
+				if err := decodeRow(name, body, new(Event)); err != nil {
+					return err
+				}
+				return damaged("an event is not in canonical form")
+			}
+			if last, _, some := s.Events.rows.Max(); some && key <= last {
+				return damaged("table %s is out of order at %v", name, key)
+			}
+			s.Events.rows.put(key, p)
+			return nil
+		},
+	}
+}
