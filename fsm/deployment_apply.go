@@ -3,6 +3,7 @@ package fsm
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // deploy begins the way to the job's new version. A first version has nothing to compare with, so it needs no canaries.
@@ -145,7 +146,11 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 
 func (s *State) forgetDeployments(job JobName) {
 	var ended []*Deployment
-	for _, d := range s.Deployments.All() {
+	prefix := string(job) + "-"
+	for id, d := range s.Deployments.From(DeploymentID(prefix)) { // of jobs whose names go on like this as well
+		if !strings.HasPrefix(string(id), prefix) {
+			break
+		}
 		if d.Job == job && d.Status.Ended() {
 			ended = append(ended, d)
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -49,8 +50,19 @@ func NewDeploymentID(job JobName, version uint64) DeploymentID {
 // DeriveInstanceID makes the id of a new instance from what no other placement can share: the state index it was
 // decided at, its slot, and how many placements the group has had. So deciding stays a pure function.
 func DeriveInstanceID(index uint64, group GroupID, slot int, attempt uint64) InstanceID {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d\x00%s\x00%d\x00%d", index, group, slot, attempt))
-	return InstanceID(strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:10])))
+	var room [160]byte // on the stack: every placement asks
+	text := append(strconv.AppendUint(room[:0], index, 10), 0)
+	text = append(append(text, group...), 0)
+	text = append(strconv.AppendInt(text, int64(slot), 10), 0)
+	sum := sha256.Sum256(strconv.AppendUint(text, attempt, 10))
+	var id [16]byte
+	base32.HexEncoding.Encode(id[:], sum[:10])
+	for i, c := range id {
+		if c >= 'A' {
+			id[i] = c + 'a' - 'A'
+		}
+	}
+	return InstanceID(id[:])
 }
 
 // ValidName reports whether a name of a cluster, node, job, group, port or service is 1 to 63 characters of a-z, A-Z, 0-9,
