@@ -109,48 +109,56 @@ func (w *world) settleQuietly(b *testing.B) {
 	}
 }
 
-// onCPU reports, when the benchmark ends, how long this process had a core for each round: on a machine that others use too it says more than the clock.
-func onCPU(b *testing.B) func() {
-	spent := func() time.Duration {
-		var use syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-			b.Fatal(err)
+// atScales runs a benchmark at each scale that is asked for.
+func atScales(b *testing.B, run func(b *testing.B, s *scale)) {
+	for _, s := range scales() {
+		if s.wanted() {
+			b.Run(s.name, func(b *testing.B) { run(b, &s) })
 		}
-		return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 	}
-	before := spent()
-	return func() { b.ReportMetric(float64((spent()-before).Microseconds())/1000/float64(b.N), "cpu-ms/op") }
+}
+
+// measure runs f as often as the benchmark wants, and reports also how long this process had a core for each round: on a machine that others use too it says more
+// than the clock.
+func measure(b *testing.B, f func()) {
+	b.ReportAllocs()
+	before := onCPU(b)
+	for b.Loop() {
+		f()
+	}
+	b.ReportMetric(float64((onCPU(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+}
+
+func onCPU(b *testing.B) time.Duration {
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
 // BenchmarkDecide is one look at a cluster after one thing has happened. What must come of it is in commands, so that nothing is measured that does nothing.
 func BenchmarkDecide(b *testing.B) {
-	for _, s := range scales() {
-		if !s.wanted() {
-			continue
-		}
-		b.Run(s.name, func(b *testing.B) {
-			w := settledWorld(b, &s)
-			quiet := w.state
-			for _, c := range decideCases() {
-				b.Run(c.name, func(b *testing.B) {
-					w.state = quiet
-					before := w.input()
-					before.Seen = &w.seen
-					reconcile.Decide(before)
-					c.happens(w)
-					in := w.input()
-					in.Seen = &w.seen
-					b.ReportAllocs()
-					defer onCPU(b)()
-					for b.Loop() {
-						if n := groupsOf(reconcile.Decide(in)); n < c.least || n > c.most {
-							b.Fatalf("%d groups of commands", n)
-						}
+	atScales(b, func(b *testing.B, s *scale) {
+		w := settledWorld(b, s)
+		quiet := w.state
+		for _, c := range decideCases() {
+			b.Run(c.name, func(b *testing.B) {
+				w.state = quiet
+				before := w.input()
+				before.Seen = &w.seen
+				reconcile.Decide(before)
+				c.happens(w)
+				in := w.input()
+				in.Seen = &w.seen
+				measure(b, func() {
+					if n := groupsOf(reconcile.Decide(in)); n < c.least || n > c.most {
+						b.Fatalf("%d groups of commands", n)
 					}
 				})
-			}
-		})
-	}
+			})
+		}
+	})
 }
 
 func groupsOf(plan reconcile.Plan) int {
@@ -215,43 +223,36 @@ func (w *world) drainNodes(count int) {
 
 // BenchmarkForecast is what a drain's answer costs: it plays the drain to its end.
 func BenchmarkForecast(b *testing.B) {
-	for _, s := range scales() {
-		if !s.wanted() {
-			continue
-		}
-		b.Run(s.name, func(b *testing.B) {
-			w := settledWorld(b, &s)
-			quiet := w.state
-			w.crowd(b, w.nodes[0], w.nodes[1:10])
-			crowded := w.state
-			for _, c := range []struct {
-				name  string
-				state fsm.State
-				first int
-				nodes int
-			}{{"node", quiet, 20, 1}, {"crowded_node", crowded, 0, 1}, {"100_nodes", quiet, 20, 100}} {
-				b.Run(c.name, func(b *testing.B) {
-					w.state = c.state
-					in := w.input()
-					var names []string
-					for _, id := range w.nodes[c.first : c.first+c.nodes] {
-						names = append(names, string(id))
+	atScales(b, func(b *testing.B, s *scale) {
+		w := settledWorld(b, s)
+		quiet := w.state
+		w.crowd(b, w.nodes[0], w.nodes[1:10])
+		crowded := w.state
+		for _, c := range []struct {
+			name  string
+			state fsm.State
+			first int
+			nodes int
+		}{{"node", quiet, 20, 1}, {"crowded_node", crowded, 0, 1}, {"100_nodes", quiet, 20, 100}} {
+			b.Run(c.name, func(b *testing.B) {
+				w.state = c.state
+				in := w.input()
+				var names []string
+				for _, id := range w.nodes[c.first : c.first+c.nodes] {
+					names = append(names, string(id))
+				}
+				told := 0
+				measure(b, func() {
+					lines, refusal := reconcile.ForecastDrain(in, names, fsm.DrainOptions{Deadline: fsm.Hour})
+					if refusal != nil || len(lines) == 0 {
+						b.Fatal(refusal, len(lines))
 					}
-					b.ReportAllocs()
-					defer onCPU(b)()
-					told := 0
-					for b.Loop() {
-						lines, refusal := reconcile.ForecastDrain(in, names, fsm.DrainOptions{Deadline: fsm.Hour})
-						if refusal != nil || len(lines) == 0 {
-							b.Fatal(refusal, len(lines))
-						}
-						told = len(lines)
-					}
-					b.ReportMetric(float64(told), "instances")
+					told = len(lines)
 				})
-			}
-		})
-	}
+				b.ReportMetric(float64(told), "instances")
+			})
+		}
+	})
 }
 
 // crowd brings the instances of some nodes onto one.
@@ -281,12 +282,9 @@ func (w *world) crowd(b *testing.B, onto fsm.NodeID, from []fsm.NodeID) {
 // BenchmarkPlace is what placing costs, with a spread and a constraint: one large group, and a hundred of a hundred. The goals are 50,000 and 20,000 a second
 // with all that follows.
 func BenchmarkPlace(b *testing.B) {
-	for _, s := range scales() {
-		if !s.wanted() {
-			continue
-		}
+	atScales(b, func(b *testing.B, s *scale) {
 		for _, c := range []struct{ jobs, count int }{{1, 10_000}, {100, 100}} {
-			b.Run(fmt.Sprintf("%s/%dx%d", s.name, c.jobs, c.count), func(b *testing.B) {
+			b.Run(fmt.Sprintf("%dx%d", c.jobs, c.count), func(b *testing.B) {
 				w := bigWorld(b, s.nodes)
 				for i := range c.jobs {
 					spec := bigJob(fmt.Sprintf("job%04d", i), c.count)
@@ -297,15 +295,13 @@ func BenchmarkPlace(b *testing.B) {
 					}
 				}
 				in := w.input()
-				b.ReportAllocs()
-				defer onCPU(b)()
-				for b.Loop() {
+				measure(b, func() {
 					if placed := groupsOf(reconcile.Decide(in)); placed < c.jobs*c.count {
 						b.Fatalf("%d placed", placed)
 					}
-				}
+				})
 				b.ReportMetric(float64(c.jobs*c.count)*float64(b.N)/b.Elapsed().Seconds(), "placements/s")
 			})
 		}
-	}
+	})
 }

@@ -23,13 +23,11 @@ type field struct {
 	bonus       []int64  // by node: the part of its score that stays; nil: all are 0
 	meets       [][]bool // for each constraint, by node
 	layout      *layout
-	begun       uint64             // the hash of the group's id
-	domains     []domain           // as the layout has them
-	ranking     *ranking           // nil: every node was scored when the field began
-	fresh       map[int32]fsm.Code // nodes that were not as the ranking has them when the field began, and what excluded them then
-	began       excluded           // by unranked
-	counted     bool               // began is known
-	distinct    map[string]int     // attribute=value: instances of the group there
+	begun       uint64   // the hash of the group's id
+	domains     []domain // as the layout has them
+
+	joined
+	distinct map[string]int // attribute=value: instances of the group there
 }
 
 // fieldOf returns the group's field for a version, made when it is asked for first. nil if the version's spec is gone.

@@ -87,6 +87,14 @@ func (t *nodeTable) rank(f *field) *ranking {
 	return r
 }
 
+// joined is a field's part in a ranking.
+type joined struct {
+	ranking *ranking           // nil: every node was scored when the field began
+	fresh   map[int32]fsm.Code // nodes that were not as the ranking has them when the field began, and what excluded them then
+	began   excluded           // by unranked
+	counted bool               // began is known
+}
+
 // shares reports whether a field takes its nodes from a ranking: nothing but what the nodes hold makes one better than the ranking says.
 func (f *field) shares() bool {
 	return len(f.spec.Affinities) == 0 && !slices.ContainsFunc(f.spec.Ports, func(port fsm.PortSpec) bool { return port.Static != 0 })
