@@ -64,13 +64,16 @@ type reading struct {
 	planner Planner
 	live    map[fsm.NodeID]fsm.Liveness // see question
 	waits   *Waiting                    // see waiting
+	shared  *sharedWaiting              // nil for a state that is not published
 	by      caller                      // who asked for a write; zero for a read
 }
 
 // reading takes the state as it is now.
 func (s *Server) reading() *reading {
 	state, _ := s.cfg.Store.Watch()
-	return s.readingOf(state)
+	r := s.readingOf(state)
+	r.shared = s.waiting
+	return r
 }
 
 func (s *Server) readingOf(state fsm.State) *reading {
@@ -87,10 +90,15 @@ func (r *reading) question() Question {
 	return Question{State: r.State, Live: r.live, Now: r.now}
 }
 
-// waiting is why things wait. It costs a whole decision, so it is asked for only when something does, and once.
+// waiting is why things wait. It costs a whole decision, so it is asked for only when something does, and once; of the published state once for all.
 func (r *reading) waiting() *Waiting {
 	if r.waits == nil {
-		w := r.explain.Waiting(r.question())
+		var w Waiting
+		if r.shared != nil {
+			w = r.shared.of(r)
+		} else {
+			w = r.explain.Waiting(r.question())
+		}
 		r.waits = &w
 	}
 	return r.waits

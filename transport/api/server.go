@@ -30,6 +30,7 @@ type Server struct {
 	streams chan struct{}
 	watches *watches
 	lookout *lookout // whether this server may still answer agents
+	waiting *sharedWaiting
 }
 
 // New builds a server from its parts. Error: invalid when a required part is missing.
@@ -43,7 +44,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.Limits = cfg.Limits.withDefaults()
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
-		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store),
+		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
 	s.lookout = &lookout{look: s.caughtUp, every: staleLook}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
