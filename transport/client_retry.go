@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,7 +29,7 @@ func (c *Client) deliver(ctx context.Context, r *Request, take func(*http.Respon
 		if r.Once || !worthRetry(err) || c.retryFor < 0 || time.Now().Add(pause).After(giveUp) {
 			return r.verdict(err, sent)
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(pause/2 + rand.N(pause)) // callers that failed together must not come back together
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
