@@ -36,7 +36,7 @@ help: ## list the targets
 build: ## build the static binary bin/outspan
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/outspan
 
-demo: build ## build, then show a cluster at work on this machine (about 90 s, cleans up after itself)
+demo: build ## build, then show a cluster at work on this machine (within a minute, cleans up after itself)
 	$(BIN) demo
 
 test: build ## run every test, whole clusters of processes included; as root also those that need namespaces (< 8 min)

@@ -188,5 +188,9 @@ func writeLine(path, line string) error {
 }
 
 func diskError(what string, err error) error {
-	return fsm.Refuse(fsm.CodeInternal, "%s: %v", what, err)
+	refused := fsm.Refuse(fsm.CodeInternal, "%s: %v", what, err)
+	if errors.Is(err, unix.ENOSPC) {
+		return refused.WithHint("free some space there, or name another data_dir")
+	}
+	return refused
 }

@@ -51,7 +51,7 @@ func (a *app) root() *cobra.Command {
 		Short: "Run programs on a cluster of machines, and take machines out of it without losing anything",
 		Long: `outspan keeps programs running on a cluster of machines, and takes machines out of it without losing anything.
 
-Begin with:  outspan demo      a whole cluster on this machine, for about 90 s
+Begin with:  outspan demo      a whole cluster on this machine, within a minute
              outspan dev       one server and one agent, for trying a job file`,
 		Args:              cobra.ArbitraryArgs,
 		Version:           version,

@@ -74,7 +74,10 @@ func newSandbox(servers, agents int) (*sandbox, error) {
 			s.agents = append(s.agents, m)
 		}
 	}
-	return s, errors.Join(s.writeConfigs())
+	if err := s.writeConfigs(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return s, nil
 }
 
 // freePorts finds two ports of an address that nobody listens on now.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -199,7 +200,7 @@ func devCommand(a *app) *cobra.Command {
 func demoCommand(a *app) *cobra.Command {
 	options := demoOptions{Out: a.out}
 	cmd := &cobra.Command{
-		Use: "demo", Short: "show a whole cluster at work on this machine, for about 90 s", Args: exactly(),
+		Use: "demo", Short: "show a whole cluster at work on this machine, within a minute", Args: exactly(),
 		Long: `Starts three servers, four agents and a web service as real processes on loopback, in a temporary directory, and tells a story with them: a drain,
 a machine that dies, a leader that dies in the middle of a drain, a machine that returns. It checks what it tells, prints what it measured, and leaves nothing
 behind. Exit code 1 if anything was not as it should be.`,
@@ -243,11 +244,9 @@ func jobInit(a *app) *cobra.Command {
 				return usage("can't write the file: %v", err)
 			}
 			_, err = io.WriteString(f, exampleJob())
-			if closed := f.Close(); err == nil {
-				err = closed
-			}
-			if err != nil {
-				return fmt.Errorf("write %s: %w", path, err)
+			if err = errors.Join(err, f.Close()); err != nil {
+				_ = os.Remove(path) // half a file would be in the way of the next try
+				return err
 			}
 			s, err := shownValue(map[string]string{"file": path}, []string{path}, func(p *page) {
 				p.line("wrote %s", path)

@@ -43,7 +43,17 @@ func (f *waitFlags) limit(ctx context.Context, what string) (context.Context, co
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeoutCause(ctx, f.timeout, fsm.Refuse(codeWaitTimedOut, "%s did not get there within %s", what, f.timeout).
-		WithHint("the work goes on; wait longer with --timeout"))
+		WithHint("%s", goesOn(what)))
+}
+
+// goesOn is what to do when the waiting is over and the work isn't.
+func goesOn(what string) string {
+	hint := "the work goes on; wait longer with --timeout"
+	switch kind, id, _ := strings.Cut(what, " "); kind {
+	case "job", "drain", "node", "instance":
+		hint += ", or see: outspan why " + id
+	}
+	return hint
 }
 
 // stateValue is a flag that takes one of a few states.
@@ -115,7 +125,7 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	}
 	if isCode(err, codeWaitTimedOut) {
 		return fsm.Refuse(codeWaitTimedOut, "%s is %s, not %s, after %s", w.what, last, until.state, until.timeout).
-			WithHint("the work goes on; wait longer with --timeout")
+			WithHint("%s", goesOn(w.what))
 	}
 	return err
 }
