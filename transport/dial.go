@@ -85,7 +85,7 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 }
 
 // HTTPTransport is an http.RoundTripper for https:// addresses; http:// is refused. It uses HTTP/2, finds dead
-// connections by pings within 25 s, and follows Reload for new connections. Errors about certificates and TLS are
+// connections by pings within 5 s, and follows Reload for new connections. Errors about certificates and TLS are
 // *fsm.Error (within the *url.Error of http.Client), others come as net/http gave them. Call CloseIdleConnections
 // when done with it. Safe for many goroutines.
 type HTTPTransport struct {
