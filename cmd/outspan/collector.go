@@ -12,8 +12,8 @@ import (
 // reports take 368 MB with Go's own 100, 336 MB with 75 for 8 % more processor time, and 305 MB with 50 for 26 % more.
 const gcPercent = 75
 
-// A small heap fills again and again: with 200 nodes and little else, collections took 14 to 18 % of the servers' time while clients wrote, and with this a third
-// of that. So while they follow each other fast the heap may grow to busyHeap, which is less than what a server of 10,000 instances has in any case.
+// A small heap fills again and again: with 200 nodes and little else, collections took 14 to 18 % of the servers' time while clients
+// wrote. So while they follow each other fast the heap may grow to busyHeap, which is less than what a server of 10,000 instances has in any case.
 const (
 	busyHeap  = 48 << 20 // bytes
 	busyEvery = 2 * time.Second
