@@ -78,7 +78,7 @@ func killLeader(ctx context.Context, st *stage) (outage, error) {
 	if o.lost, err = w.lost(ctx); err != nil {
 		return o, err
 	}
-	if err := leader.Start(ctx); err != nil {
+	if err := leader.Start(); err != nil {
 		return o, err
 	}
 	if err := st.purge(ctx, jobs); err != nil {

@@ -92,6 +92,10 @@ func measure(ctx context.Context, o options, out io.Writer) ([]Figure, error) {
 			return figures, err
 		}
 	}
+	if o.nomad != "" {
+		found, err := besideNomad(ctx, o, out)
+		return append(figures, found...), err
+	}
 	return figures, nil
 }
 

@@ -41,7 +41,7 @@ func openStage(ctx context.Context, o options, l *limits, where setting, out io.
 			err = errors.Join(err, st.close())
 		}
 	}()
-	cfg := fleet.Config{Binary: o.binary, Dir: o.dir, Fast: where.fast}
+	cfg := fleet.Config{Binary: o.binary, Dir: o.dir, Fast: where.fast, Patience: o.patience}
 	if o.profile != "" {
 		cfg.Env = []string{"OUTSPAN_PROFILE=" + o.profile}
 	}

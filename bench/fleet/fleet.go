@@ -24,6 +24,7 @@ type Config struct {
 	Servers      int           // default 3
 	OfflineAfter time.Duration // default that of the product, 60 s
 	Fast         bool          // gossip with the fast profile
+	Patience     int           // raft_multiplier; default 1
 	Dir          string        // where to put data; default the system's directory for temporary files
 	Env          []string      // of every server, beside that of this process
 }
@@ -54,7 +55,7 @@ func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 		}
 	}()
 	for i := range cfg.Servers {
-		f.Servers = append(f.Servers, &Server{fleet: f, Name: fmt.Sprintf("s%d", i+1), address: fmt.Sprintf("%s.%d", f.network, i+1)})
+		f.Servers = append(f.Servers, f.newServer(fmt.Sprintf("s%d", i+1), fmt.Sprintf("%s.%d", f.network, i+1)))
 	}
 	ca, _, err := transport.OpenDir(f.TLS(), Name)
 	if err != nil {
@@ -68,7 +69,7 @@ func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	}
 	for _, s := range f.Servers {
 		if err = f.configure(s); err == nil {
-			err = s.Start(ctx)
+			err = s.Start()
 		}
 		if err != nil {
 			return nil, err
@@ -95,6 +96,7 @@ cluster = %q
 data_dir = %q
 server {
   bootstrap_expect = %d
+  raft_multiplier = %d
   retry_join = [%s]
 }
 %slisten {
@@ -110,7 +112,7 @@ gossip {
 limits {
   requests_per_second = 1000000
 }
-`, s.Name, Name, s.data(), len(f.Servers), strings.Join(join, ", "), settings, s.address, s.Socket(), f.TLS(), profile)
+`, s.Name, Name, s.Data, len(f.Servers), max(1, f.cfg.Patience), strings.Join(join, ", "), settings, s.address, s.Socket(), f.TLS(), profile)
 	if err := os.WriteFile(s.config(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write the configuration of %s: %w", s.Name, err)
 	}

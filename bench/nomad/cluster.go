@@ -1,0 +1,254 @@
+// Package nomad runs a cluster of a Nomad binary on loopback, as fleet runs ours: three servers with TLS and their logs on disk, so that both
+// are measured in one run. It speaks to them by their documented HTTP API.
+package nomad
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/bench/fleet"
+)
+
+const (
+	servers    = 3
+	startLimit = time.Minute
+	callLimit  = 2 * time.Minute
+)
+
+// Cluster is three servers and some clients, in Nomad's sense: machines that run work.
+type Cluster struct {
+	dir     string
+	network string // "127.A.B"
+	binary  string
+	Servers []*fleet.Process
+	clients []*fleet.Process
+	http    *http.Client
+}
+
+// Start starts the servers in a directory under dir and waits until one of them leads. Close removes all of it.
+func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
+	c := &Cluster{binary: binary, network: fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250))}
+	if c.dir, err = os.MkdirTemp(dir, "outspan-bench-nomad-"); err != nil {
+		return nil, fmt.Errorf("make a directory for the servers: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	var addresses []string
+	for i := range servers {
+		addresses = append(addresses, c.address(i))
+	}
+	tls, err := certs(c.dir, addresses)
+	if err != nil {
+		return nil, err
+	}
+	c.http = &http.Client{Timeout: callLimit, Transport: &http.Transport{TLSClientConfig: tls, MaxIdleConnsPerHost: 1000, MaxIdleConns: 1000}}
+	for i := range servers {
+		p, err := c.start(fmt.Sprintf("n%d", i+1), c.address(i), c.serverConfig())
+		if err != nil {
+			return nil, err
+		}
+		c.Servers = append(c.Servers, p)
+	}
+	return c, fleet.Until(ctx, startLimit, 100*time.Millisecond, func(ctx context.Context) error {
+		leader, err := c.Leader(ctx)
+		if err != nil {
+			return err
+		}
+		return c.Write(ctx, leader, "start", 0) // the keyring is there a moment later
+	})
+}
+
+func (c *Cluster) address(i int) string { return fmt.Sprintf("%s.%d", c.network, i+1) }
+
+func (c *Cluster) each(port string) string {
+	var all []string
+	for i := range servers {
+		all = append(all, strconv.Quote(net.JoinHostPort(c.address(i), port)))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (c *Cluster) serverConfig() string {
+	return fmt.Sprintf("server {\n  enabled = true\n  bootstrap_expect = %d\n  heartbeat_grace = \"10m\"\n  server_join {\n    retry_join = [%s]\n    retry_interval = \"1s\"\n  }\n}\n", servers, c.each("4648"))
+}
+
+// start writes a configuration and starts the program with it.
+func (c *Cluster) start(name, address, role string) (*fleet.Process, error) {
+	p := &fleet.Process{Name: name, Log: filepath.Join(c.dir, name+".log"), Data: filepath.Join(c.dir, name)}
+	text := fmt.Sprintf(`name = %q
+data_dir = %q
+bind_addr = %q
+log_level = "WARN"
+disable_update_check = true
+%stls {
+  http = true
+  rpc = true
+  ca_file = %q
+  cert_file = %q
+  key_file = %q
+  verify_https_client = true
+  verify_server_hostname = true
+}
+limits {
+  http_max_conns_per_client = 0
+  rpc_max_conns_per_client = 0
+}
+`, name, p.Data, address, role, filepath.Join(c.dir, "cert.pem"), filepath.Join(c.dir, "cert.pem"), filepath.Join(c.dir, "key.pem"))
+	config := filepath.Join(c.dir, name+".hcl")
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	p.Command = []string{c.binary, "agent", "-config", config}
+	return p, p.Start()
+}
+
+// AddNodes starts machines with all the room in the world, and lets them stand still once they are ready: what is measured then is the servers. For
+// ten minutes they are not taken for dead.
+func (c *Cluster) AddNodes(ctx context.Context, n int) error {
+	role := fmt.Sprintf(`client {
+  enabled = true
+  servers = [%s]
+  cpu_total_compute = 10000000
+  memory_total_mb = 10000000
+  disk_total_mb = 10000000
+  disk_free_mb = 10000000
+}
+`, c.each("4647"))
+	for i := range n {
+		p, err := c.start(fmt.Sprintf("c%d", i+1), c.address(servers+i), role)
+		if err != nil {
+			return err
+		}
+		c.clients = append(c.clients, p)
+	}
+	err := fleet.Until(ctx, startLimit, 200*time.Millisecond, func(ctx context.Context) error {
+		var nodes []struct{ Status string }
+		if err := c.call(ctx, 0, http.MethodGet, "/v1/nodes", nil, &nodes); err != nil {
+			return err
+		}
+		ready := 0
+		for _, n := range nodes {
+			if n.Status == "ready" {
+				ready++
+			}
+		}
+		if ready < n {
+			return fmt.Errorf("%d of %d nodes are ready", ready, n)
+		}
+		return nil
+	})
+	for _, p := range c.clients {
+		err = errors.Join(err, p.Freeze())
+	}
+	return err
+}
+
+// Leader is the number of the server that leads.
+func (c *Cluster) Leader(ctx context.Context) (int, error) {
+	for i, s := range c.Servers {
+		var leader string
+		if !s.Running() || c.call(ctx, i, http.MethodGet, "/v1/status/leader", nil, &leader) != nil {
+			continue
+		}
+		for j := range c.Servers {
+			if strings.HasPrefix(leader, c.address(j)+":") && c.Servers[j].Running() {
+				return j, nil
+			}
+		}
+	}
+	return 0, errors.New("no server leads")
+}
+
+// Write sets a variable by a server; it returns when that is committed and applied.
+func (c *Cluster) Write(ctx context.Context, server int, name string, n int64) error {
+	path := "bench/" + name
+	body := map[string]any{"Path": path, "Items": map[string]string{"bench": strconv.FormatInt(n, 10)}}
+	return c.call(ctx, server, http.MethodPut, "/v1/var/"+path, body, nil)
+}
+
+// Place submits a job of count instances that need next to nothing.
+func (c *Cluster) Place(ctx context.Context, server int, job string, count int) error {
+	task := map[string]any{"Name": "t", "Driver": "mock_driver", "Config": map[string]any{"run_for": "1h"}, "Resources": map[string]int{"CPU": 10, "MemoryMB": 10}}
+	group := map[string]any{"Name": "g", "Count": count, "EphemeralDisk": map[string]int{"SizeMB": 10}, "Tasks": []any{task}}
+	return c.call(ctx, server, http.MethodPost, "/v1/jobs", map[string]any{"Job": map[string]any{"ID": job, "Type": "service", "Datacenters": []string{"dc1"}, "TaskGroups": []any{group}}}, nil)
+}
+
+// Placed counts the instances of a job that a server knows to be placed.
+func (c *Cluster) Placed(ctx context.Context, server int, job string) (int, error) {
+	var answer struct {
+		Summary map[string]struct{ Starting, Running int }
+	}
+	err := c.call(ctx, server, http.MethodGet, "/v1/job/"+job+"/summary?stale=true", nil, &answer)
+	return answer.Summary["g"].Starting + answer.Summary["g"].Running, err
+}
+
+// Save returns a snapshot, and Restore puts one back.
+func (c *Cluster) Save(ctx context.Context, server int) ([]byte, error) {
+	var saved bytes.Buffer
+	err := c.do(ctx, server, http.MethodGet, "/v1/operator/snapshot", nil, &saved)
+	return saved.Bytes(), err
+}
+
+// Restore replaces the servers' state.
+func (c *Cluster) Restore(ctx context.Context, server int, saved []byte) error {
+	return c.do(ctx, server, http.MethodPut, "/v1/operator/snapshot", saved, io.Discard)
+}
+
+func (c *Cluster) call(ctx context.Context, server int, method, path string, body, answer any) error {
+	var sent []byte
+	if body != nil {
+		var err error
+		if sent, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	var got bytes.Buffer
+	if err := c.do(ctx, server, method, path, sent, &got); err != nil || answer == nil {
+		return err
+	}
+	return json.Unmarshal(got.Bytes(), answer)
+}
+
+func (c *Cluster) do(ctx context.Context, server int, method, path string, body []byte, answer io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+net.JoinHostPort(c.address(server), "4646")+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // only for the message
+		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, bytes.TrimSpace(text))
+	}
+	_, err = io.Copy(answer, resp.Body)
+	return err
+}
+
+// Close ends every process and removes all files.
+func (c *Cluster) Close() error {
+	for _, p := range append(c.clients, c.Servers...) {
+		p.Kill()
+	}
+	if c.http != nil {
+		c.http.CloseIdleConnections()
+	}
+	return os.RemoveAll(c.dir)
+}
