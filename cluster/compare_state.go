@@ -16,7 +16,7 @@ const (
 	// checkpointEvery is after how many entries of the log a state is kept for comparisons. Servers that write all the time
 	// pass an index at different moments; the state at every such boundary is the same everywhere.
 	checkpointEvery = 512
-	checkpointsKept = 8
+	checkpointsKept = 3 // while 100,000 instances are placed, each may hold every row as it was then: some 50 MB
 	// offersKept is how many states a server keeps because it told another one that it has them, and offerFor for how
 	// long: until the question for their digest comes.
 	offersKept = 16
@@ -28,7 +28,7 @@ const (
 )
 
 // pastStates are the states that a server can be asked about beside its newest. A State is a value, so one costs
-// what has changed since: at most the rows that 4096 entries replaced.
+// what has changed since: the rows that the entries after it replaced.
 type pastStates struct {
 	mu          sync.Mutex
 	checkpoints []fsm.State // oldest first
