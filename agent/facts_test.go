@@ -213,7 +213,7 @@ func TestFacts(t *testing.T) {
 	b.start()
 	file, asked := filepath.Join(b.dir, "facts"), filepath.Join(b.dir, "asked")
 	say(t, file, `{"leader":true,"index":1}`)
-	b.alter(b.node(), withRole(fsm.RoleCheckSpec{
+	b.alter(withRole(fsm.RoleCheckSpec{
 		Exec:     []string{"sh", "-c", `test "$OUTSPAN_SLOT" = ${slot} && cat ` + file + ` && echo x >> ` + asked},
 		Interval: 500 * fsm.Millisecond, Timeout: 10 * fsm.Second, // three of them without an answer would withdraw the facts
 	}))
@@ -278,7 +278,7 @@ func TestFactsWhileBooting(t *testing.T) {
 	g := sh("exec " + os.Args[0] + " program http :${port.http} db " + file)
 	g.Ports = []fsm.PortSpec{{Name: "http"}}
 	g.Checks = []fsm.CheckSpec{{Name: "never", Kind: fsm.CheckExec, Command: []string{"false"}, Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Grace: fsm.Hour}}
-	b.alter(b.node(), withRole(fsm.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 100 * fsm.Millisecond}))
+	b.alter(withRole(fsm.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 100 * fsm.Millisecond}))
 	id := b.run("db", g, map[string]int{"http": port})
 	eventually(t, "the facts", func() bool { return b.instance(id).Status.Facts["in_sync"] == "false" })
 	if i := b.instance(id); i.Status.Observed != fsm.ObservedBooting {

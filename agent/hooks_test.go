@@ -70,13 +70,13 @@ func TestBeforeStop(t *testing.T) {
 	say(t, role, `{"leader":true}`)
 	resign := hookSpec(fsm.HookBeforeStop, `echo "$OUTSPAN_HOOK $OUTSPAN_STOP_CAUSE $OUTSPAN_SLOT ${slot}" >> `+ran+
 		`; echo resigning; printf 'and done' >&2; echo '{"leader":false}' > `+role+`.new; mv `+role+`.new `+role)
-	b.alter(b.node(), withHooks(resign))
-	b.alter(b.node(), withRole(fsm.RoleCheckSpec{Exec: []string{"cat", role}, Interval: fsm.Hour, Timeout: 10 * fsm.Second}))
+	b.alter(withHooks(resign))
+	b.alter(withRole(fsm.RoleCheckSpec{Exec: []string{"cat", role}, Interval: fsm.Hour, Timeout: 10 * fsm.Second}))
 	id := b.run("db", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
 	b.await(id, fsm.ObservedReady)
 	eventually(t, "the leader", func() bool { return b.instance(id).Status.Facts["leader"] == "true" })
 	pid := pidOf(t, pidFile)
-	b.alter(b.node(), preparing(1, "!self.leader"))
+	b.alter(preparing(1, "!self.leader"))
 	if r := b.prepared(id, 1); !r.OK || r.Message != "" {
 		t.Errorf("prepared: %+v", r)
 	}
@@ -93,7 +93,7 @@ func TestBeforeStop(t *testing.T) {
 	b.stopAgent()
 	b.start()
 	eventually(t, "the agent to be back", func() bool { return b.instance(id).Status.Facts["leader"] == "false" })
-	b.alter(b.node(), preparing(2, "!self.leader"))
+	b.alter(preparing(2, "!self.leader"))
 	if r := b.prepared(id, 2); !r.OK || len(lines(ran)) != 2 {
 		t.Errorf("prepared again: %+v, the hook ran %d times", r, len(lines(ran)))
 	}
@@ -133,16 +133,16 @@ func TestBeforeStopFails(t *testing.T) {
 	}
 	for n, tt := range tests {
 		seq := uint64(n + 1)
-		b.alter(b.node(), tt.hook)
-		b.alter(b.node(), preparing(seq, tt.gates...))
+		b.alter(tt.hook)
+		b.alter(preparing(seq, tt.gates...))
 		if r := b.prepared(id, seq); r.OK != tt.ok || !strings.Contains(r.Message, tt.want) || tt.want == "" && r.Message != "" {
 			t.Errorf("%s: %+v, want %v and %q", tt.name, r, tt.ok, tt.want)
 		}
 	}
 	eventually(t, "no hook to be left", func() bool { return len(b.processes()) == 2 }) // shim and program
-	b.alter(b.node(), withRole(fsm.RoleCheckSpec{Exec: []string{"echo", `{"leader":true}`}, Interval: fsm.Hour, Timeout: 10 * fsm.Second}))
-	b.alter(b.node(), withHooks())
-	b.alter(b.node(), preparing(100, "!self.leader"))
+	b.alter(withRole(fsm.RoleCheckSpec{Exec: []string{"echo", `{"leader":true}`}, Interval: fsm.Hour, Timeout: 10 * fsm.Second}))
+	b.alter(withHooks())
+	b.alter(preparing(100, "!self.leader"))
 	if r := b.prepared(b.run("leader", sh("exec sleep 1000"), nil), 100); r.OK || r.Message != "!self.leader does not hold: leader is true" {
 		t.Errorf("a leader: %+v", r)
 	}
@@ -155,10 +155,10 @@ func TestBeforeStopFails(t *testing.T) {
 func TestBeforeStopUnfinished(t *testing.T) {
 	b := newBench(t, allowRoot)
 	ran, free := filepath.Join(b.dir, "ran"), filepath.Join(b.dir, "free")
-	b.alter(b.node(), withHooks(hookSpec(fsm.HookBeforeStop, `echo x >> `+ran+`; test -e `+free+` || exec sleep 1000`)))
+	b.alter(withHooks(hookSpec(fsm.HookBeforeStop, `echo x >> `+ran+`; test -e `+free+` || exec sleep 1000`)))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	b.await(id, fsm.ObservedReady)
-	b.alter(b.node(), preparing(1))
+	b.alter(preparing(1))
 	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
 	b.stopAgent()
 	if b.instance(id).Status.Hook != nil {
@@ -166,16 +166,16 @@ func TestBeforeStopUnfinished(t *testing.T) {
 	}
 	b.start()
 	eventually(t, "the hook to run again", func() bool { return len(lines(ran)) == 2 })
-	b.alter(b.node(), preparing(0))
+	b.alter(preparing(0))
 	eventually(t, "the hook to be killed", func() bool { return len(b.processes()) == 2 })
 	must(t, os.WriteFile(free, nil, 0o644))
-	b.alter(b.node(), preparing(2))
+	b.alter(preparing(2))
 	if r := b.prepared(id, 2); !r.OK {
 		t.Errorf("%+v", r)
 	}
 	// A stop doesn't wait for a preparation.
 	must(t, os.Remove(free))
-	b.alter(b.node(), preparing(3))
+	b.alter(preparing(3))
 	eventually(t, "the hook to run once more", func() bool { return len(lines(ran)) == 4 })
 	b.stop(id, nil)
 	b.await(id, fsm.ObservedStopped)
@@ -185,7 +185,7 @@ func TestBeforeStopUnfinished(t *testing.T) {
 func TestAfterStart(t *testing.T) {
 	b := newBench(t, allowRoot)
 	free, ran := filepath.Join(b.dir, "free"), filepath.Join(b.dir, "ran")
-	b.alter(b.node(), withHooks(hookSpec(fsm.HookAfterStart, `echo $OUTSPAN_HOOK >> `+ran+`; until test -e `+free+`; do sleep 0.02; done; echo joined`)))
+	b.alter(withHooks(hookSpec(fsm.HookAfterStart, `echo $OUTSPAN_HOOK >> `+ran+`; until test -e `+free+`; do sleep 0.02; done; echo joined`)))
 	id := b.run("db", sh("exec sleep 1000"), nil)
 	eventually(t, "the hook to run", func() bool { return len(lines(ran)) == 1 })
 	time.Sleep(2 * settleTime) // long enough to become ready, if it could
@@ -212,7 +212,7 @@ func TestAfterStart(t *testing.T) {
 func TestAfterStartFails(t *testing.T) {
 	b := newBench(t, allowRoot)
 	hook := hookSpec(fsm.HookAfterStart, "echo nobody answers; exit 4")
-	b.alter(b.node(), withHooks(hook))
+	b.alter(withHooks(hook))
 	g := sh("exec sleep 1000")
 	g.Restart = fsm.RestartSpec{Attempts: 2, Interval: fsm.Minute, Delay: 20 * fsm.Millisecond}
 	id := b.run("db", g, nil)
@@ -225,7 +225,7 @@ func TestAfterStartFails(t *testing.T) {
 	}
 	eventually(t, "the program to be gone", func() bool { return len(b.processes()) == 0 })
 	hook.OnFailure = fsm.HookContinue
-	b.alter(b.node(), withHooks(hook))
+	b.alter(withHooks(hook))
 	b.await(b.run("other", g, nil), fsm.ObservedReady)
 }
 
@@ -256,8 +256,8 @@ func TestLastLook(t *testing.T) {
 				b.start()
 				g := sh("")
 				g.Stop = fsm.StopSpec{DrainDelay: 2 * fsm.Second, Grace: 10 * fsm.Second}
-				b.alter(b.node(), withRole(fsm.RoleCheckSpec{Exec: []string{"role"}}))
-				b.alter(b.node(), func(a *transport.Assignment) { a.Gates = []string{"!self.leader"} })
+				b.alter(withRole(fsm.RoleCheckSpec{Exec: []string{"role"}}))
+				b.alter(func(a *transport.Assignment) { a.Gates = []string{"!self.leader"} })
 				id := b.run("db", g)
 				b.pass(time.Second)
 				b.want(id, fsm.ObservedReady, "")
@@ -293,13 +293,13 @@ func TestPreparationWithoutAProgram(t *testing.T) {
 		id := b.run("db", g)
 		b.pass(11 * time.Second)
 		b.want(id, fsm.ObservedUnready, "exited")
-		b.alter(b.node(), preparing(1))
+		b.alter(preparing(1))
 		b.pass(time.Second)
 		if h := b.instance(id).Status.Hook; h == nil || h.Seq != 1 || h.OK || h.Message != "the program does not run: exited" {
 			t.Errorf("%+v", h)
 		}
 		b.pass(30 * time.Second) // it runs again
-		b.alter(b.node(), preparing(2))
+		b.alter(preparing(2))
 		b.pass(time.Second)
 		if h := b.instance(id).Status.Hook; h == nil || h.Seq != 2 || !h.OK {
 			t.Errorf("%+v", h)

@@ -29,12 +29,13 @@ type servers struct {
 	answer  func(*transport.Assignments) // changes an answer on its way
 	facts   []uint64                     // generations, as they were reported
 	alters  []func(*transport.Assignment)
+	altered chan struct{} // closed, and replaced, when there is one more
 }
 
 func newServers(t testing.TB) *servers { return newServersOf(t, "c1") }
 
 func newServersOf(t testing.TB, cluster string) *servers {
-	s := &servers{t: t, m: fsm.NewMachine(), born: time.Now(), calls: map[string]int{}}
+	s := &servers{t: t, m: fsm.NewMachine(), born: time.Now(), calls: map[string]int{}, altered: make(chan struct{})}
 	s.apply(&fsm.ClusterInit{ID: cluster, Name: "test", Settings: fsm.DefaultSettings()})
 	return s
 }
@@ -144,12 +145,17 @@ func (s *servers) poll(ctx context.Context, topic fsm.Topic, wait fsm.Duration, 
 	defer cancel()
 	for {
 		woken, give := s.m.WatchTopic(topic)
+		s.mu.Lock()
+		altered := s.altered
+		s.mu.Unlock()
 		if newer() {
 			give()
 			return nil
 		}
 		select {
 		case <-woken:
+			give()
+		case <-altered:
 			give()
 		case <-ctx.Done():
 			give()
@@ -210,13 +216,13 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 }
 
 // alter changes every assignment from now on, and sends them anew. It comes on top of what was altered before.
-func (s *servers) alter(node fsm.NodeID, f func(*transport.Assignment)) {
+func (s *servers) alter(f func(*transport.Assignment)) {
 	s.t.Helper()
 	s.mu.Lock()
 	s.alters = append(s.alters, f)
-	n := len(s.alters)
+	close(s.altered)
+	s.altered = make(chan struct{})
 	s.mu.Unlock()
-	s.apply(&fsm.NodeLabel{ID: node, Labels: map[string]string{"alter": fmt.Sprint(n)}}) // wakes the poll
 }
 
 // lastFacts is the generation of facts that was reported last.
