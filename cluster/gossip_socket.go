@@ -74,7 +74,9 @@ func listenBoth(ip net.IP, port int, log hclog.Logger) (*socket, error) {
 		_ = tcp.Close()
 		return nil, fmt.Errorf("listen for packets: %w", err)
 	}
-	for size := packetsBuffer; size > 0 && s.udp.SetReadBuffer(size) != nil; size /= 2 { // as much as the kernel grants
+	size := packetsBuffer
+	for size > 0 && s.udp.SetReadBuffer(size) != nil { // as much as the kernel grants
+		size /= 2
 	}
 	return s, nil
 }
@@ -161,8 +163,11 @@ func (s *socket) FinalAdvertiseAddr(address string, port int) (net.IP, int, erro
 			return at.IP, at.Port, nil
 		}
 		var err error
-		if address, err = sockaddr.GetPrivateIP(); err != nil || address == "" {
-			return nil, 0, fmt.Errorf("no private address of this machine is known (%v); set advertise", err)
+		if address, err = sockaddr.GetPrivateIP(); err != nil {
+			return nil, 0, fmt.Errorf("no private address of this machine is known; set advertise: %w", err)
+		}
+		if address == "" {
+			return nil, 0, errors.New("this machine has no private address; set advertise")
 		}
 		port = 0
 	}

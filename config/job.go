@@ -252,7 +252,7 @@ func (d *decoder) agentVariables(body hcl.Body) *hcl.EvalContext {
 // wantPorts names the expressions that refer to a port which the group does not have, and adds it so that they are named once.
 func (d *decoder) wantPorts(body *hclsyntax.Body, ports map[string]cty.Value) {
 	known := slices.Sorted(maps.Keys(ports))
-	hclsyntax.VisitAll(body, func(node hclsyntax.Node) hcl.Diagnostics {
+	_ = hclsyntax.VisitAll(body, func(node hclsyntax.Node) hcl.Diagnostics {
 		e, ok := node.(*hclsyntax.ScopeTraversalExpr)
 		if !ok || len(e.Traversal) < 2 || e.Traversal.RootName() != "port" {
 			return nil

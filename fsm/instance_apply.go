@@ -268,10 +268,10 @@ func (s *State) report(inst *Instance, status InstanceStatus) {
 }
 
 // takes reports whether what an agent says of an instance is newer than what is known.
-func (inst *Instance) takes(status InstanceStatus) bool {
-	known := inst.Status
+func (i *Instance) takes(status InstanceStatus) bool {
+	known := i.Status
 	switch {
-	case inst.Terminal() || inst.WaitsForRoom() || status.Generation < known.Generation:
+	case i.Terminal() || i.WaitsForRoom() || status.Generation < known.Generation:
 		return false
 	case status.Generation == known.Generation:
 		return known.Observed == ObservedLost || restoresFacts(known, status)

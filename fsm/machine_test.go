@@ -217,7 +217,7 @@ func TestMachinePublishesABatchOnce(t *testing.T) {
 	woken := map[Topic]<-chan struct{}{}
 	for _, topic := range []Topic{"node/n1", "node/n2", "node/n3"} {
 		c, cancel := m.WatchTopic(topic)
-		defer cancel()
+		t.Cleanup(cancel)
 		woken[topic] = c
 	}
 	var batch []Logged

@@ -135,7 +135,9 @@ func (p *pass) viewSlots(g *groupView) {
 	var room []slotView // one allocation for some slots, and not one for each
 	for i, next := 0, 0; i < len(g.rows); i = next {
 		row := &g.rows[i]
-		for next = i + 1; next < len(g.rows) && g.rows[next].slot == row.slot; next++ {
+		next = i + 1
+		for next < len(g.rows) && g.rows[next].slot == row.slot {
+			next++
 		}
 		if next == i+1 && row.calm && row.at >= 0 && duty[row.at] && !(rolling && row.inst.Version != g.row.Version) {
 			g.quiet++

@@ -114,7 +114,10 @@ limits {
 		return nil, err
 	}
 	p.Command = []string{c.binary, "agent", "-config", config}
-	return p, p.Start()
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // AddNodes starts machines with all the room in the world, and lets them stand still once they are ready: what is measured then is the servers. For
