@@ -11,10 +11,10 @@ func TestHeapMayGrowWhileBusy(t *testing.T) {
 		since time.Duration
 		want  int
 	}{
-		{12 << 20, 100 * time.Millisecond, 300},       // to 48 MiB
+		{12 << 20, 100 * time.Millisecond, 133},       // to 28 MiB
 		{12 << 20, 10 * time.Second, gcPercent},       // idle: stays small
 		{40 << 20, 100 * time.Millisecond, gcPercent}, // large enough
-		{1, time.Millisecond, 4700},                   // bounded
+		{1, time.Millisecond, 2700},                   // bounded
 		{0, time.Millisecond, gcPercent},              // none yet
 	} {
 		if got := growth(c.live, c.since); got != c.want {
