@@ -45,6 +45,9 @@ func Start(ctx context.Context, binary, dir string) (_ *Cluster, err error) {
 	}
 	defer func() {
 		if err != nil {
+			for _, p := range c.Servers {
+				err = fmt.Errorf("%w\n-- end of the log of %s\n%s", err, p.Name, p.LastLines(5))
+			}
 			err = errors.Join(err, c.Close())
 		}
 	}()
@@ -93,6 +96,11 @@ func (c *Cluster) start(name, address, role string) (*fleet.Process, error) {
 	text := fmt.Sprintf(`name = %q
 data_dir = %q
 bind_addr = %q
+advertise {
+  http = %q
+  rpc = %q
+  serf = %q
+}
 log_level = "WARN"
 disable_update_check = true
 %stls {
@@ -108,7 +116,7 @@ limits {
   http_max_conns_per_client = 0
   rpc_max_conns_per_client = 0
 }
-`, name, p.Data, address, role, filepath.Join(c.dir, "cert.pem"), filepath.Join(c.dir, "cert.pem"), filepath.Join(c.dir, "key.pem"))
+`, name, p.Data, address, address, address, address, role, filepath.Join(c.dir, "cert.pem"), filepath.Join(c.dir, "cert.pem"), filepath.Join(c.dir, "key.pem"))
 	config := filepath.Join(c.dir, name+".hcl")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
@@ -130,6 +138,9 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
   memory_total_mb = 10000000
   disk_total_mb = 10000000
   disk_free_mb = 10000000
+  options = {
+    "fingerprint.denylist" = "env_aws,env_azure,env_gce,env_digitalocean,consul,vault,cni"
+  }
 }
 `, c.each("4647"))
 	for i := range n {
@@ -156,7 +167,9 @@ func (c *Cluster) AddNodes(ctx context.Context, n int) error {
 		return nil
 	})
 	for _, p := range c.clients {
-		err = errors.Join(err, p.Freeze())
+		if failed := p.Freeze(); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w\n%s", p.Name, failed, p.LastLines(5)))
+		}
 	}
 	return err
 }
@@ -186,7 +199,7 @@ func (c *Cluster) Write(ctx context.Context, server int, name string, n int64) e
 
 // Place submits a job of count instances that need next to nothing.
 func (c *Cluster) Place(ctx context.Context, server int, job string, count int) error {
-	task := map[string]any{"Name": "t", "Driver": "mock_driver", "Config": map[string]any{"run_for": "1h"}, "Resources": map[string]int{"CPU": 10, "MemoryMB": 10}}
+	task := map[string]any{"Name": "t", "Driver": "mock_driver", "Config": map[string]any{"run_for": "1h"}, "Resources": map[string]int{"CPU": 10, "MemoryMB": 10}, "LogConfig": map[string]int{"MaxFiles": 1, "MaxFileSizeMB": 1}}
 	group := map[string]any{"Name": "g", "Count": count, "EphemeralDisk": map[string]int{"SizeMB": 10}, "Tasks": []any{task}}
 	return c.call(ctx, server, http.MethodPost, "/v1/jobs", map[string]any{"Job": map[string]any{"ID": job, "Type": "service", "Datacenters": []string{"dc1"}, "TaskGroups": []any{group}}}, nil)
 }
