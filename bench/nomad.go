@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"sync/atomic"
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
@@ -64,10 +65,10 @@ func nomadWrites(ctx context.Context, st *stage, c *nomad.Cluster) error {
 	if err != nil {
 		return err
 	}
+	var n atomic.Int64
 	for _, clients := range writers() {
-		n := int64(0)
 		r, err := load(ctx, clients, st.o.length, func(ctx context.Context, client int) error {
-			return c.Write(ctx, leader, fmt.Sprint(client), n)
+			return c.Write(ctx, leader, fmt.Sprint(client), n.Add(1))
 		})
 		if err != nil {
 			return err
@@ -161,7 +162,10 @@ func nomadFailover(ctx context.Context, st *stage, c *nomad.Cluster) error {
 		if err := c.Servers[leader].Start(); err != nil {
 			return err
 		}
-		if err := pause(ctx, 5*time.Second); err != nil { // it joins again
+		err = fleet.Until(ctx, electionLimit, 100*time.Millisecond, func(ctx context.Context) error { // it has joined again
+			return c.Write(ctx, leader, "failover", int64(round))
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -14,8 +14,8 @@ const (
 	longPause  = 5 * time.Second
 	longSleep  = time.Hour // the timer is never set for longer
 
-	idleRest = 9 // times as long as it took, after a decision that found nothing to do: so that those take at most a tenth of the time
-	longRest = 100 * time.Millisecond
+	idleRest = 9                      // times as long as it took, after a decision that found nothing to do: those take a tenth of the time then
+	longRest = 100 * time.Millisecond // but no longer
 )
 
 // States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine is one.
