@@ -79,18 +79,15 @@ func testLeaderBlind(t *testing.T, c *cluster) {
 
 // proves acceptance 6 of the core: an agent that is cut off longer than the threshold and returns stops what was replaced; S7, S9.
 func testAgentCutOff(t *testing.T, c *cluster) {
-	n1 := c.agents[0]
-	c.run(t, job{name: "web", count: 8}) // without distinct, so that it can be replaced
-	old := c.instancesOf("web", n1)
-	if len(old) == 0 {
-		t.Fatal("n1 runs nothing")
-	}
+	c.run(t, job{name: "web", count: 8}) // without distinct, so that it can be replaced, and so that a node may be left with nothing
+	lost := c.agents[slices.IndexFunc(c.agents, func(m *member) bool { return len(c.instancesOf("web", m)) > 0 })]
+	old := c.instancesOf("web", lost)
 	before := c.status(t).Index
 	began := time.Now()
-	c.network.cut(t, []*member{n1}, without(c.members(), n1))
-	c.waitOffline(t, n1, began)
+	c.network.cut(t, []*member{lost}, without(c.members(), lost))
+	c.waitOffline(t, lost, began)
 	c.waitReady(t, "web", 8)
-	if now := identities(c.instancesOf("web", n1)); !maps.Equal(identities(old), now) {
+	if now := identities(c.instancesOf("web", lost)); !maps.Equal(identities(old), now) {
 		t.Errorf("the node that is cut off ran %v and runs %v", identities(old), now)
 	}
 	if all := len(c.instancesOf("web")); all != 8+len(old) {
@@ -99,14 +96,14 @@ func testAgentCutOff(t *testing.T, c *cluster) {
 	healed := time.Now()
 	c.network.heal(t)
 	waitFor(t, "the end of what was replaced", patience, func() error {
-		if left := c.empty(n1); len(left) > 0 {
-			return fmt.Errorf("n1 runs %v", left)
+		if left := c.empty(lost); len(left) > 0 {
+			return fmt.Errorf("%s runs %v", lost.name, left)
 		}
 		return nil
 	})
-	t.Logf("n1 stopped what was replaced %s after its return", time.Since(healed).Round(time.Millisecond))
-	waitFor(t, "n1 online", patience, func() error {
-		if n := c.node(t, n1); n.Health != "online" {
+	t.Logf("%s stopped what was replaced %s after its return", lost.name, time.Since(healed).Round(time.Millisecond))
+	waitFor(t, lost.name+" online", patience, func() error {
+		if n := c.node(t, lost); n.Health != "online" {
 			return fmt.Errorf("%+v", n)
 		}
 		return nil
