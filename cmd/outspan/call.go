@@ -123,6 +123,14 @@ func list[T any](ctx context.Context, a *app, path string, query url.Values) (li
 	return whole, err
 }
 
+// table reads a list for showList: for a table only what it shows, for programs all.
+func table[T any](ctx context.Context, a *app, path string, query url.Values, columns []column[T]) (listOf[T], error) {
+	if !a.output.machine() {
+		query.Set("fields", fieldsOf(columns, a.output.effective() == asWide))
+	}
+	return list[T](ctx, a, path, query)
+}
+
 // wholeList is the JSON of a list whose pages are given.
 func wholeList(pages [][]byte) ([]byte, error) {
 	if len(pages) == 1 {

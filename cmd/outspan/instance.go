@@ -21,21 +21,21 @@ func bySlot(x, y api.Instance) int {
 
 func (a *app) instanceColumns() []column[api.Instance] {
 	return []column[api.Instance]{
-		{head: "id", cell: instanceID},
-		{head: "group", cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
-		{head: "slot", cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
-		{head: "node", cell: func(i api.Instance) string { return i.Node }},
-		{head: "desired", cell: func(i api.Instance) string { return string(i.Desired) }},
-		{head: "observed", cell: func(i api.Instance) string { return string(i.Observed) }},
-		{head: "version", cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
-		{head: "age", cell: func(i api.Instance) string { return a.age(&i.CreatedAt) }},
-		{head: "cause", wide: true, cell: func(i api.Instance) string { return string(i.Cause) }},
-		{head: "restarts", wide: true, cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
-		{head: "ports", wide: true, cell: portsText},
-		{head: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
-		{head: "evicting", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
-		{head: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
-		{head: "reason", cell: func(i api.Instance) string { return i.Reason }},
+		{head: "id", of: "id", cell: instanceID},
+		{head: "group", of: "job,group", cell: func(i api.Instance) string { return string(i.Job) + "/" + i.Group }},
+		{head: "slot", of: "slot", cell: func(i api.Instance) string { return fmt.Sprint(i.Slot) }},
+		{head: "node", of: "node", cell: func(i api.Instance) string { return i.Node }},
+		{head: "desired", of: "desired", cell: func(i api.Instance) string { return string(i.Desired) }},
+		{head: "observed", of: "observed", cell: func(i api.Instance) string { return string(i.Observed) }},
+		{head: "version", of: "version", cell: func(i api.Instance) string { return fmt.Sprint(i.Version) }},
+		{head: "age", of: "created_at", cell: func(i api.Instance) string { return a.age(&i.CreatedAt) }},
+		{head: "cause", of: "cause", wide: true, cell: func(i api.Instance) string { return string(i.Cause) }},
+		{head: "restarts", of: "restarts", wide: true, cell: func(i api.Instance) string { return fmt.Sprint(i.Restarts) }},
+		{head: "ports", of: "ports,address", wide: true, cell: portsText},
+		{head: "volume", of: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
+		{head: "evicting", of: "eviction", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
+		{head: "replaces", of: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
+		{head: "reason", of: "reason", cell: func(i api.Instance) string { return i.Reason }},
 	}
 }
 
@@ -92,7 +92,7 @@ func instanceLs(a *app) *cobra.Command {
 			if all {
 				q.Set("all", "true")
 			}
-			got, err := list[api.Instance](cmd.Context(), a, "/v1/instances", q)
+			got, err := table(cmd.Context(), a, "/v1/instances", q, a.instanceColumns())
 			if err != nil {
 				return err
 			}

@@ -29,23 +29,23 @@ func byNodeName(x, y api.Node) int { return cmp.Compare(x.Name, y.Name) }
 
 func (a *app) nodeColumns() []column[api.Node] {
 	return []column[api.Node]{
-		{head: "name", cell: nodeName},
-		{head: "id", cell: func(n api.Node) string { return string(n.ID) }},
-		{head: "state", cell: nodeState},
-		{head: "eligible", cell: func(n api.Node) string { return yesNo(n.Eligible) }},
-		{head: "instances", cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
-		{head: "cpu", cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
-		{head: "memory", cell: func(n api.Node) string {
+		{head: "name", of: "name", cell: nodeName},
+		{head: "id", of: "id", cell: func(n api.Node) string { return string(n.ID) }},
+		{head: "state", of: "state,auto_evicting", cell: nodeState},
+		{head: "eligible", of: "eligible", cell: func(n api.Node) string { return yesNo(n.Eligible) }},
+		{head: "instances", of: "instances", cell: func(n api.Node) string { return fmt.Sprint(n.Instances) }},
+		{head: "cpu", of: "allocated,capacity", cell: func(n api.Node) string { return fmt.Sprintf("%d/%d", n.Allocated.CPU, n.Capacity.CPU) }},
+		{head: "memory", of: "allocated,capacity", cell: func(n api.Node) string {
 			return sizeText(n.Allocated.MemoryBytes) + "/" + sizeText(n.Capacity.MemoryBytes)
 		}},
-		{head: "last seen", cell: func(n api.Node) string { return a.age(n.LastSeen) }},
-		{head: "address", wide: true, cell: func(n api.Node) string { return n.Address }},
-		{head: "intent", wide: true, cell: func(n api.Node) string { return string(n.Intent) }},
-		{head: "health", wide: true, cell: func(n api.Node) string { return string(n.Health) }},
-		{head: "drain", wide: true, cell: func(n api.Node) string { return string(n.DrainID) }},
-		{head: "version", wide: true, cell: func(n api.Node) string { return n.Version }},
-		{head: "labels", wide: true, cell: func(n api.Node) string { return labelsText(n.Labels) }},
-		{head: "reason", wide: true, cell: func(n api.Node) string { return n.Reason }},
+		{head: "last seen", of: "last_seen", cell: func(n api.Node) string { return a.age(n.LastSeen) }},
+		{head: "address", of: "address", wide: true, cell: func(n api.Node) string { return n.Address }},
+		{head: "intent", of: "intent", wide: true, cell: func(n api.Node) string { return string(n.Intent) }},
+		{head: "health", of: "health", wide: true, cell: func(n api.Node) string { return string(n.Health) }},
+		{head: "drain", of: "drain_id", wide: true, cell: func(n api.Node) string { return string(n.DrainID) }},
+		{head: "version", of: "version", wide: true, cell: func(n api.Node) string { return n.Version }},
+		{head: "labels", of: "labels", wide: true, cell: func(n api.Node) string { return labelsText(n.Labels) }},
+		{head: "reason", of: "reason", wide: true, cell: func(n api.Node) string { return n.Reason }},
 	}
 }
 
@@ -64,7 +64,7 @@ func nodeLs(a *app) *cobra.Command {
 			for k, v := range labels {
 				addFilter(query, "labels."+k+"="+v)
 			}
-			got, err := list[api.Node](cmd.Context(), a, "/v1/nodes", query)
+			got, err := table(cmd.Context(), a, "/v1/nodes", query, a.nodeColumns())
 			if err != nil {
 				return err
 			}

@@ -26,8 +26,20 @@ type page struct {
 // column is one column of a table of Ts.
 type column[T any] struct {
 	head string
+	of   string // the JSON fields that cell reads, joined by commas; empty where whole items are read anyway
 	cell func(T) string
 	wide bool // only with -o wide
+}
+
+// fieldsOf are the JSON fields that a table reads: a list of thousands is then not sent and decoded for nothing.
+func fieldsOf[T any](columns []column[T], wide bool) string {
+	var all []string
+	for _, c := range columns {
+		if wide || !c.wide {
+			all = append(all, c.of)
+		}
+	}
+	return strings.Join(all, ",")
 }
 
 // rows prints a table. The heads are printed also when there are no rows.

@@ -68,6 +68,9 @@ func formats() map[string]huma.Format {
 			if m, ok := v.(*huma.ErrorModel); ok {
 				v = reshape(m)
 			}
+			if l, ok := v.(selected); ok {
+				v = l.selected()
+			}
 			return encodeJSON(w, v)
 		},
 		Unmarshal: decodeStrict,

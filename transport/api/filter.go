@@ -3,7 +3,9 @@ package api
 import (
 	"encoding"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
@@ -72,19 +74,17 @@ func checkPath(t reflect.Type, path []string) error {
 		fields := jsonFields(t)
 		next, ok := fields[name]
 		if !ok {
-			return unknownFilterField(name, fields)
+			return unknownName("filter", name, fields)
 		}
 		t = next
 	}
 	return nil
 }
 
-func unknownFilterField(name string, fields map[string]reflect.Type) error {
-	var names []string
-	for known := range fields {
-		names = append(names, known)
-	}
-	refusal := fsm.Refuse(fsm.CodeInvalid, "filter: there is no field %q", clip(name))
+// unknownName refuses a field that a parameter names and the items don't have.
+func unknownName(parameter, name string, fields map[string]reflect.Type) error {
+	names := slices.Sorted(maps.Keys(fields))
+	refusal := fsm.Refuse(fsm.CodeInvalid, "%s: there is no field %q", parameter, clip(name))
 	if near := nearest(name, names); near != "" {
 		return refusal.WithHint("did you mean %q?", near)
 	}

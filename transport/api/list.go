@@ -17,6 +17,7 @@ const maxItems = 5000
 type ListParams struct {
 	ReadParams
 	Filter string `query:"filter" maxLength:"1024" doc:"conditions on the fields of an item, joined by commas, all of which must hold: field=value, field!=value, field~text (contains); inner fields by dots: labels.rack=r1" example:"state=active,labels.rack=r1"`
+	Fields string `query:"fields" maxLength:"1024" doc:"only these fields of each item, joined by commas; all if it is left out" example:"id,name,state"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"5000" doc:"the most items to return; default 5000"`
 	Next   string `query:"next" maxLength:"512" doc:"the next of an earlier answer: go on behind it"`
 }
@@ -34,6 +35,8 @@ type List[V any] struct {
 	Items []V    `json:"items"`
 	Index uint64 `json:"index"`
 	Next  string `json:"next,omitempty" doc:"present when there is more: give it as next"`
+
+	only *selection
 }
 
 // listing is the code of one list. rows gives the items in order of their keys, from a key on.
@@ -51,6 +54,10 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 		if err != nil {
 			return List[V]{}, err
 		}
+		only, err := parseSelection[V](p.Fields)
+		if err != nil {
+			return List[V]{}, err
+		}
 		after, err := parseNext(p.Next)
 		if err != nil {
 			return List[V]{}, err
@@ -59,7 +66,7 @@ func list[I any, P listInput[I], V any](s *Server, rt route, l listing[I, V]) op
 		if p.Limit > 0 {
 			limit = min(p.Limit, maxItems)
 		}
-		out, last := List[V]{Items: []V{}, Index: r.Index}, ""
+		out, last := List[V]{Items: []V{}, Index: r.Index, only: only}, ""
 		err = l.rows(r, in, after, func(key string, item V) bool {
 			switch {
 			case p.Next != "" && key <= after, !keep.match(item):

@@ -171,6 +171,32 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// A list of which only some fields are wanted has the same items.
+func TestFields(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	whole := decode(t, must2(r.cli().Do(t.Context(), http.MethodGet, "/v1/instances", nil, nil))(t))
+	some := decode(t, must2(r.cli().Do(t.Context(), http.MethodGet, "/v1/instances", values("fields=id,+eviction,ports,id&filter=node=n1"), nil))(t))
+	var want []any
+	for _, item := range whole["items"].([]any) {
+		if i := item.(map[string]any); i["node"] == "n1" {
+			want = append(want, map[string]any{"id": i["id"], "eviction": i["eviction"], "ports": i["ports"]})
+		}
+	}
+	if diff := cmp.Diff(any(want), some["items"]); diff != "" || len(want) == 0 || some["index"] == nil {
+		t.Errorf("got %v: %s", some, diff)
+	}
+	page := decode(t, must2(r.cli().Do(t.Context(), http.MethodGet, "/v1/instances", values("fields=id&limit=1"), nil))(t))
+	if page["next"] == nil {
+		t.Errorf("a page with fields does not say how to go on: %v", page)
+	}
+	_, _, err := r.cli().Do(t.Context(), http.MethodGet, "/v1/nodes", values("fields=name,sttae"), nil)
+	wantCode(t, err, fsm.CodeInvalid)
+	if text := fmt.Sprint(err); !strings.Contains(text, `fields: there is no field "sttae" (invalid): did you mean "state"?`) {
+		t.Error(text)
+	}
+}
+
 // readEvents reads n events, in the form that accept asks for, and returns their ids.
 func readEvents(t testing.TB, c *transport.Client, accept, query, last string, n int) []string {
 	t.Helper()
