@@ -23,7 +23,7 @@ func TestAgentRestartAdopts(t *testing.T) {
 	g := sh("echo $$ > " + pidFile + "; exec " + os.Args[0] + " program http :${port.http} web " + health)
 	g.Ports = []fsm.PortSpec{{Name: "http"}}
 	g.Checks = []fsm.CheckSpec{{Name: "alive", Kind: fsm.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * fsm.Millisecond, Failures: 1}}
-	id := b.run("web", g, map[string]int{"http": port})
+	id := b.run("web", g, fsm.Ports{{Name: "http", Number: port}})
 	b.await(id, fsm.ObservedReady)
 	pid := pidOf(t, pidFile)
 	before := b.instance(id)

@@ -209,7 +209,7 @@ func plainUser(g fsm.GroupSpec) fsm.GroupSpec {
 }
 
 // run submits a group of one and places it.
-func (b *bench) run(job string, g fsm.GroupSpec, ports map[string]int) fsm.InstanceID {
+func (b *bench) run(job string, g fsm.GroupSpec, ports fsm.Ports) fsm.InstanceID {
 	b.t.Helper()
 	return b.place(b.submit(job, plainUser(g)), 0, b.node(), ports)
 }

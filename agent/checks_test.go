@@ -219,7 +219,7 @@ func TestCheckFlaps(t *testing.T) {
 		{Name: "alive", Kind: fsm.CheckHTTP, Port: "http", Path: "/health", Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Failures: 2},
 		{Name: "inside", Kind: fsm.CheckExec, Command: []string{"/bin/sh", "-c", `test "$OUTSPAN_SLOT" = ${slot}`}, Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second},
 	}
-	id := b.run("web", g, map[string]int{"http": port})
+	id := b.run("web", g, fsm.Ports{{Name: "http", Number: port}})
 	b.await(id, fsm.ObservedBooting)
 	pid := pidOf(t, pidFile)
 	for range 2 {

@@ -279,7 +279,7 @@ func TestFactsWhileBooting(t *testing.T) {
 	g.Ports = []fsm.PortSpec{{Name: "http"}}
 	g.Checks = []fsm.CheckSpec{{Name: "never", Kind: fsm.CheckExec, Command: []string{"false"}, Interval: 100 * fsm.Millisecond, Timeout: 5 * fsm.Second, Grace: fsm.Hour}}
 	b.alter(withRole(fsm.RoleCheckSpec{Port: "http", Path: "/facts", Interval: 100 * fsm.Millisecond}))
-	id := b.run("db", g, map[string]int{"http": port})
+	id := b.run("db", g, fsm.Ports{{Name: "http", Number: port}})
 	eventually(t, "the facts", func() bool { return b.instance(id).Status.Facts["in_sync"] == "false" })
 	if i := b.instance(id); i.Status.Observed != fsm.ObservedBooting {
 		t.Errorf("it is %s", i.Status.Observed)

@@ -142,7 +142,7 @@ func TestEnvironment(t *testing.T) {
 	if b.agent.cfg.Runtime.Capabilities().Binds {
 		volume = filepath.Join(b.dir, "place")
 	}
-	id := b.run("web", g, map[string]int{"http": 21777})
+	id := b.run("web", g, fsm.Ports{{Name: "http", Number: 21777}})
 	b.await(id, fsm.ObservedReady)
 	var text []byte
 	eventually(t, "the program's output", func() bool { text, _ = os.ReadFile(out); return len(text) > 0 })

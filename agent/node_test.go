@@ -210,7 +210,7 @@ func TestPortConflict(t *testing.T) {
 	g := sh("exec sleep 1000")
 	g.Ports = []fsm.PortSpec{{Name: "http"}}
 	g.Restart = fsm.RestartSpec{Attempts: 50, Interval: fsm.Minute, Delay: 50 * fsm.Millisecond}
-	id := b.run("web", g, map[string]int{"http": port})
+	id := b.run("web", g, fsm.Ports{{Name: "http", Number: port}})
 	eventually(t, "the reason", func() bool {
 		return strings.Contains(b.instance(id).Status.Reason, "in use by a process outside")
 	})
@@ -261,7 +261,7 @@ func TestServiceThroughTheAgent(t *testing.T) {
 	g.Ports = []fsm.PortSpec{{Name: "http"}}
 	g.Services = []fsm.ServiceSpec{{Name: "web", Port: "http", Expose: expose}}
 	g.Checks = []fsm.CheckSpec{{Name: "up", Kind: fsm.CheckTCP, Port: "http", Interval: 100 * fsm.Millisecond}}
-	id := b.run("web", g, map[string]int{"http": port})
+	id := b.run("web", g, fsm.Ports{{Name: "http", Number: port}})
 	b.await(id, fsm.ObservedReady)
 	c := caller(t, false)
 	eventually(t, "an answer", func() bool { got, _ := get(c, hostPort("127.0.0.1", expose)); return got == "hello" })

@@ -204,7 +204,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 		spec, _ := st.Spec(i.Group, i.Version)
 		job, _ := i.Group.Split()
 		one := transport.Assignment{
-			ID: i.ID, Group: i.Group, Job: job, Slot: i.Slot, Desired: i.Desired, Spec: spec, Ports: i.Claims.Ports,
+			ID: i.ID, Group: i.Group, Job: job, Slot: i.Slot, Desired: i.Desired, Spec: spec, Ports: i.Claims.Ports.Map(),
 			RestartSeq: i.Links.RestartSeq, Grace: i.Marks.GraceOverride, Memory: spec.Resources.MemoryBytes,
 		}
 		for _, alter := range alters {
@@ -253,7 +253,8 @@ func (s *servers) services() transport.Services {
 		for i := range st.InstancesOf(svc.Group) {
 			if i.Ready() {
 				n, _ := st.Nodes.Get(i.Node)
-				b.Backends = append(b.Backends, fsm.Backend{Instance: i.ID, Node: i.Node, Address: hostPort(n.Agent.Address, i.Claims.Ports[svc.Port])})
+				port, _ := i.Claims.Ports.Get(svc.Port)
+				b.Backends = append(b.Backends, fsm.Backend{Instance: i.ID, Node: i.Node, Address: hostPort(n.Agent.Address, port)})
 			}
 		}
 		out.Services = append(out.Services, b)
@@ -283,7 +284,7 @@ func (s *servers) submit(job string, g fsm.GroupSpec) fsm.GroupID {
 }
 
 // place puts a new instance of the group's slot on a node.
-func (s *servers) place(group fsm.GroupID, slot int, node fsm.NodeID, ports map[string]int) fsm.InstanceID {
+func (s *servers) place(group fsm.GroupID, slot int, node fsm.NodeID, ports fsm.Ports) fsm.InstanceID {
 	s.t.Helper()
 	st := s.m.State()
 	g, _ := st.Groups.Get(group)

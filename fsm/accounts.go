@@ -66,11 +66,8 @@ func (s *State) accountNode(row, before, after *Instance) {
 
 // accountPorts keeps who owns the ports of an instance. One that waits for room owns those that are free, and takes over the others as they come free.
 func (s *State) accountPorts(row *Instance, holds bool) {
-	if len(row.Claims.Ports) == 0 {
-		return
-	}
-	for _, name := range sortedKeys(row.Claims.Ports) {
-		port := row.Claims.Ports[name]
+	for _, p := range row.Claims.Ports {
+		port := p.Number
 		switch owner, taken := s.PortOwner(row.Node, port); {
 		case holds && !taken:
 			s.ownPort(row.Node, port, row.ID)

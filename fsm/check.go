@@ -122,8 +122,8 @@ func (c *checker) addUp(i *Instance) {
 	u.MemoryBytes += i.Claims.Resources.MemoryBytes
 	u.Instances++
 	c.memory[i.Node] = u
-	for _, name := range sortedKeys(i.Claims.Ports) {
-		port := i.Claims.Ports[name]
+	for _, p := range i.Claims.Ports {
+		port := p.Number
 		owner, _ := c.s.PortOwner(i.Node, port)
 		c.want(owner == i.ID, "port %d of node %s: instance %s claims it, %q owns it", port, i.Node, i.ID, owner)
 		c.want(port >= 1 && port <= 65535, "instance %s claims the port %d", i.ID, port)

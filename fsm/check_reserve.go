@@ -18,8 +18,8 @@ func (c *checker) waiting(i *Instance) {
 			"instance %s awaits %s, which is %s for %s, by %s", i.ID, id, victim.Desired, victim.Marks.StopCause, victim.Marks.StopReason)
 	}
 	c.waits[i.Node] += max(i.Claims.Resources.MemoryBytes-c.s.heldBy(i.Links.Awaits), 0)
-	for _, name := range sortedKeys(i.Claims.Ports) {
-		port := i.Claims.Ports[name]
+	for _, p := range i.Claims.Ports {
+		port := p.Number
 		owner, _ := c.s.PortOwner(i.Node, port)
 		c.want(owner == i.ID || slices.Contains(i.Links.Awaits, owner), "port %d of node %s: instance %s waits for it, %q owns it", port, i.Node, i.ID, owner)
 		c.ports += count(owner == i.ID)

@@ -36,7 +36,7 @@ func webSpec() JobSpec {
 }
 
 func placed(id InstanceID, group GroupID, slot int, node NodeID, port int) *InstancePlace {
-	return &InstancePlace{ID: id, Group: group, Slot: slot, Version: 1, Node: node, Ports: map[string]int{"http": port}, Cause: CauseScaleUp}
+	return &InstancePlace{ID: id, Group: group, Slot: slot, Version: 1, Node: node, Ports: Ports{{"http", port}}, Cause: CauseScaleUp}
 }
 
 func observed(node NodeID, id InstanceID, o Observed) *NodeReport { return observedAt(node, id, o, 1) }

@@ -185,8 +185,8 @@ func damaged(format string, args ...any) *Error {
 
 // ownPorts makes an instance the owner of its ports.
 func (s *State) ownPorts(i *Instance) error {
-	for _, name := range sortedKeys(i.Claims.Ports) {
-		port := i.Claims.Ports[name]
+	for _, p := range i.Claims.Ports {
+		port := p.Number
 		switch owner, taken := s.PortOwner(i.Node, port); {
 		case !taken:
 			s.ownPort(i.Node, port, i.ID)

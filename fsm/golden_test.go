@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fxamacker/cbor/v2"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -51,8 +52,10 @@ func schema() string {
 		fmt.Fprintln(&b, title)
 		for _, f := range fieldsOf(t) {
 			fmt.Fprintf(&b, "  %d %s %s", keyOf(f), f.Name, f.Type)
-			if strings.Contains(f.Tag.Get("cbor"), "omitempty") {
-				fmt.Fprint(&b, " omitempty")
+			for _, option := range []string{"omitempty", "omitzero"} {
+				if strings.Contains(f.Tag.Get("cbor"), option) {
+					fmt.Fprint(&b, " ", option)
+				}
 			}
 			fmt.Fprintf(&b, " (%s)\n", f.Type.Kind())
 			if inner, ok := structIn(f.Type); ok && !seen[inner] {
@@ -78,9 +81,12 @@ func schema() string {
 	return b.String()
 }
 
-// structIn finds the struct that a field holds, behind pointers and in lists and maps.
+// structIn finds the struct that a field holds, behind pointers and in lists and maps. What a type encodes itself is no struct on disk.
 func structIn(t reflect.Type) (reflect.Type, bool) {
 	for {
+		if t.Implements(reflect.TypeFor[cbor.Marshaler]()) {
+			return nil, false
+		}
 		switch t.Kind() {
 		case reflect.Pointer, reflect.Slice, reflect.Map:
 			t = t.Elem()

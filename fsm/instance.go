@@ -95,8 +95,8 @@ type Eviction struct {
 
 // Claims are what an instance takes from its node until it is confirmed stopped.
 type Claims struct {
-	Resources Resources      `cbor:"1,keyasint"` // the overhead included
-	Ports     map[string]int `cbor:"2,keyasint,omitempty"`
+	Resources Resources `cbor:"1,keyasint"` // the overhead included
+	Ports     Ports     `cbor:"2,keyasint,omitzero"`
 }
 
 // Marks are when things happened to an instance: cluster time for decisions, wall time (Unix ms) for people, log indexes for `why`.
@@ -141,14 +141,14 @@ func (i *Instance) Ready() bool {
 // InstancePlace places a new instance. Codes: node_not_eligible, no_capacity_memory, no_capacity_ports, slot_taken, volume_in_use, stale (the group's
 // version moved), not_found.
 type InstancePlace struct {
-	ID       InstanceID     `cbor:"1,keyasint"`
-	Group    GroupID        `cbor:"2,keyasint"`
-	Slot     int            `cbor:"3,keyasint"`
-	Version  uint64         `cbor:"4,keyasint"`
-	Node     NodeID         `cbor:"5,keyasint"`
-	Ports    map[string]int `cbor:"6,keyasint,omitempty"`
-	Replaces InstanceID     `cbor:"7,keyasint,omitempty"`
-	Cause    Cause          `cbor:"8,keyasint"`
+	ID       InstanceID `cbor:"1,keyasint"`
+	Group    GroupID    `cbor:"2,keyasint"`
+	Slot     int        `cbor:"3,keyasint"`
+	Version  uint64     `cbor:"4,keyasint"`
+	Node     NodeID     `cbor:"5,keyasint"`
+	Ports    Ports      `cbor:"6,keyasint,omitzero"`
+	Replaces InstanceID `cbor:"7,keyasint,omitempty"`
+	Cause    Cause      `cbor:"8,keyasint"`
 	// Awaits makes it a preemptor: what the same group of commands stops for it on the node. NodeVersion is then that of the node which was chosen; it
 	// may be given in any case, and the placement is refused with stale if it moved.
 	Awaits      []InstanceID `cbor:"9,keyasint,omitempty"`

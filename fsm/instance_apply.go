@@ -33,7 +33,7 @@ func (s *State) Successor(inst *Instance) (*Instance, bool) {
 func (s *State) Room(n *Node, claims Claims) *Error { return s.roomWith(n, claims, nil) }
 
 // ClaimsOf is what an instance of spec takes from a node, the overhead included.
-func (s *State) ClaimsOf(spec *GroupSpec, ports map[string]int) Claims {
+func (s *State) ClaimsOf(spec *GroupSpec, ports Ports) Claims {
 	r := spec.Resources
 	r.MemoryBytes += s.Settings.InstanceOverhead
 	return Claims{Resources: r, Ports: ports}
@@ -87,11 +87,11 @@ func (c *InstancePlace) ended(old *Instance) *Instance {
 	return nil
 }
 
-func portsMatch(spec *GroupSpec, ports map[string]int) *Error {
+func portsMatch(spec *GroupSpec, ports Ports) *Error {
 	for i, p := range spec.Ports {
-		got := ports[p.Name]
+		got, _ := ports.Get(p.Name)
 		for _, other := range spec.Ports[:i] {
-			if ports[other.Name] == got {
+			if number, _ := ports.Get(other.Name); number == got {
 				return Refuse(CodeInvalid, "ports %s and %s are both %d", other.Name, p.Name, got)
 			}
 		}
@@ -99,7 +99,7 @@ func portsMatch(spec *GroupSpec, ports map[string]int) *Error {
 			return Refuse(CodeInvalid, "port %s must be %d, got %d", p.Name, p.Static, got)
 		}
 	}
-	if len(ports) != len(spec.Ports) {
+	if len(ports) != len(spec.Ports) || !ports.inOrder() {
 		return Refuse(CodeInvalid, "%d ports were given, the group has %d", len(ports), len(spec.Ports))
 	}
 	return nil
@@ -152,6 +152,7 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *GroupSpec, old *Instance, claims Claims) {
 	job, _ := s.Jobs.Get(jobOf(c.Group))
 	cause, _ := c.Cause.known()
+	claims.Ports = claims.Ports.of(spec)
 	inst := &Instance{ // its texts are those of other rows where it can be: they are the same memory then
 		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: DesiredRunning,
 		Status: InstanceStatus{ID: c.ID, Observed: ObservedPending}, Cause: cause, Claims: claims,

@@ -19,9 +19,9 @@ func crowded(t testing.TB) State {
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: settings}, full, small)
 	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 1, Full: true}, &NodeReport{ID: "n2", Epoch: 1, Full: true})
 	mustApply(t, m, &JobSubmit{Spec: sized("high", ClassCritical, 1, 400)}, &JobSubmit{Spec: sized("low", ClassBatch, 2, 300)})
-	mustApply(t, m, &InstancePlace{ID: "i1", Group: "high/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: map[string]int{"p": 8080}})
+	mustApply(t, m, &InstancePlace{ID: "i1", Group: "high/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", 8080}}})
 	for slot, id := range []InstanceID{"i2", "i3"} {
-		mustApply(t, m, &InstancePlace{ID: id, Group: "low/g", Slot: slot, Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: map[string]int{"p": 8081 + slot}})
+		mustApply(t, m, &InstancePlace{ID: id, Group: "low/g", Slot: slot, Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", 8081 + slot}}})
 	}
 	for _, id := range []InstanceID{"i1", "i2", "i3"} {
 		mustApply(t, m, observed("n1", id, ObservedReady))
@@ -74,7 +74,7 @@ func preemption(s State, port int, victims ...InstanceID) []Command {
 		group = append(group, &InstanceStop{ID: id, Cause: CausePreempted, By: "p1"})
 	}
 	return append(group, &InstancePlace{
-		ID: "p1", Group: "new/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: map[string]int{"p": port}, Awaits: victims, NodeVersion: n.Version,
+		ID: "p1", Group: "new/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", port}}, Awaits: victims, NodeVersion: n.Version,
 	})
 }
 
@@ -110,7 +110,7 @@ func TestPreemptorWaits(t *testing.T) {
 		t.Fatalf("with one victim gone it awaits %v, %d bytes are promised, %d free", p.Links.Awaits, n.Promised, n.FreeBytes())
 	}
 	n1 := s.nodeRow("n1")
-	if _, refusal := try(t, s, &InstancePlace{ID: "x", Group: "low/g", Slot: 0, Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: map[string]int{"p": 8090}, NodeVersion: n1.Version}); refusal == nil || refusal.Code != CodeNoMemory {
+	if _, refusal := try(t, s, &InstancePlace{ID: "x", Group: "low/g", Slot: 0, Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", 8090}}, NodeVersion: n1.Version}); refusal == nil || refusal.Code != CodeNoMemory {
 		t.Errorf("promised room was given away: %v", refusal)
 	}
 	before := s.Index

@@ -123,8 +123,8 @@ func (s *State) roomWith(n *Node, claims Claims, awaits []InstanceID) *Error {
 	if claims.Resources.MemoryBytes > free {
 		return Refuse(CodeNoMemory, "node %s has %d MiB left, %d MiB are needed", n.Name, free>>20, claims.Resources.MemoryBytes>>20)
 	}
-	for _, name := range sortedKeys(claims.Ports) {
-		port := claims.Ports[name]
+	for _, p := range claims.Ports {
+		port := p.Number
 		if owner, taken := s.PortOwner(n.ID, port); taken && !slices.Contains(awaits, owner) {
 			return Refuse(CodeNoPorts, "port %d of node %s belongs to instance %s", port, n.Name, owner)
 		}

@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,10 @@ func sample(v reflect.Value, name string, key int64) {
 		v.Set(reflect.New(v.Type().Elem()))
 		sample(v.Elem(), name, key)
 	case reflect.Slice:
+		if v.Type() == reflect.TypeFor[Ports]() { // a map in its encoding
+			v.Set(reflect.ValueOf(Ports{{"a", -1000 * int(key+1)}, {"b", -1000 * int(key)}, {"longer", -1000 * int(key+2)}}))
+			return
+		}
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		for i := range v.Len() {
 			sample(v.Index(i), fmt.Sprint(name, i), key+int64(i))
@@ -67,6 +72,10 @@ func arbitrary(t *rapid.T, v reflect.Value) {
 			for i := range n {
 				arbitrary(t, v.Index(i))
 			}
+		}
+		if ports, ok := v.Interface().(Ports); ok {
+			ports.Sorted()
+			v.Set(reflect.ValueOf(slices.CompactFunc(ports, func(a, b Port) bool { return a.Name == b.Name })))
 		}
 	case reflect.Map:
 		if n := rapid.IntRange(0, 2).Draw(t, "len"); n > 0 {

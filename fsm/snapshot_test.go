@@ -274,7 +274,7 @@ func TestIndexesThatContradict(t *testing.T) {
 	})
 	ports := two(func(s *State) {
 		for _, id := range []InstanceID{"a", "b"} {
-			s.Instances.put(id, &Instance{ID: id, Node: "n", Claims: Claims{Ports: map[string]int{"http": 80}}})
+			s.Instances.put(id, &Instance{ID: id, Node: "n", Claims: Claims{Ports: Ports{{"http", 80}}}})
 		}
 	})
 	_, err := ReadSnapshot(bytes.NewReader(names))

@@ -226,13 +226,13 @@ func (w world) place() Command {
 	c := &InstancePlace{ID: InstanceID(w.fresh("i")), Group: id, Slot: w.int(0, max(g.Count-1, 1)), Version: g.Version, Node: w.eligible(), Cause: CauseScaleUp}
 	if spec, ok := w.s.Spec(id, g.Version); ok {
 		for _, p := range spec.Ports {
-			if c.Ports == nil {
-				c.Ports = map[string]int{}
+			number := p.Static
+			if number == 0 {
+				number = w.int(8000, 8007)
 			}
-			if c.Ports[p.Name] = p.Static; p.Static == 0 {
-				c.Ports[p.Name] = w.int(8000, 8007)
-			}
+			c.Ports = append(c.Ports, Port{p.Name, number})
 		}
+		c.Ports.Sorted()
 	}
 	var there []InstanceID
 	for i := range w.s.InstancesInSlot(id, c.Slot) {

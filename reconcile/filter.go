@@ -216,16 +216,16 @@ func (f *field) exclude(v *nodeView) fsm.Code {
 // ports chooses the node's ports for one more instance: static ones as asked, dynamic ones from the node's range, beginning at a place that depends on
 // the instance, so that a port that was just given back is rarely the next one out, and on the node, whose id no other cluster has: two clusters on one
 // machine rarely want the same. ok is false if there are not enough.
-func (f *field) ports(v *nodeView, id fsm.InstanceID) (ports map[string]int, ok bool) {
+func (f *field) ports(v *nodeView, id fsm.InstanceID) (ports fsm.Ports, ok bool) {
 	return f.portsBeside(v, id, nil)
 }
 
 // portsBeside is ports when some instances will have left the node.
-func (f *field) portsBeside(v *nodeView, id fsm.InstanceID, leaving []fsm.InstanceID) (ports map[string]int, ok bool) {
+func (f *field) portsBeside(v *nodeView, id fsm.InstanceID, leaving []fsm.InstanceID) (ports fsm.Ports, ok bool) {
 	if len(f.spec.Ports) == 0 {
 		return nil, true
 	}
-	ports = make(map[string]int, len(f.spec.Ports))
+	ports = make(fsm.Ports, 0, len(f.spec.Ports))
 	used := make([]int, 0, len(f.spec.Ports))
 	for _, port := range f.spec.Ports {
 		if port.Static != 0 {
@@ -235,7 +235,7 @@ func (f *field) portsBeside(v *nodeView, id fsm.InstanceID, leaving []fsm.Instan
 	size := v.node.Shape.PortMax - v.node.Shape.PortMin + 1
 	for _, port := range f.spec.Ports {
 		if port.Static != 0 {
-			ports[port.Name] = port.Static
+			ports = append(ports, fsm.Port{Name: port.Name, Number: port.Static})
 			continue
 		}
 		if size <= 0 {
@@ -245,10 +245,10 @@ func (f *field) portsBeside(v *nodeView, id fsm.InstanceID, leaving []fsm.Instan
 		if !found {
 			return nil, false
 		}
-		ports[port.Name] = n
+		ports = append(ports, fsm.Port{Name: port.Name, Number: n})
 		used = append(used, n)
 	}
-	return ports, true
+	return ports.Sorted(), true
 }
 
 func (f *field) dynamicPort(v *nodeView, start, size int, used []int, leaving []fsm.InstanceID) (int, bool) {

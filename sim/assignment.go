@@ -45,7 +45,7 @@ func assignmentsOf(s fsm.State, node fsm.NodeID, epoch uint64) assignments {
 
 func assignmentOf(s *fsm.State, i *fsm.Instance) assignment {
 	a := assignment{
-		id: i.ID, group: i.Group, slot: i.Slot, version: i.Version, desired: i.Desired, ports: i.Claims.Ports, memory: i.Claims.Resources.MemoryBytes,
+		id: i.ID, group: i.Group, slot: i.Slot, version: i.Version, desired: i.Desired, ports: i.Claims.Ports.Map(), memory: i.Claims.Resources.MemoryBytes,
 		restarts: i.Links.RestartSeq, preparing: i.Preparation(),
 	}
 	a.spec, _ = s.Spec(i.Group, i.Version)

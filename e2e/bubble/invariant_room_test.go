@@ -21,7 +21,7 @@ func (c *court) rooms(s step) error {
 		}
 		memory[i.Node] += i.Claims.Resources.MemoryBytes
 		for _, port := range i.Claims.Ports {
-			key := fmt.Sprintf("%s:%d", i.Node, port)
+			key := fmt.Sprintf("%s:%d", i.Node, port.Number)
 			if other, taken := ports[key]; taken {
 				f.add("S1: the instances %s and %s have the same port %s", other, id, key)
 			}

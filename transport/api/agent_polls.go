@@ -142,7 +142,7 @@ func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments
 func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	job, _ := i.Group.Split()
 	one := transport.Assignment{
-		ID: i.ID, Group: i.Group, Slot: i.Slot, Desired: i.Desired, Ports: i.Claims.Ports, RestartSeq: i.Links.RestartSeq, Attempt: i.Links.Attempt,
+		ID: i.ID, Group: i.Group, Slot: i.Slot, Desired: i.Desired, Ports: i.Claims.Ports.Map(), RestartSeq: i.Links.RestartSeq, Attempt: i.Links.Attempt,
 		Grace: i.Marks.GraceOverride, Job: job, Prepare: i.Preparation(), Gates: r.ownGates(i),
 	}
 	switch {

@@ -73,7 +73,7 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 		ID: i.ID, Job: job, Group: group, Slot: i.Slot, Node: r.nodeName(i.Node), NodeID: i.Node, Desired: i.Desired,
 		Observed: i.Status.Observed, Ready: i.Ready(), Reason: i.Status.Reason, Cause: i.Cause, StopCause: i.Marks.StopCause,
 		Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
-		Restarts: i.Status.Restarts, Ports: notNilMap(i.Claims.Ports), Deployment: i.Links.Deployment,
+		Restarts: i.Status.Restarts, Ports: i.Claims.Ports.Map(), Deployment: i.Links.Deployment,
 		Resources: InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
 		Awaits:    append([]fsm.InstanceID{}, i.Links.Awaits...),
 		Eviction:  r.eviction(i), Facts: notNilMap(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
@@ -110,7 +110,7 @@ func (r *reading) eviction(i *fsm.Instance) Eviction {
 // endpoint is where a port of an instance is reached.
 func (r *reading) endpoint(i *fsm.Instance, port string) (string, bool) {
 	n, ok := r.Nodes.Get(i.Node)
-	number, has := i.Claims.Ports[port]
+	number, has := i.Claims.Ports.Get(port)
 	if !ok || !has {
 		return "", false
 	}

@@ -120,11 +120,11 @@ func (r *reading) scrapeTargets() []scrapeTarget {
 			continue
 		}
 		job, group := i.Group.Split()
-		for _, name := range sortedKeys(i.Claims.Ports) {
+		for _, port := range i.Claims.Ports {
 			all = append(all, scrapeTarget{
-				Targets: []string{net.JoinHostPort(n.Agent.Address, strconv.Itoa(i.Claims.Ports[name]))},
+				Targets: []string{net.JoinHostPort(n.Agent.Address, strconv.Itoa(port.Number))},
 				Labels: map[string]string{
-					"__meta_outspan_job": string(job), "__meta_outspan_group": group, "__meta_outspan_port": name,
+					"__meta_outspan_job": string(job), "__meta_outspan_group": group, "__meta_outspan_port": port.Name,
 					"__meta_outspan_node": n.Name, "__meta_outspan_instance": string(i.ID), "__meta_outspan_slot": strconv.Itoa(i.Slot),
 				},
 			})

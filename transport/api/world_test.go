@@ -30,7 +30,7 @@ func spec(name string, count int) fsm.JobSpec {
 func (r *rig) place(id fsm.InstanceID, slot int, node fsm.NodeID, observed fsm.Observed) {
 	r.t.Helper()
 	g, _ := r.machine.State().Groups.Get("web/http")
-	r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: g.Version, Node: node, Ports: map[string]int{"http": 20000 + slot}, Cause: fsm.CauseScaleUp})
+	r.apply(&fsm.InstancePlace{ID: id, Group: "web/http", Slot: slot, Version: g.Version, Node: node, Ports: fsm.Ports{{Name: "http", Number: 20000 + slot}}, Cause: fsm.CauseScaleUp})
 	if observed == fsm.ObservedPending {
 		return
 	}
