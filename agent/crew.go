@@ -135,7 +135,7 @@ func (c *crew) converge(epoch uint64, a transport.Assignments) {
 			}
 		}
 	}
-	c.shop.lease.assigned(epoch, a.Unconfirmed)
+	c.shop.lease.assigned(epoch, a)
 	for _, i := range fresh { // last: stops have the word first
 		c.begin(i)
 	}

@@ -31,8 +31,8 @@ type lease struct {
 	length time.Duration
 	epoch  uint64    // of the newest registration
 	told   uint64    // the newest epoch of which assignments are known, and confirmed
-	doubt  bool      // a restore was not confirmed when they were last told
-	sure   time.Time // since when a restore is confirmed; zero: there was none
+	reign  uint64    // the incarnation of the servers' state that sure is of
+	sure   time.Time // since when, at the latest, the restore that began it is confirmed; zero: there was none
 	end    driver.BootTime
 	moved  chan struct{} // closed and replaced when end moved
 	mark   clocks        // of the last look
@@ -63,18 +63,21 @@ func (l *lease) enrol(epoch uint64) {
 	l.epoch = epoch
 }
 
-// assigned tells that every instance knows what the servers of an epoch want of it, and whether an operator has yet to confirm a restore.
-func (l *lease) assigned(epoch uint64, unconfirmed bool) {
+// assigned tells that every instance knows what the servers want of it in an epoch.
+func (l *lease) assigned(epoch uint64, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if unconfirmed {
-		l.told, l.doubt = 0, true
+	if a.Incarnation != l.reign {
+		l.reign, l.sure = a.Incarnation, time.Time{}
+	}
+	if a.Unconfirmed {
+		l.told = 0
 		return
 	}
-	if l.doubt {
-		l.doubt, l.sure = false, time.Now()
-	}
 	l.told = epoch
+	if since := time.Now().Add(-asDuration(a.Confirmed)); a.Confirmed > 0 && (l.sure.IsZero() || since.Before(l.sure)) {
+		l.sure = since
+	}
 }
 
 // until is when the lease ends; 0 = it is not held, or nothing with this grace may be started under it yet. Behind a restore that is when another

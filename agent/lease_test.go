@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -178,27 +179,37 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 // S2: a restored state does not know of the holder that another node has by now. Nothing fenced is started before a person confirms, and then not before
 // the other node has heard that it must end it, and has had its grace. What holds no lease is started at once; what runs goes on.
 func TestNothingFencedStartsBehindARestore(t *testing.T) {
-	inBubble(t, func(t *testing.T, b *bubble) {
-		b.beats = newVotes()
-		b.start()
-		running := b.runExclusive("running")
-		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
-		free := b.run("free", sh(""))
-		id := b.run("one", exclusive())
-		b.pass(10 * time.Minute)
-		b.want(free, fsm.ObservedReady, "")
-		b.want(running, fsm.ObservedReady, "")
-		if b.mem.task(id) != nil {
-			t.Fatal("it was started although nobody has confirmed the restore")
-		}
-		b.change(nil)
-		b.stop(free, nil) // the poll that is under way is answered
-		length, grace := 6*300*time.Millisecond, asDuration(exclusive().Stop.Grace)
-		b.pass(length + grace - time.Second)
-		if b.mem.task(id) != nil {
-			t.Fatal("it was started while the holder elsewhere still had its grace")
-		}
-		b.pass(2 * time.Second)
-		b.want(id, fsm.ObservedReady, "")
-	})
+	for _, restarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.beats = newVotes()
+				b.start()
+				running := b.runExclusive("running")
+				b.apply(&fsm.RestoreMark{})
+				free := b.run("free", sh(""))
+				id := b.run("one", exclusive())
+				b.pass(10 * time.Minute)
+				b.want(free, fsm.ObservedReady, "")
+				b.want(running, fsm.ObservedReady, "")
+				if b.mem.task(id) != nil {
+					t.Fatal("it was started although nobody has confirmed the restore")
+				}
+				b.apply(&fsm.RestoreMark{Confirm: true})
+				confirmed := time.Now()
+				b.stop(free, nil) // the poll that is under way is answered
+				if restarted {
+					b.pass(time.Second)
+					b.end()
+					b.start()
+				}
+				length, grace := 6*300*time.Millisecond, asDuration(exclusive().Stop.Grace)
+				b.pass(length + grace - time.Since(confirmed) - time.Second)
+				if b.mem.task(id) != nil {
+					t.Fatal("it was started while the holder elsewhere still had its grace")
+				}
+				b.pass(3 * time.Second)
+				b.want(id, fsm.ObservedReady, "")
+			})
+		})
+	}
 }

@@ -189,6 +189,9 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	st := s.m.State()
 	n, ok := st.Nodes.Get(r.Node)
 	out := transport.Assignments{Incarnation: st.Incarnation, Unconfirmed: st.Unconfirmed}
+	if st.Confirmed > 0 {
+		out.Confirmed = max(st.Now.Sub(st.Confirmed), 1)
+	}
 	if !ok || n.Agent.Epoch != r.Epoch || n.Health == fsm.HealthOffline {
 		out.Register = true
 		return out

@@ -116,11 +116,12 @@ type metaRow struct {
 	SettingsIndex uint64    `cbor:"10,keyasint"`
 	Hold          Hold      `cbor:"11,keyasint"`
 	Classes       []Class   `cbor:"12,keyasint"`
+	Confirmed     Time      `cbor:"13,keyasint,omitempty"`
 }
 
 func (s *State) meta() metaRow {
 	return metaRow{
-		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex, s.Hold, s.Classes,
+		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex, s.Hold, s.Classes, s.Confirmed,
 	}
 }
 
@@ -128,7 +129,7 @@ func (s *State) meta() metaRow {
 func (m *metaRow) empty() *State {
 	s := State{
 		Index: m.Index, LogTerm: m.LogTerm, Now: m.Now, Wall: m.Wall, Format: m.Format,
-		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Cluster: m.Cluster,
+		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Cluster: m.Cluster,
 		Settings: m.Settings, SettingsIndex: m.SettingsIndex, Hold: m.Hold, Classes: m.Classes,
 	}
 	return s.fork()

@@ -32,7 +32,7 @@ func (c *FormatRaise) apply(s *State) error {
 
 func (c *RestoreMark) apply(s *State) error {
 	if c.Confirm {
-		s.Unconfirmed = false
+		s.Unconfirmed, s.Confirmed = false, max(s.Now, 1)
 	} else {
 		s.Incarnation++
 		s.Unconfirmed = true

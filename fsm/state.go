@@ -19,6 +19,7 @@ type State struct {
 	Format      uint16
 	Incarnation uint64 // raised when a snapshot is restored by an operator
 	Unconfirmed bool   // restored, and the operator has not confirmed yet
+	Confirmed   Time   // when the operator confirmed the last restore; 0: there was none
 	Cluster     ClusterID
 
 	Settings      Settings

@@ -80,6 +80,7 @@ type Assignments struct {
 	Instances   []Assignment    `cbor:"5,keyasint,omitempty"`
 	Heartbeat   fsm.Duration    `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
 	Transfers   []TransferOrder `cbor:"7,keyasint,omitempty"`
+	Confirmed   fsm.Duration    `cbor:"8,keyasint,omitempty"` // how long ago, at least, the last restore was confirmed; 0: there was none
 }
 
 // Assignment is one instance to run or to stop.

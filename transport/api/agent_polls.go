@@ -123,6 +123,9 @@ func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration
 // assignments is everything that a node must run or stop now.
 func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments {
 	a := transport.Assignments{Incarnation: r.Incarnation, Unconfirmed: r.Unconfirmed}
+	if r.Confirmed > 0 {
+		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1) // by the log: a server's own clock may run ahead of the leader's
+	}
 	n, ok := r.Nodes.Get(id)
 	if !ok || n.Agent.Epoch != epoch || n.Health == fsm.HealthOffline {
 		a.Register = true

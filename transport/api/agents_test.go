@@ -128,6 +128,22 @@ func TestAssignments(t *testing.T) {
 	if got = <-done; !got.Unconfirmed || got.Incarnation != 1 {
 		t.Errorf("after a restore: %+v", got)
 	}
+	if got.Confirmed != 0 {
+		t.Errorf("a restore was confirmed %s ago, by nobody", got.Confirmed)
+	}
+	r.apply(&fsm.RestoreMark{Confirm: true})
+	ask := func() transport.Assignments {
+		return must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+	}
+	at := ask().Confirmed
+	time.Sleep(30 * time.Millisecond)
+	if got = ask(); at == 0 || got.Confirmed != at || got.Unconfirmed {
+		t.Errorf("confirmed %s ago, and without an entry since %s (S2: a server's own clock may be ahead)", at, got.Confirmed)
+	}
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentActive})
+	if later := ask().Confirmed; later < at+30 {
+		t.Errorf("confirmed %s ago, and 30 ms and an entry later %s", at, later)
+	}
 }
 
 // A server that lags serves no agent: what it would say may be over.

@@ -58,6 +58,7 @@ func parseWait(text string) (time.Duration, error) {
 type reading struct {
 	fsm.State
 	now     fsm.Time // cluster time, which runs on between entries
+	logged  fsm.Time // that of the newest entry
 	wall    time.Time
 	seen    Liveness
 	explain Explainer
@@ -77,7 +78,7 @@ func (s *Server) reading() *reading {
 }
 
 func (s *Server) readingOf(state fsm.State) *reading {
-	r := &reading{State: state, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(), seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
+	r := &reading{State: state, logged: state.Now, now: max(state.Now, s.cfg.Consensus.Now()), wall: time.Now(), seen: s.cfg.Liveness, explain: s.cfg.Explainer, planner: s.cfg.Planner}
 	r.State.Now = r.now // what holds only for a while is judged as of now
 	return r
 }
