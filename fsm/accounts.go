@@ -21,6 +21,7 @@ func (s *State) setInstance(before, after *Instance) {
 		s.Instances.del(before.ID)
 	}
 	s.indexInstance(before, after)
+	s.house(row, before, after)
 	s.accountNode(row, before, after)
 	s.accountGroup(row, before, after)
 	s.accountClass(row, before, after)
@@ -31,7 +32,7 @@ func (s *State) setInstance(before, after *Instance) {
 	s.touchObject("instance/", string(row.ID))
 }
 
-// accountNode keeps the node's usage, port owners and the index that the agent waits on.
+// accountNode keeps the node's usage and the index that the agent waits on.
 func (s *State) accountNode(row, before, after *Instance) {
 	held, holds := before.takesRoom(), after.takesRoom()
 	waits := before.WaitsForRoom() || after.WaitsForRoom()
@@ -54,27 +55,11 @@ func (s *State) accountNode(row, before, after *Instance) {
 		n.Placed.MemoryBytes += sign * row.Claims.Resources.MemoryBytes
 		n.Placed.Instances += int(sign)
 	}
-	if held != holds || waits {
-		s.accountPorts(row, after.holdsClaims())
-	}
 	if assigned {
 		n.Assigned = s.Index
 		s.touchObject("assigned/", string(n.ID))
 	}
 	s.Nodes.put(n.ID, &n)
-}
-
-// accountPorts keeps who owns the ports of an instance. One that waits for room owns those that are free, and takes over the others as they come free.
-func (s *State) accountPorts(row *Instance, holds bool) {
-	for _, p := range row.Claims.Ports {
-		port := p.Number
-		switch owner, taken := s.PortOwner(row.Node, port); {
-		case holds && !taken:
-			s.ownPort(row.Node, port, row.ID)
-		case !holds && owner == row.ID:
-			s.freePort(row.Node, port)
-		}
-	}
 }
 
 // accountGroup keeps the group's counts and the generation of its services.

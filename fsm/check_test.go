@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -60,6 +59,13 @@ func edit[K ~string, V any](t Table[K, *V], key K, change func(*V)) {
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	instance := func(id InstanceID, change func(*Instance)) func(*State) {
 		return func(s *State) { edit(s.Instances, id, change) }
+	}
+	inHouse := func(id NodeID, change func(*household)) func(*State) {
+		return func(s *State) {
+			h := s.household(id)
+			change(h)
+			s.putHousehold(id, h)
+		}
 	}
 	node := func(id NodeID, change func(*Node)) func(*State) { return func(s *State) { edit(s.Nodes, id, change) } }
 	group := func(change func(*Group)) func(*State) { return func(s *State) { edit(s.Groups, "web/api", change) } }
@@ -119,8 +125,8 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"another slot", "missing in an index", instance("i1", func(i *Instance) { i.Slot = 5 })},
 		{"status of another", "its status", instance("i1", func(i *Instance) { i.Status.ID = "i2" })},
 		{"changed in the future", "changed at", instance("i1", func(i *Instance) { i.Marks.ChangedIndex = 1 << 40 })},
-		{"port of nobody", "owns it", func(s *State) { s.freePort("n1", 20000) }},
-		{"port of the dead", "owners of ports", func(s *State) { s.ownPort("n2", 20000, "i2") }},
+		{"port of nobody", "owns it", inHouse("n1", func(h *household) { h.free(20000) })},
+		{"port of the dead", "owners of ports", inHouse("n2", func(h *household) { h.own(20001, h.ids[0]) })},
 		{"two holders", "neither replaces the other", func(s *State) { second(s, "i9", "i1", func(*Instance) {}) }},
 		{"three holders", "3 instances are desired", func(s *State) {
 			second(s, "i8", "i1", func(*Instance) {})
@@ -129,10 +135,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"a volume shared", "single holder", func(s *State) {
 			second(s, "i9", "i3", func(i *Instance) { i.Desired, i.Marks.StopCause = DesiredDraining, CauseUser })
 		}},
-		{"index of too much", "instances of nodes", func(s *State) {
-			on, _ := s.onNode.Get("n1")
-			s.onNode.put("n1", append(slices.Clone(on), "z-ghost"))
-		}},
+		{"index of too much", "instances of nodes", inHouse("n1", func(h *household) { h.join("z-ghost") })},
 		{"pending on a draining node", "still to be started", instance("i1", func(i *Instance) { i.Status.Observed = ObservedPending })},
 
 		{"ready", "its instances sum up to", group(func(g *Group) { g.Ready++ })},

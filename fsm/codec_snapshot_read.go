@@ -183,17 +183,22 @@ func damaged(format string, args ...any) *Error {
 	return Refuse(CodeInvalid, "the snapshot is damaged: "+format, args...).WithHint("use another snapshot; nothing was changed")
 }
 
-// ownPorts makes an instance the owner of its ports.
-func (s *State) ownPorts(i *Instance) error {
+// moveIn puts an instance into its node's household, and makes it the owner of its ports if it has a right to them now.
+func (s *State) moveIn(i *Instance, owns bool) error {
+	h := s.household(i.Node)
+	h.join(i.ID)
 	for _, p := range i.Claims.Ports {
-		port := p.Number
-		switch owner, taken := s.PortOwner(i.Node, port); {
+		switch owner, taken := h.ownerOf(p.Number); {
+		case !owns:
+		case int(int32(p.Number)) != p.Number:
+			return damaged("instance %s holds the port %d", i.ID, p.Number)
 		case !taken:
-			s.ownPort(i.Node, port, i.ID)
+			h.own(p.Number, i.ID)
 		case !slices.Contains(i.Links.Awaits, owner):
-			return damaged("instances %s and %s hold the same port %d of node %s", owner, i.ID, port, i.Node)
+			return damaged("instances %s and %s hold the same port %d of node %s", owner, i.ID, p.Number, i.Node)
 		}
 	}
+	s.putHousehold(i.Node, h)
 	return nil
 }
 
@@ -215,16 +220,13 @@ func (s *State) buildIndexes() error {
 	for _, i := range s.Instances.All() {
 		s.indexInstance(nil, i)
 		s.accountClass(i, nil, i)
-		if !i.takesRoom() {
-			continue
-		}
-		if err := s.ownPorts(i); err != nil {
+		if err := s.moveIn(i, i.takesRoom()); err != nil {
 			return err
 		}
 	}
 	for _, i := range s.Instances.All() { // what waits for room has the ports that those don't have which it waits for
 		if i.WaitsForRoom() {
-			if err := s.ownPorts(i); err != nil {
+			if err := s.moveIn(i, true); err != nil {
 				return err
 			}
 		}

@@ -35,12 +35,8 @@ func (g *Group) unsettled() bool {
 // indexInstance keeps the indexes that hold instances.
 func (s *State) indexInstance(before, after *Instance) {
 	if after == nil {
-		s.dropFromNode(before)
 		s.inGroup.del(inGroupKey(before))
 	} else {
-		if before == nil {
-			s.addToNode(after)
-		}
 		s.inGroup.put(inGroupKey(after), after)
 	}
 	if was, is := before.departs(), after.departs(); was != is {

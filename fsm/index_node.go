@@ -6,38 +6,130 @@ import (
 	"slices"
 )
 
-// What is on a node and who owns its ports are few in each: they are lists in one row of a table of nodes. Placing thousands of instances then touches few
-// rows of it, where a row for each instance would be as many, all over the table; and it takes a third of the memory.
+// What is on a node and who owns its ports are few in each: they are one row in a table of nodes. Placing thousands of instances then touches few rows of it,
+// where a row for each instance would be as many, all over the table; and it takes a quarter of the memory.
 
-// portOwner is the instance that holds a port of a node.
-type portOwner struct {
-	port  int
-	owner InstanceID
+// household is what is on a node: its instances in order of id, and the ports that they own in order of number.
+type household struct {
+	ids   []InstanceID
+	ports []ownedPort
 }
 
-func (s *State) addToNode(i *Instance) {
-	on, _ := s.onNode.Get(i.Node)
-	if at, there := slices.BinarySearch(on, i.ID); !there {
-		s.onNode.put(i.Node, slices.Concat(on[:at], []InstanceID{i.ID}, on[at:]))
+// ownedPort is a port and the place of its owner among the household's ids.
+type ownedPort struct{ number, owner int32 }
+
+// household returns a copy of a node's, to edit and to put back.
+func (s *State) household(node NodeID) *household {
+	h, ok := s.households.Get(node)
+	if !ok {
+		return new(household)
+	}
+	return &household{append(make([]InstanceID, 0, len(h.ids)+1), h.ids...), append(make([]ownedPort, 0, len(h.ports)+1), h.ports...)}
+}
+
+func (s *State) putHousehold(node NodeID, h *household) {
+	if len(h.ids) == 0 {
+		s.households.del(node)
+	} else {
+		s.households.put(node, h)
 	}
 }
 
-func (s *State) dropFromNode(i *Instance) {
-	on, _ := s.onNode.Get(i.Node)
-	at, there := slices.BinarySearch(on, i.ID)
-	switch {
-	case there && len(on) == 1:
-		s.onNode.del(i.Node)
-	case there:
-		s.onNode.put(i.Node, slices.Concat(on[:at], on[at+1:]))
+// house keeps whether an instance stands in its node's household, and which ports it owns there. One that waits for room owns those that are free, and
+// takes over the others as they come free.
+func (s *State) house(row, before, after *Instance) {
+	claims := len(row.Claims.Ports) > 0 && (before.takesRoom() != after.takesRoom() || before.WaitsForRoom() || after.WaitsForRoom())
+	if before != nil && after != nil && !claims {
+		return
 	}
+	h := s.household(row.Node)
+	if before == nil {
+		h.join(row.ID)
+	}
+	for _, p := range row.Claims.Ports {
+		switch owner, taken := h.ownerOf(p.Number); {
+		case !claims:
+		case after.holdsClaims() && !taken:
+			h.own(p.Number, row.ID)
+		case !after.holdsClaims() && owner == row.ID:
+			h.free(p.Number)
+		}
+	}
+	if after == nil {
+		h.leave(row.ID)
+	}
+	s.putHousehold(row.Node, h)
+}
+
+func (h *household) join(id InstanceID) {
+	at, there := slices.BinarySearch(h.ids, id)
+	if there {
+		return
+	}
+	h.ids = slices.Insert(h.ids, at, id)
+	for i := range h.ports {
+		h.ports[i].owner += int32(count(int(h.ports[i].owner) >= at))
+	}
+}
+
+// leave takes an instance out, and what ports it has left.
+func (h *household) leave(id InstanceID) {
+	at, there := slices.BinarySearch(h.ids, id)
+	if !there {
+		return
+	}
+	h.ids = slices.Delete(h.ids, at, at+1)
+	h.ports = slices.DeleteFunc(h.ports, func(p ownedPort) bool { return int(p.owner) == at })
+	for i := range h.ports {
+		h.ports[i].owner -= int32(count(int(h.ports[i].owner) > at))
+	}
+}
+
+// own makes an instance of the household the owner of a port that has none.
+func (h *household) own(port int, id InstanceID) {
+	owner, there := slices.BinarySearch(h.ids, id)
+	at, taken := h.find(port)
+	if there && !taken {
+		h.ports = slices.Insert(h.ports, at, ownedPort{int32(port), int32(owner)})
+	}
+}
+
+// free makes a port one without an owner.
+func (h *household) free(port int) {
+	if at, taken := h.find(port); taken {
+		h.ports = slices.Delete(h.ports, at, at+1)
+	}
+}
+
+func (h *household) find(port int) (at int, taken bool) {
+	return slices.BinarySearchFunc(h.ports, port, func(p ownedPort, port int) int { return cmp.Compare(int(p.number), port) })
+}
+
+func (h *household) ownerOf(port int) (InstanceID, bool) {
+	at, taken := h.find(port)
+	if !taken {
+		return "", false
+	}
+	return h.ids[h.ports[at].owner], true
+}
+
+// PortOwner returns the instance that holds a port of a node.
+func (s *State) PortOwner(node NodeID, port int) (InstanceID, bool) {
+	h, ok := s.households.Get(node)
+	if !ok {
+		return "", false
+	}
+	return h.ownerOf(port)
 }
 
 // InstancesOn iterates over every instance of a node that the state still has a row of, in order of id.
 func (s *State) InstancesOn(node NodeID) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
-		on, _ := s.onNode.Get(node)
-		for _, id := range on {
+		h, ok := s.households.Get(node)
+		if !ok {
+			return
+		}
+		for _, id := range h.ids {
 			if inst, ok := s.Instances.Get(id); ok && !yield(inst) {
 				return
 			}
@@ -57,55 +149,24 @@ func (s *State) InstancesFrom(group GroupID) iter.Seq[*Instance] {
 	}
 }
 
-// PortOwner returns the instance that holds a port of a node.
-func (s *State) PortOwner(node NodeID, port int) (InstanceID, bool) {
-	owners, _ := s.portOwners.Get(node)
-	at, taken := findPort(owners, port)
-	if !taken {
-		return "", false
-	}
-	return owners[at].owner, true
-}
-
-func findPort(owners []portOwner, port int) (int, bool) {
-	return slices.BinarySearchFunc(owners, port, func(o portOwner, port int) int { return cmp.Compare(o.port, port) })
-}
-
-// ownPort makes an instance the owner of a port that has none.
-func (s *State) ownPort(node NodeID, port int, owner InstanceID) {
-	owners, _ := s.portOwners.Get(node)
-	at, _ := findPort(owners, port)
-	s.portOwners.put(node, slices.Concat(owners[:at], []portOwner{{port, owner}}, owners[at:]))
-}
-
-// freePort makes a port one without an owner.
-func (s *State) freePort(node NodeID, port int) {
-	owners, _ := s.portOwners.Get(node)
-	at, taken := findPort(owners, port)
-	switch {
-	case taken && len(owners) == 1:
-		s.portOwners.del(node)
-	case taken:
-		s.portOwners.put(node, slices.Concat(owners[:at], owners[at+1:]))
-	}
-}
-
-// nodeIndexes holds that the lists of each node are in order and have exactly what the rows say.
+// nodeIndexes holds that the household of each node is in order and has exactly what the rows say.
 func (c *checker) nodeIndexes() {
 	on, owners := 0, 0
-	for id, list := range c.s.onNode.All() {
-		c.want(len(list) > 0 && slices.IsSortedFunc(list, func(a, b InstanceID) int { return cmp.Or(cmp.Compare(a, b), -1) }),
-			"the list of instances of node %s is empty, or out of order: %v", id, list)
-		on += len(list)
-	}
-	for id, list := range c.s.portOwners.All() {
-		c.want(len(list) > 0 && slices.IsSortedFunc(list, func(a, b portOwner) int { return cmp.Or(cmp.Compare(a.port, b.port), -1) }),
-			"the list of ports of node %s is empty, or out of order: %v", id, list)
-		owners += len(list)
+	for id, h := range c.s.households.All() {
+		c.want(len(h.ids) > 0 && slices.IsSortedFunc(h.ids, func(a, b InstanceID) int { return cmp.Or(cmp.Compare(a, b), -1) }),
+			"the list of instances of node %s is empty, or out of order: %v", id, h.ids)
+		c.want(slices.IsSortedFunc(h.ports, func(a, b ownedPort) int { return cmp.Or(cmp.Compare(a.number, b.number), -1) }),
+			"the list of ports of node %s is out of order: %v", id, h.ports)
+		c.want(!slices.ContainsFunc(h.ports, func(p ownedPort) bool { return p.owner < 0 || int(p.owner) >= len(h.ids) }),
+			"the list of ports of node %s has one of nobody: %v", id, h.ports)
+		on += len(h.ids)
+		owners += len(h.ports)
 	}
 	for id, i := range c.s.Instances.All() {
-		list, _ := c.s.onNode.Get(i.Node)
-		_, there := slices.BinarySearch(list, id)
+		h, there := c.s.households.Get(i.Node)
+		if there {
+			_, there = slices.BinarySearch(h.ids, id)
+		}
 		c.want(there, "instance %s is missing in an index", id)
 	}
 	c.want(on == c.s.Instances.Len(), "the index of instances of nodes has %d entries, the rows %d", on, c.s.Instances.Len())

@@ -46,10 +46,9 @@ type State struct {
 
 	// Indexes, derived from the rows above; they are not in snapshots.
 	nodeNames  Table[string, NodeID]
-	onNode     Table[NodeID, []InstanceID] // in order
-	inGroup    Table[string, *Instance]    // group/slot/instance; the rows themselves, for whole groups are read in one go
-	portOwners Table[NodeID, []portOwner]  // in order of port
-	copiesOn   Table[string, VolumeID]     // node/volume, of replicated volumes
+	households Table[NodeID, *household]
+	inGroup    Table[string, *Instance] // group/slot/instance; the rows themselves, for whole groups are read in one go
+	copiesOn   Table[string, VolumeID]  // node/volume, of replicated volumes
 	requestLog Table[uint64, RequestID]
 	classUse   Table[ClassName, Usage] // of the instances that count toward quotas
 
@@ -95,7 +94,7 @@ func (s State) fork() *State {
 	s.Events, s.Requests, s.requestLog = s.Events.fork(s.undo), s.Requests.fork(s.undo), s.requestLog.fork(s.undo)
 	s.Rails = s.Rails.fork(s.undo)
 	s.Transfers, s.Backups = s.Transfers.fork(s.undo), s.Backups.fork(s.undo)
-	s.nodeNames, s.onNode, s.inGroup, s.portOwners = s.nodeNames.fork(s.undo), s.onNode.fork(s.undo), s.inGroup.fork(s.undo), s.portOwners.fork(s.undo)
+	s.nodeNames, s.households, s.inGroup = s.nodeNames.fork(s.undo), s.households.fork(s.undo), s.inGroup.fork(s.undo)
 	s.copiesOn = s.copiesOn.fork(s.undo)
 	s.departing, s.unsettled, s.openDeployments, s.offDuty = s.departing.fork(s.undo), s.unsettled.fork(s.undo), s.openDeployments.fork(s.undo), s.offDuty.fork(s.undo)
 	return &s
