@@ -146,7 +146,7 @@ func (e *Explanation) next(inst *fsm.Instance) string {
 			return fmt.Sprintf("nothing now; it would be better on node %s (%s, gain %d), and waits: %s: %s", e.p.nodeName(m.To), m.Cause, m.Gain, m.Blocker.Code, m.Blocker.Message)
 		}
 	}
-	return "nothing: it is as it should be"
+	return asItShouldBe
 }
 
 func waitText(b fsm.Blocker) string {

@@ -8,7 +8,11 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-const chainAtMost = 20 // links of a chain that are told, the latest ones
+const (
+	asItShouldBe = "nothing: it is as it should be"
+	chainAtMost  = 20 // links of a chain that are told, the latest ones
+	ailingAtMost = 3  // instances of a group of which it is told what ails them
+)
 
 // Why explains an object: an instance (id or unique prefix), a job, a job/group, a node (id, name or prefix) or a drain. Codes: not_found, ambiguous.
 func (e *Explanation) Why(object string) (fsm.WhyResult, *fsm.Error) {
@@ -57,7 +61,11 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
 
 func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
 	out := fsm.WhyResult{Subject: "group/" + string(g.ID), State: fmt.Sprintf("%d of %d ready, %d running", g.Ready, e.p.in.State.Want(g), g.Running)}
-	out.Next = "nothing: it is as it should be"
+	ailing := e.ailing(g)
+	for _, inst := range ailing[:min(len(ailing), ailingAtMost)] {
+		out.State += fmt.Sprintf("; instance %s on node %s is %s (%s)", inst.ID, e.p.nodeName(inst.Node), inst.Status.Observed, inst.Status.Reason)
+	}
+	out.Next = asItShouldBe
 	if pending := e.Pending(g.ID); pending != nil {
 		out.Next = fmt.Sprintf("waits: %s: %s", pending.Code, pending.Message)
 		if pending.Hint != "" {
@@ -68,6 +76,9 @@ func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
 		}
 	} else if g.Ready != e.p.in.State.Want(g) {
 		out.Next = "its instances become ready, or stop"
+		if len(ailing) > 0 {
+			out.Next += "; what one of them says: outspan logs " + string(ailing[0].ID)
+		}
 	}
 	job, _ := g.ID.Split()
 	e.chain(&out, out.Subject, "job/"+string(job))
@@ -75,6 +86,16 @@ func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
 		out.Blockers = append(out.Blockers, e.Waiting(inst.ID)...)
 	}
 	return out
+}
+
+// ailing are the instances of a group that are to run, are not ready, and have said why.
+func (e *Explanation) ailing(g *fsm.Group) (all []*fsm.Instance) {
+	for inst := range e.p.in.State.InstancesOf(g.ID) {
+		if inst.Desired == fsm.DesiredRunning && !inst.Ready() && inst.Status.Reason != "" {
+			all = append(all, inst)
+		}
+	}
+	return all
 }
 
 func (e *Explanation) whyJob(job *fsm.Job) fsm.WhyResult {
@@ -87,7 +108,7 @@ func (e *Explanation) whyJob(job *fsm.Job) fsm.WhyResult {
 		one := e.whyGroup(g)
 		out.State += fmt.Sprintf("; %s: %s", id, one.State)
 		out.Blockers = append(out.Blockers, one.Blockers...)
-		if next == "" && len(one.Considered) > 0 {
+		if next == "" && one.Next != asItShouldBe {
 			next, out.Considered = fmt.Sprintf("%s %s", id, one.Next), one.Considered
 		}
 	}
