@@ -92,7 +92,7 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 		if why := p.planRoll(g, ended); why != nil {
 			out.Unschedulable = out.Created
 			why.into(out)
-			out.Message = "there is no room for one beside the old ones: " + out.Message
+			out.Message = "no new one can run beside the old ones: " + out.Message
 			return
 		}
 		p.nodes = nil // that was only a look

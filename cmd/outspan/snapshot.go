@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport/api"
@@ -61,7 +62,7 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 	}
 	defer body.Close()
 	if _, err := io.Copy(tmp, body); err != nil {
-		return fmt.Errorf("receive the snapshot: %w", err)
+		return notWritten(path, fmt.Errorf("receive the snapshot: %w", err))
 	}
 	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read the snapshot back: %w", err)
@@ -71,12 +72,20 @@ func (a *app) saveSnapshot(ctx context.Context, path string, force bool) error {
 		return err
 	}
 	if err := tmp.Sync(); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return notWritten(path, err)
 	}
 	if err := os.Rename(tmp.Name(), path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return notWritten(path, err)
 	}
 	return a.showSnapshot(view, "saved")
+}
+
+// notWritten is why a file is not there.
+func notWritten(path string, err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fsm.Refuse(fsm.CodeDiskFull, "%s could not be written: the disk is full", path).WithHint("free some space there, or name a file on another disk; nothing was left behind")
+	}
+	return fmt.Errorf("write %s: %w", path, err)
 }
 
 func inspect(f *os.File, path string) (snapshotView, error) {
