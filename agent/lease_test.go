@@ -16,15 +16,15 @@ type votes struct {
 	mu      sync.Mutex
 	last    time.Time // when the last confirmed heartbeat was sent
 	silent  bool
-	givenUp chan struct{}
+	givenUp chan uint64
 	facts   [][2]uint64 // epoch and generation, as they were told
 }
 
-func newVotes() *votes { return &votes{givenUp: make(chan struct{}, 1)} }
+func newVotes() *votes { return &votes{givenUp: make(chan uint64, 1)} }
 
 func (v *votes) Register([]byte, uint64, time.Duration) {}
 func (v *votes) SetInterval(time.Duration)              {}
-func (v *votes) GivenUp() <-chan struct{}               { return v.givenUp }
+func (v *votes) GivenUp() <-chan uint64                 { return v.givenUp }
 
 func (v *votes) SetFacts(epoch, generation uint64) {
 	v.mu.Lock()
@@ -154,7 +154,7 @@ func TestNothingFencedStartsUntilItIsAssignedAgain(t *testing.T) {
 				b.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Version: n.Version})
 				b.apply(&fsm.NodeConfirmDead{ID: n.ID, Force: true})
 				b.change(func(*transport.Assignments) { time.Sleep(20 * time.Second) })
-				v.givenUp <- struct{}{}
+				v.givenUp <- n.Agent.Epoch
 				back(b)
 				b.pass(time.Second)
 				v.set(false) // servers answer for the new epoch

@@ -71,7 +71,7 @@ func (s *session) renew() {
 
 // keepRegistered registers whenever that is due, until ctx ends.
 func (a *Agent) keepRegistered(ctx context.Context) {
-	var givenUp <-chan struct{}
+	var givenUp <-chan uint64
 	if a.beats != nil {
 		givenUp = a.beats.GivenUp()
 	}
@@ -79,7 +79,10 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 	for {
 		select {
 		case <-a.session.due:
-		case <-givenUp:
+		case epoch := <-givenUp:
+			if now, _ := a.session.epoch(); epoch != now {
+				continue // each server says it: the first was enough
+			}
 			a.log.Warn("a server gave this node up as offline, registering again")
 		case <-ctx.Done():
 			return

@@ -33,8 +33,8 @@ type Heartbeats interface {
 	// LeaseUntil tells until when (with its monotonic reading) a lease of this length holds: while a majority of the
 	// voters have answered heartbeats SENT within it. Zero: it never held.
 	LeaseUntil(length time.Duration) time.Time
-	// GivenUp has a token when a server agreed to this epoch being offline: register again.
-	GivenUp() <-chan struct{}
+	// GivenUp has an epoch when a server agreed to it being offline: register again, unless there is a newer one.
+	GivenUp() <-chan uint64
 }
 
 // asDuration turns cluster time into time of this machine.

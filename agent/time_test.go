@@ -268,7 +268,10 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 		b.beats = v
 		b.start()
 		before := b.count("register")
-		v.givenUp <- struct{}{}
+		epoch, _ := b.agent.session.epoch()
+		v.givenUp <- epoch
+		b.pass(100 * time.Millisecond)
+		v.givenUp <- epoch // another server says so
 		b.pass(10 * time.Second)
 		if n := b.count("register") - before; n != 1 {
 			t.Errorf("it registered %d times", n)

@@ -40,7 +40,7 @@ type Beater struct {
 	seq     uint64
 	facts   uint64
 	servers map[fsm.ServerID]link
-	gaveUp  chan struct{} // capacity 1
+	gaveUp  chan uint64 // the epoch; capacity 1
 }
 
 // registration is what the servers said at the node's last registration.
@@ -71,7 +71,7 @@ func NewBeater(cfg BeaterConfig) *Beater {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	return &Beater{
-		cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), gaveUp: make(chan struct{}, 1), servers: map[fsm.ServerID]link{},
+		cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), gaveUp: make(chan uint64, 1), servers: map[fsm.ServerID]link{},
 	}
 }
 
@@ -109,9 +109,9 @@ func (b *Beater) SetFacts(epoch, generation uint64) {
 	}
 }
 
-// GivenUp carries a token when a server says that it agreed to this epoch being offline: the agent has to register
-// again.
-func (b *Beater) GivenUp() <-chan struct{} { return b.gaveUp }
+// GivenUp carries an epoch when a server says that it agreed to it being offline: the agent has to register again. It may be an older one
+// than the last that was registered, as each server says so for itself.
+func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
 
 // LeaseUntil tells until when a lease of the given length holds: while a majority of the voters have answered
 // heartbeats SENT within it. The zero time means that it never held.
@@ -213,7 +213,7 @@ func (b *Beater) receive(msg []byte) {
 		b.beat(a.From)
 	case verdictGivenUp:
 		select {
-		case b.gaveUp <- struct{}{}:
+		case b.gaveUp <- epoch:
 		default:
 		}
 	}
