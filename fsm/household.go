@@ -7,7 +7,7 @@ import (
 )
 
 // What is on a node and who owns its ports are few in each: they are one row in a table of nodes. Placing thousands of instances then touches few rows of it,
-// where a row for each instance would be as many, all over the table; and it takes a quarter of the memory.
+// where a row for each instance would be as many, all over the table.
 
 // household is what is on a node: its instances in order of id, and the ports that they own in order of number.
 type household struct {
