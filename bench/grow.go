@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -41,17 +42,19 @@ func (st *stage) memory() error {
 	case st.filled <= 100_000:
 		goal = below(400)
 	}
-	var now, peak int64
+	var largest fleet.Usage
 	for _, s := range st.fleet.Servers {
 		u, err := s.Usage()
 		if err != nil {
 			return err
 		}
-		now, peak = max(now, u.Memory), max(peak, u.Peak)
+		if u.Memory > largest.Memory {
+			largest = u
+		}
 	}
 	st.add(Figure{
-		What: fmt.Sprintf("memory of the largest server, %d nodes, %d instances", st.crowd.Len(), st.filled), Value: mib(now), Unit: MiB, Goal: goal,
-		Note: fmt.Sprintf("at most %.0f so far", mib(peak)),
+		What: fmt.Sprintf("memory of the largest server, %d nodes, %d instances", st.crowd.Len(), st.filled), Value: mib(largest.Memory), Unit: MiB, Goal: goal,
+		Note: fmt.Sprintf("%.0f of it are pages of the program and its log; at most %.0f so far", mib(largest.Files), mib(largest.Peak)),
 	})
 	return nil
 }

@@ -92,6 +92,7 @@ type Usage struct {
 	CPU    time.Duration // of a core, since its start
 	Memory int64         // resident bytes now
 	Peak   int64         // the most that were resident
+	Files  int64         // of the resident ones, pages of files: the program, a log that is mapped. The kernel takes them back when it needs them
 }
 
 // Usage asks the kernel.
@@ -123,6 +124,8 @@ func (p *Process) Usage() (Usage, error) {
 			u.Memory = n << 10
 		case "VmHWM:":
 			u.Peak = n << 10
+		case "RssFile:":
+			u.Files = n << 10
 		}
 	}
 	return u, err
