@@ -1,31 +1,40 @@
 package transport
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/outspan/outspan/fsm"
 )
 
-// EncodeCBOR writes a value of the agents' protocol: core deterministic, integer keys.
-func EncodeCBOR(v any) ([]byte, error) {
-	mode, err := cbor.CoreDetEncOptions().EncMode()
-	if err != nil {
-		return nil, err
+// agentCodec is the encoder and the decoder of the agents' protocol. It is immutable and safe for many goroutines.
+var agentCodec = newAgentCodec()
+
+func newAgentCodec() (c struct {
+	enc cbor.EncMode
+	dec cbor.DecMode
+}) {
+	var encoder, decoder error
+	c.enc, encoder = cbor.CoreDetEncOptions().EncMode()
+	c.dec, decoder = cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
+		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField, MaxNestedLevels: 32, MaxArrayElements: 131072, MaxMapPairs: 131072,
+	}.DecMode()
+	if err := errors.Join(encoder, decoder); err != nil {
+		panic(fmt.Sprintf("transport: options of the CBOR library: %v", err))
 	}
-	return mode.Marshal(v)
+	return c
 }
+
+// EncodeCBOR writes a value of the agents' protocol: core deterministic, integer keys.
+func EncodeCBOR(v any) ([]byte, error) { return agentCodec.enc.Marshal(v) }
 
 // DecodeCBOR reads one. It is strict: unknown fields, keys given twice, indefinite lengths and bytes after the value are
 // refused, and nesting is bounded. Code: invalid.
 func DecodeCBOR(data []byte, v any) error {
-	mode, err := cbor.DecOptions{
-		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
-		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField, MaxNestedLevels: 32, MaxArrayElements: 131072, MaxMapPairs: 131072,
-	}.DecMode()
-	if err != nil {
-		return err
-	}
-	if err := mode.Unmarshal(data, v); err != nil {
+	if err := agentCodec.dec.Unmarshal(data, v); err != nil {
 		return fsm.Refuse(fsm.CodeInvalid, "the message can't be decoded: %v", err).
 			WithHint("compare the versions of the two processes with: outspan version")
 	}
