@@ -3,9 +3,7 @@ package api
 import (
 	"context"
 	"encoding/base64"
-	"maps"
 	"net/http"
-	"slices"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -122,9 +120,4 @@ func notNilMap[K comparable, V any](m map[K]V) map[K]V {
 // getRoute is a read of one object.
 func getRoute(id, path, tag, summary string) route {
 	return route{id: id, method: http.MethodGet, path: path, tag: tag, summary: summary}
-}
-
-// sortedKeys are the keys of a map in order.
-func sortedKeys[V any](m map[string]V) []string {
-	return slices.Sorted(maps.Keys(m))
 }
