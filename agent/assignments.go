@@ -28,11 +28,11 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 			sleep(ctx, maxWait, registered)
 			continue
 		}
-		index := a.seen.Index
+		last := a.seen
 		if epoch != opened {
-			index = 0
+			last.Index = 0
 		}
-		answer, err := a.pollAssignments(ctx, epoch, index, registered)
+		answer, err := a.pollAssignments(ctx, epoch, last, registered)
 		switch now, _ := a.session.epoch(); {
 		case now != epoch:
 			continue // registered meanwhile: that answer was to another question
@@ -60,13 +60,13 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 }
 
 // pollAssignments is one long poll; a new registration ends it.
-func (a *Agent) pollAssignments(ctx context.Context, epoch, index uint64, registered <-chan struct{}) (transport.Assignments, error) {
+func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last seen, registered <-chan struct{}) (transport.Assignments, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	ctx, stop := until(ctx, registered)
 	defer stop()
 	return a.cfg.Servers.Assignments(ctx, transport.AssignmentsRequest{
-		Node: a.home.node, Epoch: epoch, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond),
+		Node: a.home.node, Epoch: epoch, Index: last.Index, Incarnation: last.Incarnation, Wait: fsm.Duration(pollWait / time.Millisecond),
 	})
 }
 
@@ -76,7 +76,7 @@ func (a *Agent) registerAgain(ctx context.Context, epoch uint64, registered <-ch
 	if !sleep(ctx, unknownPause, registered) {
 		return
 	}
-	answer, err := a.pollAssignments(ctx, epoch, 0, registered)
+	answer, err := a.pollAssignments(ctx, epoch, seen{}, registered)
 	if err != nil || !answer.Register {
 		return
 	}
@@ -91,6 +91,9 @@ func (a *Agent) accept(epoch uint64, answer transport.Assignments) bool {
 	if got.before(a.seen) {
 		a.log.Debug("older assignments ignored", "index", got.Index, "seen", a.seen.Index)
 		return false
+	}
+	if a.seen.Incarnation < got.Incarnation {
+		a.shop.reports.repeat()
 	}
 	if a.seen.before(got) {
 		a.seen = got

@@ -34,6 +34,7 @@ type reporter struct {
 	mu     sync.Mutex
 	latest map[fsm.InstanceID]fsm.InstanceStatus
 	acked  map[fsm.InstanceID]uint64 // generation
+	round  uint64                    // of acknowledgements; those of an earlier one don't count
 	moves  map[fsm.TransferID]transferWord
 	epoch  uint64             // 0: not registered, nothing is sent
 	full   bool               // the full inventory is due
@@ -106,6 +107,20 @@ func (r *reporter) suspend() {
 func (r *reporter) begin(epoch uint64) {
 	r.mu.Lock()
 	r.epoch, r.full = epoch, true
+	r.mu.Unlock()
+	r.kick()
+}
+
+// repeat has everything told again: a snapshot was restored, and what was acknowledged before it need not be in it. Acknowledgements that are under way don't
+// count either.
+func (r *reporter) repeat() {
+	r.mu.Lock()
+	r.round++
+	clear(r.acked)
+	r.facts.acked = 0
+	for id, w := range r.moves {
+		r.moves[id] = transferWord{latest: w.latest}
+	}
 	r.mu.Unlock()
 	r.kick()
 }
@@ -187,7 +202,7 @@ func (r *reporter) run(ctx context.Context) {
 
 // flush sends one report, if there is one to send, and books its acknowledgement. more says that there is another.
 func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err error) {
-	req, ok := r.next()
+	req, round, ok := r.next()
 	if !ok {
 		return false, nil
 	}
@@ -197,7 +212,7 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 	var refused *fsm.Error
 	switch {
 	case err == nil:
-		return r.book(req), nil
+		return r.book(req, round), nil
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case errors.As(err, &refused) && (refused.Code == fsm.CodeStale || refused.Code == fsm.CodeNotFound):
@@ -215,13 +230,13 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 	return true, err
 }
 
-// next builds the report that is due.
-func (r *reporter) next() (transport.ReportRequest, bool) {
+// next builds the report that is due, and tells its round.
+func (r *reporter) next() (_ transport.ReportRequest, round uint64, _ bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	req := transport.ReportRequest{Node: r.node, Epoch: r.epoch, Full: r.full}
 	if r.epoch == 0 {
-		return req, false
+		return req, r.round, false
 	}
 	if r.facts.epoch == r.epoch {
 		req.FactsGen = r.facts.now
@@ -229,13 +244,13 @@ func (r *reporter) next() (transport.ReportRequest, bool) {
 	req.Transfers = r.transferWords(r.full)
 	if r.full {
 		req.Instances = r.collect(func(fsm.InstanceStatus) bool { return true })
-		return req, true
+		return req, r.round, true
 	}
 	req.Instances = r.pending()
 	if len(req.Instances) > reportBatch { // the last one brings the newest facts
 		req.Instances, req.FactsGen = req.Instances[:reportBatch], r.facts.acked
 	}
-	return req, len(req.Instances)+len(req.Transfers) > 0
+	return req, r.round, len(req.Instances)+len(req.Transfers) > 0
 }
 
 func (r *reporter) pending() []fsm.InstanceStatus {
@@ -256,9 +271,12 @@ func (r *reporter) collect(keep func(fsm.InstanceStatus) bool) []fsm.InstanceSta
 }
 
 // book notes what the servers have now and reports whether more is waiting.
-func (r *reporter) book(req transport.ReportRequest) bool {
+func (r *reporter) book(req transport.ReportRequest, round uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if round != r.round {
+		return r.epoch != 0
+	}
 	for _, s := range req.Instances {
 		if _, known := r.latest[s.ID]; known {
 			r.acked[s.ID] = max(r.acked[s.ID], s.Generation)

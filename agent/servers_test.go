@@ -174,7 +174,7 @@ func (s *servers) Assignments(ctx context.Context, r transport.AssignmentsReques
 	var out transport.Assignments
 	err := s.poll(ctx, fsm.Topic("assigned/"+r.Node), r.Wait, func() bool {
 		out = s.assignments(r)
-		return out.Register || out.Index > r.Index
+		return out.Register || out.Index > r.Index || out.Incarnation != r.Incarnation
 	})
 	s.mu.Lock()
 	change := s.answer

@@ -37,8 +37,15 @@ func (c *RestoreMark) apply(s *State) error {
 		s.Incarnation++
 		s.Unconfirmed = true
 	}
-	for id := range s.Nodes.All() {
-		s.touch(Topic("assigned/" + id))
+	var nodes []*Node
+	for _, n := range s.Nodes.All() {
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes { // each agent is to hear of it, also one whose question is on its way
+		next := *n
+		next.Assigned = s.Index
+		s.Nodes.put(n.ID, &next)
+		s.touch(Topic("assigned/" + n.ID))
 	}
 	s.emit(Event{Type: EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation), Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
 	return nil

@@ -68,6 +68,8 @@ type AssignmentsRequest struct {
 	Epoch uint64       `cbor:"2,keyasint"`
 	Index uint64       `cbor:"3,keyasint"` // of the last answer; 0 for the first
 	Wait  fsm.Duration `cbor:"4,keyasint"` // at most 60 s
+
+	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; indexes of two can't be compared
 }
 
 // Assignments is everything that an agent must run now: a full snapshot, latest wins. An instance of the node that is absent must be stopped, unless

@@ -102,12 +102,12 @@ func (n *node) register(ctx context.Context) error {
 // serve follows the assignments of one epoch, and ends when the servers want another.
 func (n *node) serve(ctx context.Context) {
 	epoch := n.registered()
-	index, full, doubted := uint64(0), true, false
+	index, incarnation, full, doubted := uint64(0), uint64(0), true, false
 	var again backoff
 	for ctx.Err() == nil {
 		poll, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
 		answer, err := n.client.Assignments(poll, transport.AssignmentsRequest{
-			Node: n.id, Epoch: epoch, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond),
+			Node: n.id, Epoch: epoch, Index: index, Incarnation: incarnation, Wait: fsm.Duration(pollWait / time.Millisecond),
 		})
 		cancel()
 		if err != nil {
@@ -124,12 +124,12 @@ func (n *node) serve(ctx context.Context) {
 			continue
 		}
 		doubted = false
-		if answer.Index < index {
+		if answer.Incarnation == incarnation && answer.Index < index {
 			again.wait(ctx) // a server that is behind
 			continue
 		}
 		again.reset()
-		index = answer.Index
+		index, incarnation = answer.Index, answer.Incarnation
 		if answer.Heartbeat > 0 {
 			n.beater.SetInterval(time.Duration(answer.Heartbeat) * time.Millisecond)
 		}

@@ -53,7 +53,7 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	}
 	if n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline {
 		s.cfg.Liveness.Heard(q.Node)
-		if n.Assigned <= q.Index {
+		if n.Assigned <= q.Index && q.Incarnation == s.incarnation() {
 			over, leave := s.lookout.join()
 			pause(ctx, woken, over, parsePoll(q.Wait))
 			leave()
@@ -64,6 +64,11 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	}
 	r := s.reading()
 	return r.assignments(q.Node, q.Epoch), nil
+}
+
+func (s *Server) incarnation() uint64 {
+	state, _ := s.cfg.Store.Watch()
+	return state.Incarnation
 }
 
 func assignedTopic(id fsm.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
