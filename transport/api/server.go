@@ -31,6 +31,8 @@ type Server struct {
 	watches *watches
 	lookout *lookout // whether this server may still answer agents
 	waiting *sharedWaiting
+
+	forwards chan struct{} // one for each call of an agent that is with the leader
 }
 
 // New builds a server from its parts. Error: invalid when a required part is missing.
@@ -46,6 +48,7 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
+	s.forwards = make(chan struct{}, forwardedAgents)
 	s.lookout = &lookout{look: s.caughtUp, every: staleLook}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
 	s.huma.UseMiddleware(ownStatus)
