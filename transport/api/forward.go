@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
@@ -57,7 +56,7 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 		}
 	}
 	w.WriteHeader(resp.StatusCode)
-	_ = copyFlushed(w, resp.Body) // the caller sees a cut-off body for what it is
+	_ = copyFlushed(w, resp.Body, resp.ContentLength) // the caller sees a cut-off body for what it is
 }
 
 func forwarded(ctx context.Context, address string, who caller, r *http.Request) (*http.Request, error) {
@@ -87,14 +86,17 @@ func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
 		WithHint("try again in a moment; reads work with consistency=stale")
 }
 
-// buffers are for answers that are passed on.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+// mostPassed is the most of an answer that is passed on at once.
+const mostPassed = 32 << 10
 
-// copyFlushed passes bytes on as they come.
-func copyFlushed(w http.ResponseWriter, from io.Reader) error {
+// copyFlushed passes bytes on as they come. length is how many there are; -1 = not known.
+func copyFlushed(w http.ResponseWriter, from io.Reader, length int64) error {
+	size := length + 1 // the end is seen at once
+	if length < 0 || size > mostPassed {
+		size = mostPassed
+	}
 	flush := http.NewResponseController(w)
-	buf := *buffers.Get().(*[]byte)
-	defer buffers.Put(&buf)
+	buf := make([]byte, size)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {

@@ -146,7 +146,7 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 
 // copyBounded passes bytes on as they come, and gives up on a reader that takes nothing.
 func copyBounded(w http.ResponseWriter, from io.Reader) error {
-	return copyFlushed(&boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)}, from)
+	return copyFlushed(&boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)}, from, -1)
 }
 
 // boundedWriter gives each write its own deadline.
