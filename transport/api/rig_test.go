@@ -48,6 +48,7 @@ type server struct {
 	name    string
 	address string
 	api     *api.Server
+	passing *passing // what it forwards
 	fresh   bool
 	stale   time.Duration // for how long it has heard no leader
 }
@@ -74,11 +75,12 @@ func (r *rig) start(name string, limits api.Limits) *server {
 	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
 	s := &server{r: r, name: name, address: l.Addr().String(), fresh: true, stale: 7 * time.Millisecond}
 	peers := transport.NewPeerClient(transport.Dialer{Credentials: creds})
+	s.passing = &passing{RoundTripper: peers}
 	agents := transport.NewAgentTransport(transport.Dialer{Credentials: creds})
 	s.api = must(api.New(api.Config{
 		Name: name, Version: "1.2.3", Store: store{r.machine, r}, Consensus: s, Freshness: s, Liveness: s, Explainer: r, Planner: r,
 		Servers:       api.Servers{Roster: r, Ops: r, Snapshots: r, Peers: r, Verifier: r},
-		PeerTransport: peers, AgentTransport: agents, Limits: limits,
+		PeerTransport: s.passing, AgentTransport: agents, Limits: limits,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
 	}))(r.t)
 	r.servers[name] = s
