@@ -228,8 +228,8 @@ func (x *chaos) unwritten() func() error {
 }
 
 // ages are what a server tells of the present moment, by its own clock or of whom it hears; they are not of the replicated state. A server that ran on while the
-// others were down is ahead of them in cluster time until it leads, so what is counted in windows of time is among them.
-var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"|null),?|is held back for [0-9a-z.]+|"(used|allowed)":[0-9]+,?`)
+// others were down is ahead of them in cluster time until it leads, so the wall time at which something ends is among them.
+var ages = regexp.MustCompile(`"(last_seen|seen_by|next_allowed|until)":("[^"]*"|null),?|is held back for [0-9a-z.]+`)
 
 // sameState compares what the servers tell of the replicated state, each of its own copy, at one index.
 func (x *chaos) sameState() error {

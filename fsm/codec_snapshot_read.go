@@ -187,15 +187,16 @@ func damaged(format string, args ...any) *Error {
 func (s *State) moveIn(i *Instance, owns bool) error {
 	h := s.household(i.Node)
 	h.join(i.ID)
-	for _, p := range i.Claims.Ports {
-		switch owner, taken := h.ownerOf(p.Number); {
-		case !owns:
-		case int(int32(p.Number)) != p.Number:
-			return damaged("instance %s holds the port %d", i.ID, p.Number)
-		case !taken:
-			h.own(p.Number, i.ID)
-		case !slices.Contains(i.Links.Awaits, owner):
-			return damaged("instances %s and %s hold the same port %d of node %s", owner, i.ID, p.Number, i.Node)
+	if owns {
+		for _, p := range i.Claims.Ports {
+			switch owner, taken := h.ownerOf(p.Number); {
+			case int(int32(p.Number)) != p.Number:
+				return damaged("instance %s holds the port %d", i.ID, p.Number)
+			case !taken:
+				h.own(p.Number, i.ID)
+			case !slices.Contains(i.Links.Awaits, owner):
+				return damaged("instances %s and %s hold the same port %d of node %s", owner, i.ID, p.Number, i.Node)
+			}
 		}
 	}
 	s.putHousehold(i.Node, h)

@@ -46,19 +46,25 @@ func (s *State) house(row, before, after *Instance) {
 	if before == nil {
 		h.join(row.ID)
 	}
-	for _, p := range row.Claims.Ports {
-		switch owner, taken := h.ownerOf(p.Number); {
-		case !claims:
-		case after.holdsClaims() && !taken:
-			h.own(p.Number, row.ID)
-		case !after.holdsClaims() && owner == row.ID:
-			h.free(p.Number)
-		}
+	if claims {
+		h.claim(row, after.holdsClaims())
 	}
 	if after == nil {
 		h.leave(row.ID)
 	}
 	s.putHousehold(row.Node, h)
+}
+
+// claim makes an instance the owner of those of its ports that are free, or frees those that it owns.
+func (h *household) claim(i *Instance, holds bool) {
+	for _, p := range i.Claims.Ports {
+		switch owner, taken := h.ownerOf(p.Number); {
+		case holds && !taken:
+			h.own(p.Number, i.ID)
+		case !holds && owner == i.ID:
+			h.free(p.Number)
+		}
+	}
 }
 
 func (h *household) join(id InstanceID) {

@@ -99,8 +99,11 @@ func portsMatch(spec *GroupSpec, ports Ports) *Error {
 			return Refuse(CodeInvalid, "port %s must be %d, got %d", p.Name, p.Static, got)
 		}
 	}
-	if len(ports) != len(spec.Ports) || !ports.inOrder() {
+	if len(ports) != len(spec.Ports) {
 		return Refuse(CodeInvalid, "%d ports were given, the group has %d", len(ports), len(spec.Ports))
+	}
+	if !ports.inOrder() {
+		return Refuse(CodeInvalid, "the ports are not in order of their names, or one is given twice")
 	}
 	return nil
 }

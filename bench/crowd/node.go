@@ -129,11 +129,12 @@ func (n *node) serve(ctx context.Context) {
 			continue
 		}
 		again.reset()
+		repeat := answer.Incarnation != incarnation // what was told before a restore is told again
 		index, incarnation = answer.Index, answer.Incarnation
 		if answer.Heartbeat > 0 {
 			n.beater.SetInterval(time.Duration(answer.Heartbeat) * time.Millisecond)
 		}
-		news := n.converge(answer.Instances)
+		news := n.converge(answer.Instances, repeat)
 		if len(news) == 0 && !full {
 			continue
 		}
@@ -147,8 +148,8 @@ func (n *node) serve(ctx context.Context) {
 	}
 }
 
-// converge starts and stops at once what it has to, and returns what changed.
-func (n *node) converge(assigned []transport.Assignment) []fsm.InstanceStatus {
+// converge starts and stops at once what it has to, and returns what changed; all that is there to repeat it.
+func (n *node) converge(assigned []transport.Assignment, repeat bool) []fsm.InstanceStatus {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var news []fsm.InstanceStatus
@@ -159,8 +160,11 @@ func (n *node) converge(assigned []transport.Assignment) []fsm.InstanceStatus {
 		if a.Desired != fsm.DesiredRunning {
 			want = fsm.ObservedStopped
 		}
-		if !known || status.Observed != want {
+		moved := !known || status.Observed != want
+		if moved {
 			status = fsm.InstanceStatus{ID: a.ID, Generation: status.Generation + 1, Observed: want}
+		}
+		if moved || repeat {
 			news = append(news, status)
 		}
 		wanted[a.ID] = status

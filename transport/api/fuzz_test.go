@@ -36,6 +36,8 @@ func FuzzQueries(f *testing.F) {
 		}
 		_, err := parseNext(text)
 		coded("next", err)
+		_, err = parseSelection[Node](text)
+		coded("fields", err)
 		if keep, err := parseFilter[Node](text); coded("filter", err) {
 			keep.match(node)
 			keep.match(Node{})
