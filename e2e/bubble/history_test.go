@@ -25,6 +25,7 @@ type history struct {
 	court   *court
 	restart fsm.State                 // what a server that began with a snapshot would have; see copied
 	up      map[string]*serverProcess // those that run
+	ears    ears
 }
 
 // committed is one entry with what became of it.
@@ -35,7 +36,7 @@ type committed struct {
 }
 
 func newHistory(t *testing.T) *history {
-	return &history{t: t, state: fsm.NewState(), states: map[uint64]fsm.State{}, digests: map[uint64]string{}, court: newCourt(), up: map[string]*serverProcess{}}
+	return &history{t: t, state: fsm.NewState(), states: map[uint64]fsm.State{}, digests: map[uint64]string{}, court: newCourt(), up: map[string]*serverProcess{}, ears: ears{}}
 }
 
 // follow looks at everything that a server publishes, until its context ends.

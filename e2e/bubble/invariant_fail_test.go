@@ -209,7 +209,7 @@ func TestJudgesCanFail(t *testing.T) {
 func TestSilenceCanFail(t *testing.T) {
 	heard := func(ages ...time.Duration) (all []hearing) {
 		for _, age := range ages {
-			all = append(all, hearing{"s", age})
+			all = append(all, hearing{"s", age, time.Minute})
 		}
 		return all
 	}
@@ -218,6 +218,10 @@ func TestSilenceCanFail(t *testing.T) {
 	}
 	if err := unfair("n1", 2*fsm.Second, voters, heard(100*time.Millisecond, 3*time.Second, 5*time.Second)); err != nil {
 		t.Errorf("one of three heard it: %v", err)
+	}
+	back := []hearing{{"s1", time.Millisecond, 2 * time.Millisecond}, {"s2", 2 * time.Millisecond, 2 * time.Millisecond}}
+	if err := unfair("n1", 2*fsm.Second, voters, back); err != nil {
+		t.Errorf("it came back while the entry was on its way: %v", err)
 	}
 }
 

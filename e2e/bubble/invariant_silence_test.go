@@ -7,21 +7,52 @@ import (
 	"slices"
 	"time"
 
+	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
 )
 
-// hearing is for how long one running server has not heard a node.
+// hearing is what one running server hears of a node.
 type hearing struct {
 	server string
-	silent time.Duration
+	silent time.Duration // since it heard it last
+	steady time.Duration // since it hears it without a gap
 }
 
-// hears asks every running server for how long it has not heard a node; those that never did say nothing.
-func (h *history) hears(id fsm.NodeID) []hearing {
+// ears is what all servers hear of all nodes, looked at again with each entry.
+type ears map[ear]streak
+
+type ear struct {
+	server string
+	node   fsm.NodeID
+}
+
+// streak is a time in which a server heard a node again and again.
+type streak struct{ began, last time.Time }
+
+// listen asks every running server when it heard each node; a silence of more than gap ends a streak.
+func (e ears) listen(up map[string]*serverProcess, gap time.Duration) {
+	for name, p := range up {
+		for id, live := range p.cluster.Live() {
+			at, last := ear{name, id}, time.Now().Add(-time.Duration(live.Age)*time.Millisecond)
+			was, known := e[at]
+			switch {
+			case live.Unheard:
+				delete(e, at)
+			case !known || last.Sub(was.last) > gap:
+				e[at] = streak{last, last}
+			default:
+				e[at] = streak{was.began, last}
+			}
+		}
+	}
+}
+
+// of is what the running servers hear of a node; those that never did say nothing.
+func (e ears) of(id fsm.NodeID, up map[string]*serverProcess) []hearing {
 	var all []hearing
-	for _, name := range slices.Sorted(maps.Keys(h.up)) {
-		if live, ok := h.up[name].cluster.Live()[id]; ok && !live.Unheard {
-			all = append(all, hearing{name, time.Duration(live.Age) * time.Millisecond})
+	for _, name := range slices.Sorted(maps.Keys(up)) {
+		if s, ok := e[ear{name, id}]; ok {
+			all = append(all, hearing{name, time.Since(s.last), time.Since(s.began)})
 		}
 	}
 	return all
@@ -33,6 +64,7 @@ const lateForHearings = 200 * time.Millisecond
 // silence is S13: a node that a majority of the servers heard within T/2 is never marked offline. It asks the servers when the first of them has
 // applied the entry, which is a moment after it was written.
 func (h *history) silence(s step) error {
+	h.ears.listen(h.up, half(s.before.Settings.OfflineAfter))
 	if time.Since(time.UnixMilli(s.entry.Wall)).Abs() > lateForHearings {
 		return nil
 	}
@@ -40,7 +72,7 @@ func (h *history) silence(s step) error {
 	for id, n := range s.after.Nodes.All() {
 		was, ok := s.before.Nodes.Get(id)
 		if ok && was.Health != fsm.HealthOffline && n.Health == fsm.HealthOffline {
-			if err := unfair(n.Name, s.before.Settings.OfflineAfter, voters, h.hears(id)); err != nil {
+			if err := unfair(n.Name, s.before.Settings.OfflineAfter, voters, h.ears.of(id, h.up)); err != nil {
 				f = append(f, err)
 			}
 		}
@@ -50,11 +82,15 @@ func (h *history) silence(s step) error {
 
 const voters = 3 // of every world
 
-// unfair is the rule of S13 for one node that was marked offline.
+func half(threshold fsm.Duration) time.Duration {
+	return time.Duration(threshold) * time.Millisecond / 2
+}
+
+// unfair is the rule of S13 for one node that was marked offline. The verdict that this rests on may be a heartbeat old, so one that came back since does not count.
 func unfair(name string, threshold fsm.Duration, voters int, heard []hearing) error {
-	recent := 0
+	recent, verdict := 0, cluster.HeartbeatInterval(threshold)
 	for _, one := range heard {
-		if one.silent+lateForHearings < time.Duration(threshold)*time.Millisecond/2 {
+		if one.silent+lateForHearings < half(threshold) && one.steady > verdict+lateForHearings {
 			recent++
 		}
 	}
