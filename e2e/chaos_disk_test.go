@@ -134,7 +134,8 @@ func (s *strike) flip(pattern string) {
 	switch said := m.lastLines(15); {
 	case !ended:
 		x.book.count("servers that started over flipped bits", 1)
-		x.work.gate.Lock() // nobody writes meanwhile, so that all come to one index
+		s.w.history.end()
+		x.work.gate.Lock() // nobody writes any more, so that all come to one index
 		err := within(time.Minute, func() error { return x.sameOrEnded(m) })
 		x.work.gate.Unlock()
 		if err != nil {
