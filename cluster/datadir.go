@@ -23,6 +23,7 @@ const (
 	filePledge    = "first-servers.json"
 	fileLog       = "raft.db"
 	fileBallast   = "ballast"
+	fileRecovered = "recovered.json" // from Recover until the state tells of it
 	restoreBuffer = "restore.tmp"
 )
 

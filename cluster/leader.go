@@ -132,12 +132,15 @@ func (s *Server) term(ctx context.Context) {
 	for {
 		err := s.beginCluster(ctx)
 		if err == nil {
+			err = s.markRecovery(ctx)
+		}
+		if err == nil {
 			break
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		s.log.Warn("can't write the first entry of the cluster", "error", err)
+		s.log.Warn("can't begin to lead", "error", err)
 		pause(ctx, time.Second)
 	}
 	s.log.Info("leading", "term", number)

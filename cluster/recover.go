@@ -1,7 +1,12 @@
 package cluster
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/hashicorp/go-hclog"
@@ -27,8 +32,10 @@ type Peer struct {
 
 // Recover makes a server that lost its majority for good able to go on, with the servers given instead of those in
 // its log. The server must be stopped. Everything in its log counts as committed afterwards, so what was written
-// but never acknowledged may become true. Self is the server's own address if Servers is empty. It returns the
-// servers it wrote. Codes: conflict for a directory in use, of another cluster, or with nothing to recover; invalid.
+// but never acknowledged may become true, and what was acknowledged last may be missing: the first leader afterwards raises the incarnation, as a
+// restore does, so that agents tell all again and stop nothing that the state does not know until an operator confirms. Self is the server's own
+// address if Servers is empty. It returns the servers it wrote. Codes: conflict for a directory in use, of another cluster, or with nothing to
+// recover; invalid.
 func Recover(cfg RecoverConfig, self string) ([]Peer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
@@ -61,10 +68,19 @@ func Recover(cfg RecoverConfig, self string) ([]Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cfg.Servers, rewrite(dir.id, store, snaps, config, cfg.Logger)
+	state, err := rewrite(dir.id, store, snaps, config, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	if err := dir.noteRecovery(state.Incarnation); err != nil {
+		return nil, fsm.Refuse(fsm.CodeConflict, "the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
+			WithHint("make room in %s, then run server recover once more before the server is started", cfg.DataDir)
+	}
+	return cfg.Servers, nil
 }
 
-func rewrite(id fsm.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration, log hclog.Logger) error {
+// rewrite replaces the servers, and returns the state at the end of the log.
+func rewrite(id fsm.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration, log hclog.Logger) (fsm.State, error) {
 	var failure error
 	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), fatal: func(err error) { failure = errors.Join(failure, err) }}
 	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
@@ -75,7 +91,48 @@ func rewrite(id fsm.ServerID, store LogStore, snaps raft.SnapshotStore, config r
 		err = raft.RecoverCluster(RaftConfig{}.withDefaults().raft(id, nil, log), machine, store, store, snaps, trans, config)
 	}()
 	if err := <-done; err != nil || failure != nil {
-		return fsm.Refuse(fsm.CodeConflict, "nothing was changed: %v", errors.Join(err, failure)).WithHint("the log and the snapshots of this data directory are needed to recover it")
+		return fsm.State{}, fsm.Refuse(fsm.CodeConflict, "nothing was changed: %v", errors.Join(err, failure)).WithHint("the log and the snapshots of this data directory are needed to recover it")
 	}
-	return nil
+	return machine.machine.State(), nil
+}
+
+// dirRecovered is what a directory keeps from Recover until the state tells of it.
+type dirRecovered struct {
+	Incarnation uint64 `json:"incarnation"` // of the state that was recovered
+}
+
+func (d *dataDir) noteRecovery(incarnation uint64) error {
+	text, err := json.Marshal(dirRecovered{incarnation})
+	if err != nil {
+		return err
+	}
+	return writeFile(d.file(fileRecovered), append(text, '\n'))
+}
+
+// markRecovery raises the incarnation of a state that was recovered, unless another server did. Nobody is answered by this server before: what agents remember of
+// the entries that are lost must not be taken for news.
+func (s *Server) markRecovery(ctx context.Context) error {
+	text, err := os.ReadFile(s.dir.file(fileRecovered))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var was dirRecovered
+	if err == nil {
+		err = json.Unmarshal(text, &was)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", s.dir.file(fileRecovered), err)
+	}
+	if s.cfg.Machine.State().Incarnation <= was.Incarnation {
+		results, err := s.Propose(ctx, fsm.Entry{Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{}}}})
+		if err != nil {
+			return err
+		}
+		if refusal := results[0].Refusal; refusal != nil {
+			return refusal
+		}
+		s.log.Warn("this server was recovered: agents stop nothing that the state does not know until it is confirmed", "incarnation", s.cfg.Machine.State().Incarnation,
+			"confirm with", "outspan settings resume")
+	}
+	return os.Remove(s.dir.file(fileRecovered))
 }

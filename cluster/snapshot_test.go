@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -176,11 +177,76 @@ func TestRecover(t *testing.T) {
 		r.mu.Unlock()
 		r.start(2, nil)
 		r.mustRegister("after")
-		if got := r.leader(time.Second).machine.State().Nodes.Len(); got != 11 {
+		state := r.leader(time.Second).machine.State()
+		if got := state.Nodes.Len(); got != 11 {
 			t.Errorf("%d nodes, want 11", got)
+		}
+		// What was acknowledged last may be lost: epochs must not come again, and agents stop nothing that they alone know.
+		if state.Incarnation != 1 || !state.Unconfirmed {
+			t.Errorf("incarnation %d, unconfirmed %v after the recovery; want 1, true", state.Incarnation, state.Unconfirmed)
+		}
+		for id, n := range state.Nodes.All() {
+			if n.Assigned == 0 && n.Name != "after" {
+				t.Errorf("the agent of %s is not told of it", id)
+			}
+		}
+		for range 2 { // a restart is no recovery
+			r.running()[0].crash()
+			r.start(2, nil)
+			r.mustRegister(fmt.Sprint("later", r.running()[0].machine.State().Nodes.Len()))
+		}
+		if got := r.leader(time.Second).machine.State(); got.Incarnation != 1 {
+			t.Errorf("incarnation %d after restarts, want 1", got.Incarnation)
 		}
 		if _, err := Recover(RecoverConfig{DataDir: t.TempDir(), Cluster: "test"}, "x:1"); err == nil {
 			t.Error("recovered an empty directory")
+		}
+	})
+}
+
+// Where two servers are recovered together, the state is marked once, whichever leads first and next.
+func TestRecoverTwo(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("n1")
+		r.agree(5 * time.Second)
+		kept := r.running()[:2]
+		var both []Peer
+		for i, s := range kept {
+			both = append(both, Peer{s.ID(), host(i+1) + ":7640"})
+		}
+		for _, s := range r.running() {
+			s.crash()
+		}
+		for _, s := range kept {
+			if _, err := Recover(RecoverConfig{DataDir: s.dir, Cluster: "test", Servers: both}, ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.net.Heal()
+		r.mu.Lock()
+		r.servers = map[string]*rigServer{kept[0].host: kept[0], kept[1].host: kept[1]}
+		r.mu.Unlock()
+		for i := range kept {
+			r.start(i+1, nil)
+		}
+		for range 3 {
+			leader := r.leader(time.Minute)
+			r.mustRegister(fmt.Sprint("under-", leader.host, leader.machine.State().Index))
+			if got := leader.machine.State().Incarnation; got != 1 {
+				t.Fatalf("incarnation %d, want 1", got)
+			}
+			if err := leader.TransferLeader(t.Context(), ""); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, time.Minute, "another leads", func() bool { l := r.leader(time.Minute); return l.host != leader.host })
+		}
+		for _, s := range r.running() {
+			eventually(t, time.Minute, "the mark of "+s.host+" is gone", func() bool {
+				_, err := os.Stat(filepath.Join(s.dir, "recovered.json"))
+				return errors.Is(err, fs.ErrNotExist)
+			})
 		}
 	})
 }

@@ -205,7 +205,8 @@ func serverRecover(a *app) *cobra.Command {
 		Use:     "recover", Short: "make one server that is left the whole cluster, when a majority is lost for good", Args: exactly(),
 		Long: `Rewrites the membership in the data directory of a stopped server so that it alone is the cluster. Use it only when the majority
 of servers can't come back: what they had acknowledged and this one had not yet received is lost. Never run it on two servers of one cluster.
-Start the server afterwards, then join new ones.`,
+Start the server afterwards, then join new ones. As after a restored snapshot, agents stop nothing that the servers don't know until you say that what
+runs is right: outspan settings resume.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case dir == "":
@@ -220,6 +221,7 @@ Start the server afterwards, then join new ones.`,
 			s, err := shownValue(result, []string{string(result.ID)}, func(p *page) {
 				p.line("server %s at %s is the only member now", result.ID, result.Address)
 				p.line("  next: start it, then add others with: outspan server join --address HOST:7642")
+				p.line("  agents stop nothing that it does not know; when what runs is right: outspan settings resume")
 			})
 			if err != nil {
 				return err

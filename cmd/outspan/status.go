@@ -66,7 +66,7 @@ func (a *app) statusPage(p *page, s api.Status) {
 		p.line("  go on: outspan settings resume")
 	}
 	if s.Unconfirmed {
-		p.line("a snapshot was restored: agents stop nothing that they don't know")
+		p.line("a snapshot was restored, or a server recovered: agents stop nothing that the servers don't know")
 		p.line("  when what runs is right: outspan settings resume")
 	}
 	if len(s.Servers) > 0 {

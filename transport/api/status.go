@@ -23,7 +23,7 @@ type Status struct {
 	Hold        Hold             `json:"hold"`
 	Paused      bool             `json:"actuation_paused"`
 	Differing   []DifferentState `json:"different_states" doc:"servers that were found to have another state than the answering one; see /v1/members/verify"`
-	Unconfirmed bool             `json:"restore_unconfirmed" doc:"a snapshot was restored; agents stop nothing they don't know until settings resume confirms it"`
+	Unconfirmed bool             `json:"restore_unconfirmed" doc:"a snapshot was restored or a server recovered; agents stop nothing the servers don't know until settings resume confirms it"`
 	Format      uint16           `json:"format"`
 	Version     string           `json:"version" doc:"of the answering server"`
 	Index       uint64           `json:"index"`

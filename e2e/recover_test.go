@@ -1,0 +1,49 @@
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+)
+
+// Two of three servers burn down, and the one that is left had been away for a while: what it does not know was acknowledged, and runs. Nothing of it is stopped
+// before a person has looked; then the state rules again.
+func TestRecover(t *testing.T) {
+	c := startCluster(t, options{servers: 3, agents: 3})
+	c.run(t, job{name: "kept", count: 3})
+	c.must(t, "node", "label", "n1", "when=before")
+	left := without(c.servers, c.leader(t))[0]
+	left.kill()
+	c.run(t, job{name: "later", count: 2})
+	c.must(t, "node", "label", "n1", "when=after")
+	running := identities(c.instances())
+	for _, s := range c.servers {
+		s.kill()
+	}
+	c.must(t, "server", "recover", "--data-dir", left.data(), "--advertise", left.api(), "--yes")
+	left.start(t)
+	c.waitVoters(t, 1)
+	c.waitEligible(t, c.agents...)
+	c.waitReady(t, "kept", 3)
+	if n := c.node(t, c.agents[0]); n.Labels["when"] != "before" {
+		t.Errorf("the server that is left knows what it never heard: %+v", n)
+	}
+	c.waitHeard(t)
+	if now := identities(c.instances()); !maps.Equal(running, now) {
+		t.Errorf("the recovery stopped or started something: before %v, now %v", running, now)
+	}
+	if status := c.must(t, "status"); !strings.Contains(status, "outspan settings resume") {
+		t.Errorf("the status does not tell what waits to be confirmed:\n%s", status)
+	}
+	c.must(t, "node", "label", "n1", "when=again")
+	c.must(t, "settings", "resume")
+	waitFor(t, "the end of what the state does not know", patience, func() error {
+		if lost := c.instancesOf("later"); len(lost) > 0 {
+			return fmt.Errorf("%v", lost)
+		}
+		return nil
+	})
+	c.run(t, job{name: "later", count: 2})
+	c.waitReady(t, "kept", 3)
+}
