@@ -69,6 +69,9 @@ func ReadStored(dir string) StoredSnapshot {
 	if err == nil {
 		err = json.NewDecoder(bytes.NewReader(text)).Decode(&meta)
 	}
+	if err == nil {
+		err = checkSeal(dir, text)
+	}
 	if err != nil {
 		s.Err = fsm.Refuse(fsm.CodeInvalid, "the file %s can't be read: %v", path, err).WithHint("its state may be whole: outspan debug snapshot %s", s.File)
 		return s

@@ -64,7 +64,7 @@ func Recover(cfg RecoverConfig, self string) ([]Peer, error) {
 	if !included {
 		return nil, fsm.Refuse(fsm.CodeInvalid, "this server, %s, is not among those to go on with", dir.id)
 	}
-	snaps, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, snapshotsKept, cfg.Logger)
+	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
 	if err != nil {
 		return nil, err
 	}

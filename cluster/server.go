@@ -194,11 +194,11 @@ func (s *Server) openDisk() error {
 	}
 	s.disk.space = newSpaceWatch(s.cfg.DataDir, filepath.Join(s.cfg.DataDir, fileBallast), s.cfg.Disk.BallastBytes, s.cfg.Disk.Space, s.log.Named("space"))
 	s.disk.store = newGuardedStore(inner, s.fatal, s.disk.space.look, s.log.Named("store"))
-	files, err := raft.NewFileSnapshotStoreWithLogger(s.cfg.DataDir, snapshotsKept, s.log.Named("snapshots"))
+	snaps, err := newSealedSnapshots(s.cfg.DataDir, s.log.Named("snapshots"))
 	if err != nil {
-		return fmt.Errorf("open the snapshots: %w", err)
+		return err
 	}
-	s.disk.snaps = roomySnapshots{files, s.disk.space.room}
+	s.disk.snaps = roomySnapshots{snaps, s.disk.space.room}
 	if s.disk.used, err = raft.HasExistingState(s.disk.store, s.disk.store, s.disk.snaps); err != nil {
 		return fmt.Errorf("read the log: %w", err)
 	}

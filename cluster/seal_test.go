@@ -1,0 +1,116 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// A snapshot counts only as it was written: no bit of what raft notes of it may turn. One without a seal counts.
+func TestSealedSnapshots(t *testing.T) {
+	dir := t.TempDir()
+	snaps, err := newSealedSnapshots(dir, hclog.NewNullLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, trans := raft.NewInmemTransport("")
+	sink, err := snaps.Create(1, 753913, 121, raft.Configuration{Servers: []raft.Server{{ID: "s1", Address: "10.0.0.1:7640"}}}, 12, trans)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sink.Write([]byte("state")); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	counts := func() bool {
+		list, err := snaps.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list) == 1
+	}
+	if !counts() {
+		t.Fatal("what was written does not count")
+	}
+	path := filepath.Join(dir, dirSnapshots, sink.ID(), snapshotMeta)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for bit := range 8 * len(good) {
+		bad := append([]byte{}, good...)
+		bad[bit/8] ^= 1 << (bit % 8)
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if counts() {
+			t.Fatalf("it counts with bit %d turned: %s", bit, bad)
+		}
+	}
+	if err := os.WriteFile(path, good, 0o600); err != nil || !counts() {
+		t.Fatalf("it does not count as it was: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, dirSnapshots, sink.ID(), fileSeal)); err != nil || !counts() {
+		t.Fatalf("it does not count without a seal: %v", err)
+	}
+}
+
+// A turned digit in the index of a snapshot would have the server pass over the entries in between, and answer without them. It begins with the one before.
+func TestTurnedIndexOfASnapshot(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		few := func(c *Config) {
+			fewLogs(c)
+			c.BootstrapExpect, c.Raft.TrailingLogs = 1, 1000
+		}
+		s := r.start(1, few)
+		metas := func() []string {
+			all, err := filepath.Glob(filepath.Join(s.dir, dirSnapshots, "*", snapshotMeta))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		nodes := 0
+		register := func(count int) {
+			for range count {
+				nodes++
+				r.mustRegister(fmt.Sprintf("n%d", nodes))
+			}
+		}
+		register(15)
+		eventually(t, time.Minute, "a snapshot", func() bool { return len(metas()) == 1 })
+		register(15)
+		eventually(t, time.Minute, "another", func() bool { return len(metas()) == 2 })
+		register(5)
+		s.crash()
+		newest := metas()[1]
+		text, err := os.ReadFile(newest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		turned := regexp.MustCompile(`"Index":\d+`).ReplaceAllFunc(text, func(m []byte) []byte {
+			n, err := strconv.Atoi(string(m[len(`"Index":`):]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Appendf(nil, `"Index":%d`, n+3)
+		})
+		if err := os.WriteFile(newest, turned, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.start(1, few)
+		if got := r.leader(time.Minute).machine.State().Nodes.Len(); got != nodes {
+			t.Errorf("%d nodes after the start, %d were registered", got, nodes)
+		}
+	})
+}
