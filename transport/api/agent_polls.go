@@ -54,8 +54,10 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	if n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline {
 		s.cfg.Liveness.Heard(q.Node)
 		if n.Assigned <= q.Index && q.Incarnation == s.incarnation() {
-			over, leave := s.lookout.join()
-			pause(ctx, woken, over, parsePoll(q.Wait))
+			over, leave := s.agents.lookout.join()
+			if pause(ctx, woken, over, parsePoll(q.Wait)) {
+				s.agents.assigned.wait(ctx)
+			}
 			leave()
 		}
 	}
@@ -112,17 +114,19 @@ func (s *Server) knows(id fsm.NodeID, epoch uint64) bool {
 	return ok && n.Agent.Epoch >= epoch
 }
 
-// pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops.
-func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) {
+// pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops. It reports whether it was woken.
+func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-woken:
+		return true
 	case <-over:
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-transport.Stopping(ctx):
 	}
+	return false
 }
 
 // assignments is everything that a node must run or stop now.
@@ -203,8 +207,10 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	if _, err := s.ownNode(who, q.Node); err != nil {
 		return transport.Services{}, err
 	}
-	over, leave := s.lookout.join()
-	s.watches.until(ctx, over, q.Index, parsePoll(q.Wait), "services")
+	over, leave := s.agents.lookout.join()
+	if s.watches.until(ctx, over, q.Index, parsePoll(q.Wait), "services") && q.Index > 0 {
+		s.agents.services.wait(ctx)
+	}
 	leave()
 	if err := s.caughtUp(); err != nil {
 		return transport.Services{}, err

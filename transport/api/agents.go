@@ -14,6 +14,14 @@ import (
 // heartbeatKey is how many random bytes authenticate a node's heartbeats.
 const heartbeatKey = 32
 
+// agentDesk is what the calls of thousands of agents share.
+type agentDesk struct {
+	lookout            *lookout             // whether this server may still answer them
+	assigned, services *linger              // of the answers to their polls
+	relay              *relay               // to the leader
+	calls              map[string]agentFunc // that only the leader answers, by the id of the operation
+}
+
 func (s *Server) agentOperations() []operation {
 	return []operation{
 		agentCall(s, agentRoute("register-agent", transport.PathAgentRegister, "Make an agent's node known", runLeader), s.registerAgent),
@@ -45,7 +53,7 @@ func agentCall[Q, A any](s *Server, rt route, answer func(context.Context, calle
 		return transport.EncodeCBOR(out)
 	})
 	if rt.run == runLeader {
-		s.leaderCalls[rt.id] = run
+		s.agents.calls[rt.id] = run
 	}
 	doc := document{body: transport.ContentTypeCBOR, answer: transport.ContentTypeCBOR}
 	return plain(rt, doc, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -212,7 +212,7 @@ func (s *Server) answerRelayed(ctx context.Context, call relayCall) (a relayAnsw
 			a = relayAnswer{Problem: transport.NewProblem(s.panicked(http.MethodPost, clip(call.Operation), reason))}
 		}
 	}()
-	answer, ok := s.leaderCalls[call.Operation]
+	answer, ok := s.agents.calls[call.Operation]
 	if !ok {
 		return relayAnswer{Problem: transport.NewProblem(fsm.Refuse(transport.CodeNoRoute, "agents have no call %q for the leader", clip(call.Operation)))}
 	}

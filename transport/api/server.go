@@ -29,11 +29,8 @@ type Server struct {
 	rates   *rates
 	streams chan struct{}
 	watches *watches
-	lookout *lookout // whether this server may still answer agents
 	waiting *sharedWaiting
-
-	relay       *relay               // of agents' calls to the leader
-	leaderCalls map[string]agentFunc // what it answers of them, by the id of the operation
+	agents  agentDesk
 }
 
 // New builds a server from its parts. Error: invalid when a required part is missing.
@@ -49,8 +46,10 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
-	s.relay, s.leaderCalls = newRelay(s), map[string]agentFunc{}
-	s.lookout = &lookout{look: s.caughtUp, every: staleLook}
+	s.agents = agentDesk{
+		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices),
+		relay: newRelay(s), calls: map[string]agentFunc{},
+	}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
 	s.huma.UseMiddleware(ownStatus)
 	for _, op := range s.operations() {
