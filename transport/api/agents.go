@@ -16,8 +16,9 @@ const heartbeatKey = 32
 
 // agentDesk is what the calls of thousands of agents share.
 type agentDesk struct {
-	lookout            *lookout             // whether this server may still answer them
-	assigned, services *linger              // of the answers to their polls
+	lookout            *lookout // whether this server may still answer them
+	assigned, services *linger  // of the answers to their polls
+	known              *sharedServices
 	relay              *relay               // to the leader
 	calls              map[string]agentFunc // that only the leader answers, by the id of the operation
 }

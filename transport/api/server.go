@@ -47,7 +47,7 @@ func New(cfg Config) (*Server, error) {
 		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
 	s.agents = agentDesk{
-		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices),
+		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), known: &sharedServices{},
 		relay: newRelay(s), calls: map[string]agentFunc{},
 	}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
