@@ -50,6 +50,9 @@ func askCBOR[A any](ctx context.Context, c *Client, path string, question any, w
 // PathPeer is where servers put questions to each other; the question's name follows.
 const PathPeer = "/v1/peer/"
 
+// PathPeerRelay is where a server asks the leader for its agents.
+const PathPeerRelay = PathPeer + "relay"
+
 // PeerClient calls other servers, as a server. Safe for many goroutines.
 type PeerClient struct{ via *HTTPTransport }
 

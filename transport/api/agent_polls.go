@@ -3,7 +3,10 @@ package api
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
@@ -54,8 +57,10 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	if n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline {
 		s.cfg.Liveness.Heard(q.Node)
 		if n.Assigned <= q.Index && q.Incarnation == s.incarnation() {
-			over, leave := s.lookout.join()
-			pause(ctx, woken, over, parsePoll(q.Wait))
+			over, leave := s.agents.lookout.join()
+			if pause(ctx, woken, over, parsePoll(q.Wait)) {
+				s.agents.assigned.wait(ctx)
+			}
 			leave()
 		}
 	}
@@ -112,17 +117,19 @@ func (s *Server) knows(id fsm.NodeID, epoch uint64) bool {
 	return ok && n.Agent.Epoch >= epoch
 }
 
-// pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops.
-func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) {
+// pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops. It reports whether it was woken.
+func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-woken:
+		return true
 	case <-over:
 	case <-timer.C:
 	case <-ctx.Done():
 	case <-transport.Stopping(ctx):
 	}
+	return false
 }
 
 // assignments is everything that a node must run or stop now.
@@ -195,20 +202,43 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 	return own
 }
 
-func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (transport.Services, error) {
+// agentServices answers with an encoded transport.Services.
+func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (cbor.RawMessage, error) {
 	if err := s.caughtUp(); err != nil {
-		return transport.Services{}, err
+		return nil, err
 	}
 	s.awaitNode(ctx, q.Node, 0)
 	if _, err := s.ownNode(who, q.Node); err != nil {
-		return transport.Services{}, err
+		return nil, err
 	}
-	over, leave := s.lookout.join()
-	s.watches.until(ctx, over, q.Index, parsePoll(q.Wait), "services")
+	over, leave := s.agents.lookout.join()
+	if s.watches.until(ctx, over, q.Index, parsePoll(q.Wait), "services") && q.Index > 0 {
+		s.agents.services.wait(ctx)
+	}
 	leave()
 	if err := s.caughtUp(); err != nil {
-		return transport.Services{}, err
+		return nil, err
 	}
-	r := s.reading()
-	return transport.Services{Index: r.Index, Services: r.wireServices()}, nil
+	return s.agents.known.of(s.reading())
+}
+
+// sharedServices is the services as they are told to agents, encoded: a change wakes all of them, and all get the same.
+type sharedServices struct {
+	mu      sync.Mutex
+	index   uint64
+	encoded []byte // nil: nothing is there yet
+}
+
+// of returns the services of r, which must be of a published state. Who comes while another encodes them waits for that.
+func (s *sharedServices) of(r *reading) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.encoded != nil && s.index == r.Index {
+		return s.encoded, nil
+	}
+	encoded, err := transport.EncodeCBOR(transport.Services{Index: r.Index, Services: r.wireServices()})
+	if err == nil {
+		s.index, s.encoded = r.Index, encoded
+	}
+	return encoded, err
 }

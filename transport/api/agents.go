@@ -14,6 +14,15 @@ import (
 // heartbeatKey is how many random bytes authenticate a node's heartbeats.
 const heartbeatKey = 32
 
+// agentDesk is what the calls of thousands of agents share.
+type agentDesk struct {
+	lookout            *lookout // whether this server may still answer them
+	assigned, services *linger  // of the answers to their polls
+	known              *sharedServices
+	relay              *relay               // to the leader
+	calls              map[string]agentFunc // that only the leader answers, by the id of the operation
+}
+
 func (s *Server) agentOperations() []operation {
 	return []operation{
 		agentCall(s, agentRoute("register-agent", transport.PathAgentRegister, "Make an agent's node known", runLeader), s.registerAgent),
@@ -27,28 +36,40 @@ func agentRoute(id, path, summary string, run place) route {
 	return route{id: id, method: http.MethodPost, path: path, tag: "agents", summary: summary + " (CBOR)", allow: forAgent, run: run}
 }
 
-// agentCall is one operation of the agents' protocol: CBOR in, CBOR out.
+// agentFunc answers a call of an agent: CBOR in, CBOR out.
+type agentFunc func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
+
+// agentCall is one operation of the agents' protocol.
 func agentCall[Q, A any](s *Server, rt route, answer func(context.Context, caller, Q) (A, error)) operation {
+	run := agentFunc(func(ctx context.Context, who caller, raw []byte) ([]byte, error) {
+		var question Q
+		if err := transport.DecodeCBOR(raw, &question); err != nil {
+			return nil, err
+		}
+		out, err := answer(ctx, who, question)
+		if err != nil {
+			s.log.Debug("agent refused", "agent", who.Name, "operation", rt.id, "error", err)
+			return nil, err
+		}
+		return transport.EncodeCBOR(out)
+	})
+	if rt.run == runLeader {
+		s.agents.calls[rt.id] = run
+	}
 	doc := document{body: transport.ContentTypeCBOR, answer: transport.ContentTypeCBOR}
 	return plain(rt, doc, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var question Q
-		err := transport.DecodeCBOR(bodyFrom(r.Context()), &question)
-		var out A
-		if err == nil {
-			out, err = answer(r.Context(), callerFrom(r.Context()), question)
-		}
-		var encoded []byte
-		if err == nil {
-			encoded, err = transport.EncodeCBOR(out)
-		}
-		if err != nil {
-			s.log.Debug("agent refused", "agent", callerFrom(r.Context()).Name, "operation", rt.id, "error", err)
-			writeError(w, err)
-			return
-		}
-		w.Header().Set("Content-Type", transport.ContentTypeCBOR)
-		w.Write(encoded)
+		out, err := run(r.Context(), callerFrom(r.Context()), bodyFrom(r.Context()))
+		answerCBOR(w, out, err)
 	}))
+}
+
+func answerCBOR(w http.ResponseWriter, answer []byte, err error) {
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", transport.ContentTypeCBOR)
+	w.Write(answer)
 }
 
 // commitFor proposes what an agent asks for, with the agent as its actor.

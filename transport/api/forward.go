@@ -18,10 +18,6 @@ var passedOn = [...]string{"Accept", "Content-Type", transport.HeaderLastEvent}
 // passedBack are the headers of an answer that the caller gets.
 var passedBack = [...]string{"Content-Type", "Allow", "Retry-After", transport.HeaderIndex, transport.HeaderLeader, transport.HeaderStale, "Content-Disposition"}
 
-// forwardedAgents is how many calls of agents a server has with the leader at once; others wait for their turn. Beyond 512 the HTTP client opens a connection for
-// each: when 5,000 agents told of 10,000 new instances, handshakes by the thousand took both processors, and the leader lost its followers.
-const forwardedAgents = 64
-
 // forward has the leader answer a request, with the caller's identity, once.
 func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w http.ResponseWriter, r *http.Request) {
 	req, err := forwarded(r.Context(), leader.APIAddress, who, r)
@@ -32,14 +28,6 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 	if s.cfg.PeerTransport == nil {
 		writeError(w, noLeader())
 		return
-	}
-	if rt.allow == forAgent {
-		select {
-		case s.forwards <- struct{}{}:
-			defer func() { <-s.forwards }()
-		case <-r.Context().Done():
-			return
-		}
 	}
 	resp, err := s.cfg.PeerTransport.RoundTrip(req)
 	if err != nil {
@@ -82,6 +70,10 @@ func forwardFailed(rt route, leader transport.ServerInfo, err error) error {
 	if rt.write && !refused && !(ok && dial.Op == "dial") {
 		return unknownOutcome()
 	}
+	return leaderSilent(leader)
+}
+
+func leaderSilent(leader transport.ServerInfo) *fsm.Error {
 	return fsm.Refuse(fsm.CodeNoLeader, "the leader %s does not answer", leader.Name).
 		WithHint("try again in a moment; reads work with consistency=stale")
 }

@@ -18,10 +18,21 @@ type rates struct {
 	buckets map[transport.Identity]bucket
 }
 
-// bucket holds the requests that a caller could still send at a moment.
+// bucket holds how much could still be taken at a moment.
 type bucket struct {
 	left float64
 	at   time.Time
+}
+
+// take takes one, if there is one. The bucket fills by perSec a second up to full.
+func (b *bucket) take(now time.Time, perSec, full float64) bool {
+	b.left = min(full, b.left+now.Sub(b.at).Seconds()*perSec)
+	b.at = now
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
 }
 
 func newRates(perSecond int) *rates {
@@ -47,14 +58,11 @@ func (r *rates) take(who transport.Identity) error {
 		}
 		b = bucket{left: burst, at: now}
 	}
-	b.left = min(burst, b.left+now.Sub(b.at).Seconds()*r.perSec)
-	b.at = now
-	if b.left < 1 {
-		r.buckets[who] = b
+	taken := b.take(now, r.perSec, burst)
+	r.buckets[who] = b
+	if !taken {
 		return fsm.Refuse(transport.CodeRateLimited, "%s sends more than %.0f requests a second", who, r.perSec).
 			WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
 	}
-	b.left--
-	r.buckets[who] = b
 	return nil
 }

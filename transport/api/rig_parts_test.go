@@ -86,6 +86,9 @@ func (s *server) Heard(id fsm.NodeID) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()
 	s.r.heard[id]++
+	if id == s.r.panics {
+		panic("as it was told")
+	}
 }
 
 // Live implements api.Liveness.

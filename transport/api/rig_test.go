@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ type rig struct {
 	moves   []fsm.Move      // what rebalancing would do
 	begin   [][]fsm.Command // and what begins it
 	heard   map[fsm.NodeID]int
+	panics  fsm.NodeID        // a sign of life of this one panics
 	watched map[fsm.Topic]int // how often somebody began to wait for a topic
 }
 
@@ -48,7 +50,8 @@ type server struct {
 	name    string
 	address string
 	api     *api.Server
-	passing *passing // what it forwards
+	passing *passing     // what it forwards
+	asked   atomic.Int64 // requests that came
 	fresh   bool
 	stale   time.Duration // for how long it has heard no leader
 }
@@ -84,7 +87,10 @@ func (r *rig) start(name string, limits api.Limits) *server {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
 	}))(r.t)
 	r.servers[name] = s
-	r.serve(l, s.api)
+	r.serve(l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		s.asked.Add(1)
+		s.api.ServeHTTP(w, req)
+	}))
 	r.t.Cleanup(func() { peers.Close(); agents.CloseIdleConnections() })
 	return s
 }
@@ -171,6 +177,12 @@ func (r *rig) setLeader(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lead = name
+}
+
+func (r *rig) panicAt(id fsm.NodeID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.panics = id
 }
 
 func (r *rig) fail(before, after error) {

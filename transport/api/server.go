@@ -29,10 +29,8 @@ type Server struct {
 	rates   *rates
 	streams chan struct{}
 	watches *watches
-	lookout *lookout // whether this server may still answer agents
 	waiting *sharedWaiting
-
-	forwards chan struct{} // one for each call of an agent that is with the leader
+	agents  agentDesk
 }
 
 // New builds a server from its parts. Error: invalid when a required part is missing.
@@ -48,8 +46,10 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
-	s.forwards = make(chan struct{}, forwardedAgents)
-	s.lookout = &lookout{look: s.caughtUp, every: staleLook}
+	s.agents = agentDesk{
+		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), known: &sharedServices{},
+		relay: newRelay(s), calls: map[string]agentFunc{},
+	}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
 	s.huma.UseMiddleware(ownStatus)
 	for _, op := range s.operations() {
@@ -121,8 +121,13 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	if err, ok := reason.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(reason)
 	}
-	s.log.Error("request handler panicked", "method", r.Method, "path", clip(r.URL.Path), "reason", reason, "stack", string(debug.Stack()))
-	writeError(w, fsm.Refuse(fsm.CodeInternal, "the server failed").WithHint("its log says why"))
+	writeError(w, s.panicked(r.Method, clip(r.URL.Path), reason))
+}
+
+// panicked logs a panic while something was answered, and returns what is told of it.
+func (s *Server) panicked(method, path string, reason any) *fsm.Error {
+	s.log.Error("request handler panicked", "method", method, "path", path, "reason", reason, "stack", string(debug.Stack()))
+	return fsm.Refuse(fsm.CodeInternal, "the server failed").WithHint("its log says why")
 }
 
 // noRoute answers what no operation does, in the form of every other error.

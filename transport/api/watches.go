@@ -76,25 +76,27 @@ func (w *watches) forget() {
 }
 
 // until blocks until one of the topics may have changed after index, the time is over, over is closed (nil: never), the caller has gone or
-// the server stops. It first waits for the state to reach index, on a server that is behind.
-func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration, topics ...fsm.Topic) {
+// the server stops. It first waits for the state to reach index, on a server that is behind. changed says that it was a topic.
+func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64, limit time.Duration, topics ...fsm.Topic) (changed bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if !w.reach(ctx, over, index) {
-		return
+		return false
 	}
 	cases := []reflect.SelectCase{receive(ctx.Done()), receive(transport.Stopping(ctx)), receive(over)}
+	others := len(cases)
 	var held []*watch
 	defer func() { w.leave(held) }()
 	for _, topic := range topics {
 		one := w.of(topic)
 		held = append(held, one)
 		if one.index > index {
-			return
+			return true
 		}
 		cases = append(cases, receive(one.woken))
 	}
-	reflect.Select(cases)
+	chosen, _, _ := reflect.Select(cases)
+	return chosen >= others
 }
 
 func (w *watches) reach(ctx context.Context, over <-chan struct{}, index uint64) bool {
