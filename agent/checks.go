@@ -2,18 +2,22 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
 )
 
-// settleTime is how long a program without checks must have run to count as ready: one that dies at once never does.
+// settleTime is how long a program without checks must have run to count as ready: one that dies at once never does. It is looked at again then, as its end may be
+// known much later: the machine is busy, or it left others behind.
 const settleTime = 300 * time.Millisecond
 
 // firstProbe is the pause after the first probe of a program. It doubles up to the check's interval while the program
 // is neither ready nor known to be ill, so that readiness is seen soon after it is there, whatever the interval is.
 const firstProbe = 50 * time.Millisecond
+
+var errEnded = errors.New("the program has ended")
 
 // prober asks one check once. It returns nil if it passes, and always soon after ctx ends.
 type prober func(ctx context.Context, c fsm.CheckSpec) error
@@ -28,6 +32,7 @@ type verdict struct {
 // replaced by newer ones.
 type readiness struct {
 	out    chan verdict // capacity 1
+	alive  func() bool  // the program itself
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -37,11 +42,11 @@ type readiness struct {
 	last   verdict
 }
 
-// watchReadiness starts the checks. assumed says that the program was ready when it was last looked at, by an earlier
+// watchReadiness starts the checks. A program that is not alive becomes ready by none. assumed says that it was ready when it was last looked at, by an earlier
 // agent: it stays so until a check fails as often as it may. stop must be called.
-func watchReadiness(ctx context.Context, checks []fsm.CheckSpec, probe prober, assumed bool) *readiness {
+func watchReadiness(ctx context.Context, checks []fsm.CheckSpec, probe prober, alive func() bool, assumed bool) *readiness {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &readiness{out: make(chan verdict, 1), cancel: cancel, passed: make([]bool, len(checks)), failed: make([]string, len(checks))}
+	w := &readiness{out: make(chan verdict, 1), alive: alive, cancel: cancel, passed: make([]bool, len(checks)), failed: make([]string, len(checks))}
 	w.last = verdict{ready: assumed}
 	for i := range w.passed {
 		w.passed[i] = assumed
@@ -50,8 +55,11 @@ func watchReadiness(ctx context.Context, checks []fsm.CheckSpec, probe prober, a
 		w.wg.Add(1)
 		go func() {
 			defer w.wg.Done()
-			if sleep(ctx, settleTime, nil) {
-				w.judge()
+			for sleep(ctx, settleTime, nil) {
+				if w.alive() {
+					w.judge()
+					return
+				}
 			}
 		}()
 	}
@@ -87,6 +95,9 @@ func (w *readiness) watch(ctx context.Context, i int, c fsm.CheckSpec, probe pro
 		err := ask(ctx, c, probe)
 		if ctx.Err() != nil {
 			return
+		}
+		if err == nil && !w.isPassing(i) && !w.alive() {
+			err = errEnded
 		}
 		switch {
 		case err == nil:

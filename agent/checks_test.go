@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,12 +53,35 @@ func take(w *readiness) (v verdict, ok bool) {
 	}
 }
 
+func running() bool { return true }
+
+// Whoever answers the check of a program that has ended, it is not that program.
+func TestReadinessOfTheDead(t *testing.T) {
+	spec := fsm.CheckSpec{Name: "c", Kind: fsm.CheckTCP, Interval: fsm.Second, Timeout: fsm.Second, Failures: 3}
+	synctest.Test(t, func(t *testing.T) {
+		for _, checks := range [][]fsm.CheckSpec{nil, {spec}} {
+			var alive atomic.Bool
+			w := watchReadiness(t.Context(), checks, (&patient{script: []error{nil}}).probe, alive.Load, false)
+			defer w.stop()
+			time.Sleep(time.Minute)
+			if v, ok := take(w); ok && v.ready {
+				t.Errorf("%d checks: ready without a program", len(checks))
+			}
+			alive.Store(true)
+			time.Sleep(2 * time.Second)
+			if v, ok := take(w); !ok || !v.ready {
+				t.Errorf("%d checks: %+v %v with one", len(checks), v, ok)
+			}
+		}
+	})
+}
+
 func TestReadiness(t *testing.T) {
 	sick := errors.New("sick")
 	spec := fsm.CheckSpec{Name: "c", Kind: fsm.CheckTCP, Interval: 10 * fsm.Second, Timeout: 2 * fsm.Second, Grace: 30 * fsm.Second, Successes: 2, Failures: 3}
 	synctest.Test(t, func(t *testing.T) {
 		p := &patient{script: []error{sick, sick, nil}}
-		w := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, p.probe, false)
+		w := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, p.probe, running, false)
 		defer w.stop()
 		time.Sleep(time.Second) // the interval is 10 s, but a beginning is watched closely
 		if v, ok := take(w); !ok || !v.ready {
@@ -91,7 +115,7 @@ func TestReadiness(t *testing.T) {
 func TestReadinessGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spec := fsm.CheckSpec{Name: "c", Interval: fsm.Second, Timeout: fsm.Second, Grace: 30 * fsm.Second, Failures: 3}
-		w := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, false)
+		w := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, running, false)
 		defer w.stop()
 		time.Sleep(29 * time.Second)
 		if v, ok := take(w); ok {
@@ -109,9 +133,9 @@ func TestReadinessAssumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spec := fsm.CheckSpec{Name: "c", Interval: fsm.Second, Timeout: fsm.Second, Grace: fsm.Minute, Failures: 3}
 		p := &patient{script: []error{nil}}
-		good := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, p.probe, true)
+		good := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, p.probe, running, true)
 		defer good.stop()
-		bad := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, true)
+		bad := watchReadiness(t.Context(), []fsm.CheckSpec{spec}, (&patient{script: []error{errors.New("sick")}}).probe, running, true)
 		defer bad.stop()
 		time.Sleep(1500 * time.Millisecond)
 		if v, ok := take(bad); ok {
@@ -140,7 +164,7 @@ func TestReadinessOfMany(t *testing.T) {
 				return a.probe(ctx, c)
 			}
 			return b.probe(ctx, c)
-		}, false)
+		}, running, false)
 		defer w.stop()
 		time.Sleep(100 * time.Millisecond)
 		if v, ok := take(w); !ok || !v.ready {

@@ -25,6 +25,8 @@ type memory struct {
 	refuse  error
 	// lifetime is after how long a program exits by itself, with code 1; 0 = never.
 	lifetime time.Duration
+	// lateness is how much later than the program itself all that it left has ended.
+	lateness time.Duration
 	// stubborn programs end only when they are killed.
 	stubborn bool
 	// exec stands for the commands that are run beside programs.
@@ -39,6 +41,7 @@ type memTask struct {
 	done chan struct{}
 
 	mu    sync.Mutex
+	dead  bool // the program itself
 	exit  *driver.Exit
 	until driver.BootTime
 	kill  *time.Timer
@@ -62,7 +65,9 @@ func (m *memory) Start(_ context.Context, spec driver.Spec) (Task, error) {
 	m.tasks[spec.ID] = t
 	m.started = append(m.started, spec)
 	if m.lifetime > 0 {
-		time.AfterFunc(m.lifetime, func() { t.finish(driver.Exit{Reason: driver.ReasonExited, Code: 1, EndedAt: time.Now()}) })
+		exit := driver.Exit{Reason: driver.ReasonExited, Code: 1, EndedAt: time.Now().Add(m.lifetime)}
+		time.AfterFunc(m.lifetime, t.die)
+		time.AfterFunc(m.lifetime+m.lateness, func() { t.finish(exit) })
 	}
 	return t, nil
 }
@@ -105,6 +110,18 @@ func (m *memory) starts() int {
 func (t *memTask) ID() driver.ID         { return t.id }
 func (t *memTask) Done() <-chan struct{} { return t.done }
 func (t *memTask) Remove() error         { return nil }
+
+func (t *memTask) die() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dead = true
+}
+
+func (t *memTask) Alive() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.dead && t.exit == nil
+}
 
 func (t *memTask) Exit() (driver.Exit, bool) {
 	t.mu.Lock()

@@ -27,6 +27,8 @@ type Runtime interface {
 // Task is one instance of a Runtime, running or ended; see driver.Task. Safe for many goroutines.
 type Task interface {
 	ID() driver.ID
+	// Alive reports whether the program itself runs. Done may come much later than its end.
+	Alive() bool
 	// Done is closed when nothing of the instance is left.
 	Done() <-chan struct{}
 	Exit() (driver.Exit, bool)

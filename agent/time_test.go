@@ -96,10 +96,16 @@ func TestRareCrashesAreForgiven(t *testing.T) {
 	})
 }
 
-// One that ends before it settled never counts as ready.
+// One that ends before it settled never counts as ready, also where its end is known later: the machine is busy, or it left others behind.
 func TestSettles(t *testing.T) {
+	for _, lateness := range []time.Duration{0, settleTime, 10 * time.Second} {
+		t.Run(lateness.String(), func(t *testing.T) { testSettles(t, lateness) })
+	}
+}
+
+func testSettles(t *testing.T, lateness time.Duration) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.mem.lifetime = settleTime / 2
+		b.mem.lifetime, b.mem.lateness = settleTime/2, lateness
 		b.start()
 		id := b.run("web", sh(""))
 		b.pass(time.Minute)

@@ -371,6 +371,9 @@ func (t *program) Exec(ctx context.Context, c driver.Command) (int, error) {
 	return t.truth.perform(ctx, t, c)
 }
 
+// Alive implements agent.Task.
+func (t *program) Alive() bool { return !t.over() }
+
 // Note implements agent.Task.
 func (t *program) Note(context.Context, string) error { return nil }
 
