@@ -62,7 +62,6 @@ func TestReadinessOfTheDead(t *testing.T) {
 		for _, checks := range [][]fsm.CheckSpec{nil, {spec}} {
 			var alive atomic.Bool
 			w := watchReadiness(t.Context(), checks, (&patient{script: []error{nil}}).probe, alive.Load, false)
-			defer w.stop()
 			time.Sleep(time.Minute)
 			if v, ok := take(w); ok && v.ready {
 				t.Errorf("%d checks: ready without a program", len(checks))
@@ -72,6 +71,7 @@ func TestReadinessOfTheDead(t *testing.T) {
 			if v, ok := take(w); !ok || !v.ready {
 				t.Errorf("%d checks: %+v %v with one", len(checks), v, ok)
 			}
+			w.stop()
 		}
 	})
 }
