@@ -48,6 +48,7 @@ type endpoint struct {
 	shown string // as configured
 	base  string // of the URL
 	via   http.RoundTripper
+	line  *agentLine // for an agent's calls; nil at a unix socket
 }
 
 // NewClient checks the addresses; it connects to nobody. Codes: invalid, certificate_invalid.
@@ -65,18 +66,21 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		switch {
 		case err == nil && u.Scheme == "unix" && u.Path != "" && u.Host == "":
 			t := unixTransport(u.Path, cfg.Dial)
-			c.servers = append(c.servers, endpoint{address, "http://unix", t})
+			c.servers = append(c.servers, endpoint{shown: address, base: "http://unix", via: t})
 			c.close = append(c.close, t.CloseIdleConnections)
 		case err == nil && u.Scheme == "https" && u.Port() != "" && strings.Trim(u.Path, "/") == "" && u.RawQuery == "":
 			if cfg.Credentials == nil {
 				return nil, fsm.Refuse(CodeCertificateInvalid, "%s needs a certificate", address).
 					WithHint("set OUTSPAN_CACERT, OUTSPAN_CLIENT_CERT and OUTSPAN_CLIENT_KEY; make one with: outspan tls cert create --cli NAME")
 			}
+			d := Dialer{Credentials: cfg.Credentials, ServerName: cfg.ServerName, Dial: cfg.Dial}
 			if secure == nil {
-				secure = Dialer{Credentials: cfg.Credentials, ServerName: cfg.ServerName, Dial: cfg.Dial}.HTTPTransport()
+				secure = d.HTTPTransport()
 				c.close = append(c.close, secure.CloseIdleConnections)
 			}
-			c.servers = append(c.servers, endpoint{address, "https://" + u.Host, secure})
+			line := newAgentLine(d, u.Host)
+			c.close = append(c.close, line.close)
+			c.servers = append(c.servers, endpoint{address, "https://" + u.Host, secure, line})
 		default:
 			return nil, fsm.Refuse(fsm.CodeInvalid, "address %q is neither https://host:port nor unix:///path", clip(address)).
 				WithHint("for example: OUTSPAN_ADDR=https://10.0.0.1:7640,https://10.0.0.2:7640")
@@ -142,7 +146,7 @@ const maxAnswer = 256 << 20
 // certificate_refused, and those of the operation.
 func (c *Client) Send(ctx context.Context, r Request) (Answer, error) {
 	var a Answer
-	err := c.deliver(ctx, &r, func(resp *http.Response) error {
+	err := c.fetch(ctx, &r, func(resp *http.Response) error {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 		if err != nil {
 			return lostAnswer(r, err)
@@ -172,7 +176,7 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 // Open makes a call whose answer is a stream; the caller closes it. Repeated only until there is an answer.
 func (c *Client) Open(ctx context.Context, r Request) (*http.Response, error) {
 	var kept *http.Response
-	err := c.deliver(ctx, &r, func(resp *http.Response) error {
+	err := c.fetch(ctx, &r, func(resp *http.Response) error {
 		kept = resp
 		return nil
 	})

@@ -12,38 +12,41 @@ import (
 // Register makes this agent's node known. It blocks until the registration is committed or ctx ends. Codes: name_taken,
 // invalid, forbidden, and those of Send.
 func (c *Client) Register(ctx context.Context, r RegisterRequest) (RegisterReply, error) {
-	return askCBOR[RegisterReply](ctx, c, PathAgentRegister, r, 0)
+	return askAgent[RegisterReply](ctx, c, CallRegister, r, 0)
 }
 
 // Report sends observations. It blocks until they are committed or ctx ends. Codes: stale for an older epoch, not_found
 // for a node that must register, and those of Send.
 func (c *Client) Report(ctx context.Context, r ReportRequest) (ReportReply, error) {
-	return askCBOR[ReportReply](ctx, c, PathAgentReport, r, 0)
+	return askAgent[ReportReply](ctx, c, CallReport, r, 0)
 }
 
 // Assignments waits for what this agent must run, at most r.Wait. Codes: not_caught_up, and those of Send.
 func (c *Client) Assignments(ctx context.Context, r AssignmentsRequest) (Assignments, error) {
-	return askCBOR[Assignments](ctx, c, PathAgentAssignments, r, r.Wait)
+	return askAgent[Assignments](ctx, c, CallAssignments, r, r.Wait)
 }
 
 // Services waits for the services and their backends, at most r.Wait. Codes as Assignments.
 func (c *Client) Services(ctx context.Context, r ServicesRequest) (Services, error) {
-	return askCBOR[Services](ctx, c, PathAgentServices, r, r.Wait)
+	return askAgent[Services](ctx, c, CallServices, r, r.Wait)
 }
 
-// askCBOR is one call of the agents' protocol. All of them are idempotent.
-func askCBOR[A any](ctx context.Context, c *Client, path string, question any, wait fsm.Duration) (answer A, err error) {
+// askAgent is one call of the agents' protocol, to whichever server answers. All of them are idempotent.
+func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any, wait fsm.Duration) (answer A, err error) {
 	body, err := EncodeCBOR(question)
 	if err != nil {
 		return answer, fsm.Refuse(fsm.CodeInternal, "can't encode the request: %v", err)
 	}
-	got, err := c.Send(ctx, Request{
-		Method: http.MethodPost, Path: path, Body: body, Content: ContentTypeCBOR, Limit: 15*time.Second + time.Duration(wait)*time.Millisecond,
+	limit := 15*time.Second + time.Duration(wait)*time.Millisecond
+	var got []byte
+	err = c.deliver(ctx, &Request{Method: http.MethodPost}, func(ctx context.Context, to endpoint) (err error) {
+		got, err = to.ask(ctx, limit, call, body)
+		return err
 	})
 	if err != nil {
 		return answer, err
 	}
-	err = DecodeCBOR(got.Body, &answer)
+	err = DecodeCBOR(got, &answer)
 	return answer, err
 }
 
@@ -77,7 +80,7 @@ func (p *PeerClient) Close() { p.via.CloseIdleConnections() }
 // AskPeer puts a question to the server at address (host:port) and returns its answer; once, until ctx ends. Codes:
 // unreachable, certificate_refused, and those of the answer.
 func (p *PeerClient) AskPeer(ctx context.Context, address, question string, body []byte) ([]byte, error) {
-	c := &Client{servers: []endpoint{{address, "https://" + address, p.via}}, retryFor: -1}
+	c := &Client{servers: []endpoint{{shown: address, base: "https://" + address, via: p.via}}, retryFor: -1}
 	got, err := c.Send(ctx, Request{
 		Method: http.MethodPost, Path: PathPeer + url.PathEscape(question), Body: body, Content: ContentTypeCBOR, Once: true,
 	})

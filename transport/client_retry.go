@@ -15,14 +15,21 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// deliver sends a request until a server answers it for good, and hands a good answer to take. The body is closed unless
-// take kept it and returned nil for a stream.
-func (c *Client) deliver(ctx context.Context, r *Request, take func(*http.Response) error) error {
+// attempt is one try to have a request answered by a server.
+type attempt func(ctx context.Context, to endpoint) error
+
+// fetch has a request answered over HTTP, and hands a good answer to take. The body is closed unless take kept it and returned nil for a stream.
+func (c *Client) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	r.prepare()
+	return c.deliver(ctx, r, func(ctx context.Context, to endpoint) error { return to.fetch(ctx, r, take) })
+}
+
+// deliver tries until a server answers for good.
+func (c *Client) deliver(ctx context.Context, r *Request, try attempt) error {
 	giveUp := time.Now().Add(c.retryFor)
 	sent := false
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := c.round(ctx, r, take, &sent)
+		err := c.round(ctx, r, try, &sent)
 		if err == nil || ctx.Err() != nil {
 			return ended(ctx, err)
 		}
@@ -78,12 +85,12 @@ func worthRetry(err error) bool {
 }
 
 // round asks each server at most once, the last good one first.
-func (c *Client) round(ctx context.Context, r *Request, take func(*http.Response) error, sent *bool) error {
+func (c *Client) round(ctx context.Context, r *Request, try attempt, sent *bool) error {
 	var failed failures
 	first := int(c.good.Load())
 	for i := range c.servers {
 		n := (first + i) % len(c.servers)
-		err := c.attempt(ctx, c.servers[n], r, take)
+		err := try(ctx, c.servers[n])
 		if err == nil {
 			c.good.Store(int64(n))
 			return nil
@@ -102,8 +109,8 @@ func (c *Client) round(ctx context.Context, r *Request, take func(*http.Response
 	return failed.error()
 }
 
-// attempt is one request to one server.
-func (c *Client) attempt(ctx context.Context, to endpoint, r *Request, take func(*http.Response) error) error {
+// fetch is one request to one server.
+func (to endpoint) fetch(ctx context.Context, r *Request, take func(*http.Response) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(r.Limit, func() { cancel(errNoHeader) })
 	req, err := r.build(limited, to.base)
@@ -130,6 +137,23 @@ func (c *Client) attempt(ctx context.Context, to endpoint, r *Request, take func
 		return err
 	}
 	return nil
+}
+
+// ask is one call of an agent to one server.
+func (to endpoint) ask(ctx context.Context, limit time.Duration, call AgentCall, question []byte) ([]byte, error) {
+	if to.line == nil {
+		return nil, fsm.Refuse(fsm.CodeInvalid, "%s is no address for an agent", to.shown).WithHint("use host:port of a server")
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoHeader)
+	defer cancel()
+	answer, err := to.line.ask(ctx, call, question)
+	if err == nil {
+		return answer, nil
+	}
+	if _, answered := errors.AsType[*Problem](err); answered {
+		return nil, err
+	}
+	return nil, classify(to.shown, err)
 }
 
 var errNoHeader = errors.New("no answer within the time for one attempt")

@@ -46,13 +46,18 @@ func (d Dialer) DialRaft(ctx context.Context, addr string) (net.Conn, error) {
 			WithHint("give the server a certificate made with: outspan tls cert create --server NAME")
 	}
 	d.Peer = RoleServer
-	conn, err := d.dial(ctx, "tcp", addr, protoRaft)
+	return d.dialOnly(ctx, addr, protoRaft, "raft")
+}
+
+// dialOnly wants one protocol and no other.
+func (d Dialer) dialOnly(ctx context.Context, addr, proto, name string) (net.Conn, error) {
+	conn, err := d.dial(ctx, "tcp", addr, proto)
 	if err != nil {
 		return nil, err
 	}
-	if got := conn.ConnectionState().NegotiatedProtocol; got != protoRaft {
+	if got := conn.ConnectionState().NegotiatedProtocol; got != proto {
 		_ = conn.Close()
-		return nil, fsm.Refuse(CodeNotTLS, "%s does not speak raft", addr).WithHint("check that the address is a server's")
+		return nil, fsm.Refuse(CodeNotTLS, "%s does not speak %s", addr, name).WithHint("check that the address is a server's")
 	}
 	return conn, nil
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -30,6 +31,8 @@ type HTTPConfig struct {
 	MaxStreams int
 	// ShutdownTimeout is how long running requests get at the end; default 5 s. After it they are cut off.
 	ShutdownTimeout time.Duration
+	// Agents answers the calls of agents, which come over a protocol of their own; nil: their connections are closed.
+	Agents AnswerAgent
 	// Logger; default: none.
 	Logger hclog.Logger
 }
@@ -55,22 +58,26 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 	return c
 }
 
-// HTTPServer serves a handler on the API side of a Listener and on unix sockets. Its requests' contexts answer
-// IdentityFrom and Stopping.
+// HTTPServer serves a handler on the API side of a Listener and on unix sockets, and the calls of agents. The contexts of requests and calls answer IdentityFrom and
+// Stopping.
 type HTTPServer struct {
-	srv      *http.Server
-	limit    time.Duration
-	stopping chan struct{}
-	cut      context.CancelFunc
-	running  running
+	srv     *http.Server
+	limit   time.Duration
+	ending  context.Context // ends when the server begins to stop
+	end     context.CancelFunc
+	cut     context.CancelFunc // ends the contexts of all requests
+	running running
+	agents  AnswerAgent
+	log     hclog.Logger
 }
 
 // NewHTTPServer prepares a server; Run starts it. There is no limit on how long an answer takes, because watches and
 // log streams are endless; a peer that takes nothing for 30 s (HTTP/2) or is dead is cut off.
 func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	cfg = cfg.withDefaults()
-	s := &HTTPServer{limit: cfg.ShutdownTimeout, stopping: make(chan struct{})}
-	base, cut := context.WithCancel(context.WithValue(context.Background(), stoppingKey{}, (<-chan struct{})(s.stopping)))
+	s := &HTTPServer{limit: cfg.ShutdownTimeout, agents: cfg.Agents, log: cfg.Logger}
+	s.ending, s.end = context.WithCancel(context.Background())
+	base, cut := context.WithCancel(context.WithValue(context.Background(), stoppingKey{}, s.ending.Done()))
 	s.cut = cut
 	s.srv = &http.Server{
 		Handler:           s.running.count(handler),
@@ -87,6 +94,12 @@ func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 		ConnContext: ConnContext,
 		// What peers can provoke stays at debug.
 		ErrorLog: cfg.Logger.StandardLogger(&hclog.StandardLoggerOptions{ForceLevel: hclog.Debug}),
+	}
+	if s.agents != nil {
+		s.srv.Protocols = new(http.Protocols) // said aloud, since TLSNextProto with no "h2" in it would take HTTP/2 away
+		s.srv.Protocols.SetHTTP1(true)
+		s.srv.Protocols.SetHTTP2(true)
+		s.srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){protoAgent: s.serveAgent}
 	}
 	return s
 }
@@ -117,7 +130,7 @@ func (s *HTTPServer) Run(ctx context.Context, listeners ...net.Listener) error {
 }
 
 func (s *HTTPServer) stop() error {
-	close(s.stopping)
+	s.end()
 	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
 	defer cancel()
 	err := s.srv.Shutdown(ctx)

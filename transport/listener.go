@@ -112,7 +112,7 @@ func NewListener(raw net.Listener, cfg ListenerConfig) (*Listener, error) {
 
 // config notes who said a whole hello, then goes on as the credentials want.
 func (l *Listener) config() *tls.Config {
-	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoHTTP2, protoHTTP1)
+	cfg := l.cfg.Credentials.ServerConfig(protoRaft, protoAgent, protoHTTP2, protoHTTP1)
 	next := cfg.GetConfigForClient
 	cfg.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if c, ok := hello.Conn.(*turnConn); ok {

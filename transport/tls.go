@@ -17,6 +17,7 @@ import (
 // The application protocols on the one TLS port. A peer that names none gets HTTP/1.1.
 const (
 	protoRaft  = "outspan-raft/1"
+	protoAgent = "outspan-agent/1"
 	protoHTTP2 = "h2"
 	protoHTTP1 = "http/1.1"
 )

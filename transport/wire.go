@@ -1,23 +1,41 @@
 package transport
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"strconv"
 
-// The agent's protocol: CBOR over HTTP/2 POST on the API port, under /v1/agent/. Every request is authorised by the agent's certificate: its
-// name must be the node's name. All of it is idempotent.
-//
-//	POST /v1/agent/register     RegisterRequest    -> RegisterReply     (forwarded to the leader, committed)
-//	POST /v1/agent/report       ReportRequest      -> ReportReply       (forwarded to the leader, committed)
-//	POST /v1/agent/assignments  AssignmentsRequest -> Assignments       (long poll on any caught-up server)
-//	POST /v1/agent/services     ServicesRequest    -> Services          (long poll on any caught-up server)
-
-// Paths of the agent's protocol.
-const (
-	PathAgentRegister    = "/v1/agent/register"
-	PathAgentReport      = "/v1/agent/report"
-	PathAgentAssignments = "/v1/agent/assignments"
-	PathAgentServices    = "/v1/agent/services"
-	ContentTypeCBOR      = "application/cbor"
+	"github.com/outspan/outspan/fsm"
 )
+
+// The agent's protocol: calls over one TLS connection (see frame), each a question and an answer in CBOR. Every call is authorised by the agent's certificate: its
+// name must be the node's name. All of it is idempotent.
+
+// AgentCall names a call of the agent's protocol.
+type AgentCall uint8
+
+// The calls.
+const (
+	CallRegister    AgentCall = 1 // RegisterRequest    -> RegisterReply  (by the leader, committed)
+	CallReport      AgentCall = 2 // ReportRequest      -> ReportReply    (by the leader, committed)
+	CallAssignments AgentCall = 3 // AssignmentsRequest -> Assignments    (long poll on any caught-up server)
+	CallServices    AgentCall = 4 // ServicesRequest    -> Services       (long poll on any caught-up server)
+)
+
+func (c AgentCall) String() string {
+	switch c {
+	case CallRegister:
+		return "register"
+	case CallReport:
+		return "report"
+	case CallAssignments:
+		return "assignments"
+	case CallServices:
+		return "services"
+	}
+	return "call " + strconv.Itoa(int(c))
+}
+
+// ContentTypeCBOR is the media type of what servers say to each other over HTTP.
+const ContentTypeCBOR = "application/cbor"
 
 // RegisterRequest makes a node known; see fsm.NodeRegister. Agent.Key is ignored: the server hands one out.
 type RegisterRequest struct {

@@ -185,7 +185,7 @@ func (s *serverPart) run(ctx context.Context) error {
 		})
 		return &wg
 	}
-	web := transport.NewHTTPServer(s.api, transport.HTTPConfig{Logger: s.p.log.Named("http")})
+	web := transport.NewHTTPServer(s.api, transport.HTTPConfig{Agents: s.api.AnswerAgent, Logger: s.p.log.Named("http")})
 	listening := start(port, s.listener.Run)
 	agreeing := start(consensus, s.cluster.Run)
 	counting := start(consensus, s.counts.Run)

@@ -195,7 +195,7 @@ func (p *serverProcess) run(also func(context.Context)) {
 		wg.Go(run)
 		return &wg
 	}
-	web := transport.NewHTTPServer(p.api, transport.HTTPConfig{Logger: p.log.Named("http")})
+	web := transport.NewHTTPServer(p.api, transport.HTTPConfig{Agents: p.api.AnswerAgent, Logger: p.log.Named("http")})
 	listening := start(func() { _ = p.listener.Run(port) })
 	watching := start(func() { also(watch) })
 	agreeing := start(func() { _ = p.cluster.Run(consensus) })

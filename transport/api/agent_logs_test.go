@@ -47,7 +47,7 @@ func (r *rig) runAgent(id fsm.NodeID, name string, a *logAgent) {
 	creds := must(r.ca.Credentials(transport.RoleAgent, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
 	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
-	r.serve(l, a)
+	r.serve(l, a, nil)
 	n, _ := r.machine.State().Nodes.Get(id)
 	agent := n.Agent
 	agent.APIAddress = l.Addr().String()

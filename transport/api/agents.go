@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"crypto/rand"
-	"net/http"
 	"strings"
 	"time"
 
@@ -19,57 +18,72 @@ type agentDesk struct {
 	lookout            *lookout // whether this server may still answer them
 	assigned, services *linger  // of the answers to their polls
 	known              *sharedServices
-	relay              *relay               // to the leader
-	calls              map[string]agentFunc // that only the leader answers, by the id of the operation
+	relay              *relay // to the leader
+	calls              map[transport.AgentCall]agentCall
 }
 
-func (s *Server) agentOperations() []operation {
-	return []operation{
-		agentCall(s, agentRoute("register-agent", transport.PathAgentRegister, "Make an agent's node known", runLeader), s.registerAgent),
-		agentCall(s, agentRoute("report-agent", transport.PathAgentReport, "Take what an agent observed", runLeader), s.reportAgent),
-		agentCall(s, agentRoute("agent-assignments", transport.PathAgentAssignments, "Wait for what an agent must run", runHere), s.assignments),
-		agentCall(s, agentRoute("agent-services", transport.PathAgentServices, "Wait for the services and their backends", runHere), s.agentServices),
+// agentCall is what answers a call of agents: CBOR in, CBOR out.
+type agentCall struct {
+	byLeader bool // only the leader can answer it
+	answer   func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
+}
+
+func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
+	return map[transport.AgentCall]agentCall{
+		transport.CallRegister:    {true, inCBOR(s.registerAgent)},
+		transport.CallReport:      {true, inCBOR(s.reportAgent)},
+		transport.CallAssignments: {false, inCBOR(s.assignments)},
+		transport.CallServices:    {false, inCBOR(s.agentServices)},
 	}
 }
 
-func agentRoute(id, path, summary string, run place) route {
-	return route{id: id, method: http.MethodPost, path: path, tag: "agents", summary: summary + " (CBOR)", allow: forAgent, run: run}
-}
-
-// agentFunc answers a call of an agent: CBOR in, CBOR out.
-type agentFunc func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
-
-// agentCall is one operation of the agents' protocol.
-func agentCall[Q, A any](s *Server, rt route, answer func(context.Context, caller, Q) (A, error)) operation {
-	run := agentFunc(func(ctx context.Context, who caller, raw []byte) ([]byte, error) {
+func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) func(context.Context, caller, []byte) ([]byte, error) {
+	return func(ctx context.Context, who caller, raw []byte) ([]byte, error) {
 		var question Q
 		if err := transport.DecodeCBOR(raw, &question); err != nil {
 			return nil, err
 		}
 		out, err := answer(ctx, who, question)
 		if err != nil {
-			s.log.Debug("agent refused", "agent", who.Name, "operation", rt.id, "error", err)
 			return nil, err
 		}
 		return transport.EncodeCBOR(out)
-	})
-	if rt.run == runLeader {
-		s.agents.calls[rt.id] = run
 	}
-	doc := document{body: transport.ContentTypeCBOR, answer: transport.ContentTypeCBOR}
-	return plain(rt, doc, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out, err := run(r.Context(), callerFrom(r.Context()), bodyFrom(r.Context()))
-		answerCBOR(w, out, err)
-	}))
 }
 
-func answerCBOR(w http.ResponseWriter, answer []byte, err error) {
-	if err != nil {
-		writeError(w, err)
-		return
+// AnswerAgent answers a call of an agent, or has the leader do it. It is a transport.AnswerAgent.
+func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall, question []byte) (answer []byte, err error) {
+	defer s.agentRecovered(call, &err)
+	if id.Role != transport.RoleAgent {
+		return nil, fsm.Refuse(fsm.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
 	}
-	w.Header().Set("Content-Type", transport.ContentTypeCBOR)
-	w.Write(answer)
+	if err := s.rates.take(id); err != nil {
+		return nil, err
+	}
+	c, ok := s.agents.calls[call]
+	if !ok {
+		return nil, noAgentCall(call)
+	}
+	if _, self, _ := s.cfg.Consensus.Leader(); c.byLeader && !self {
+		answer, err = s.agents.relay.do(ctx, relayCall{call, id.Name, question})
+	} else {
+		answer, err = c.answer(ctx, caller{Identity: id}, question)
+	}
+	if err != nil {
+		s.log.Debug("agent refused", "agent", id.Name, "call", call, "error", err)
+	}
+	return answer, err
+}
+
+// agentRecovered turns a panic while a call was answered into a refusal.
+func (s *Server) agentRecovered(call transport.AgentCall, err *error) {
+	if reason := recover(); reason != nil {
+		*err = s.panicked("agent", call.String(), reason)
+	}
+}
+
+func noAgentCall(call transport.AgentCall) *fsm.Error {
+	return fsm.Refuse(transport.CodeNoRoute, "agents have no %s", call).WithHint("compare the versions of the two processes with: outspan version")
 }
 
 // commitFor proposes what an agent asks for, with the agent as its actor.

@@ -246,11 +246,14 @@ func TestAgentGarbage(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	newer := must(transport.EncodeCBOR(map[int]any{1: "01N1", 2: uint64(1), 99: true}))(t)
+	who := transport.Identity{Cluster: "test", Role: transport.RoleAgent, Name: "n1"}
+	answer := r.servers["s1"].api.AnswerAgent
 	for _, body := range []string{"", "\xff\xff", strings.Repeat("\x9f", 1000), string(newer)} {
-		if _, p := raw(t, r, transport.RoleAgent, "n1", "POST", transport.PathAgentReport, transport.ContentTypeCBOR, body); p == nil || p.Code != fsm.CodeInvalid {
-			t.Errorf("body %.20q: %+v", body, p)
-		}
+		_, err := answer(t.Context(), who, transport.CallReport, []byte(body))
+		wantCode(t, err, fsm.CodeInvalid)
 	}
+	_, err := answer(t.Context(), who, 99, []byte(newer))
+	wantCode(t, err, transport.CodeNoRoute)
 }
 
 // A question of one server reaches another one's answer.

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,14 +15,12 @@ import (
 func TestRoles(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	cbor := string(must(transport.EncodeCBOR(transport.ServicesRequest{Node: "01N1"}))(t))
 	tests := []struct {
 		role               transport.Role
 		method, path, body string
 		allowed            bool
 	}{
 		{transport.RoleCLI, "GET", "/v1/nodes", "", true},
-		{transport.RoleCLI, "POST", transport.PathAgentServices, cbor, false},
 		{transport.RoleCLI, "POST", "/v1/peer/tick", "", false},
 		{transport.RoleAgent, "GET", "/v1/nodes", "", false},
 		{transport.RoleAgent, "GET", "/v1/settings", "", false},
@@ -35,18 +34,22 @@ func TestRoles(t *testing.T) {
 		{transport.RoleAgent, "POST", "/v1/peer/tick", "", false},
 		{transport.RoleAgent, "GET", "/v1/services", "", true},
 		{transport.RoleAgent, "GET", "/healthz", "", true},
-		{transport.RoleAgent, "POST", transport.PathAgentServices, cbor, true},
 		{transport.RoleServer, "POST", "/v1/peer/tick", "", true},
 		{transport.RoleServer, "GET", "/metrics", "", true},
 		{transport.RoleServer, "POST", "/v1/nodes/n1/cordon", "", false},
 		{transport.RoleServer, "DELETE", "/v1/members/s1", "", false},
-		{transport.RoleServer, "POST", transport.PathAgentServices, cbor, false},
 		{transport.RoleServer, "GET", "/v1/snapshot", "", false},
 	}
 	for _, tt := range tests {
 		_, p := raw(t, r, tt.role, "n1", tt.method, tt.path, "", tt.body)
 		if refused := p != nil && p.Code == fsm.CodeForbidden; refused == tt.allowed {
 			t.Errorf("%s %s %s: got %+v, want allowed=%v", tt.role, tt.method, tt.path, p, tt.allowed)
+		}
+	}
+	for _, role := range []transport.Role{transport.RoleCLI, transport.RoleServer, transport.RoleAgent} {
+		_, err := r.client(role, "n1").Services(t.Context(), transport.ServicesRequest{Node: "01N1"})
+		if refused := errors.Is(err, &fsm.Error{Code: fsm.CodeForbidden}); refused == (role == transport.RoleAgent) {
+			t.Errorf("the agents' protocol with a certificate of the role %s: %v", role, err)
 		}
 	}
 }
@@ -149,7 +152,7 @@ func TestSocketActor(t *testing.T) {
 	r.world()
 	path := t.TempDir() + "/api.sock"
 	l := must(transport.ListenUnix(path, "test"))(t)
-	r.serveOn(l, r.servers["s2"].api)
+	r.serveOn(l, r.servers["s2"].api, nil)
 	c := must(transport.NewClient(transport.ClientConfig{Addresses: []string{"unix://" + path}}))(t)
 	t.Cleanup(c.Close)
 	post(t, c, "/v1/nodes/n1/cordon", nil)

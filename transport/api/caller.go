@@ -58,11 +58,8 @@ func (c caller) may(rt route) error {
 		return nil
 	}
 	refusal := fsm.Refuse(fsm.CodeForbidden, "%s may not %s %s: it has the role %s", c.Name, rt.method, rt.path, c.Role)
-	switch {
-	case c.Role == transport.RoleAgent:
+	if c.Role == transport.RoleAgent {
 		return refusal.WithHint("an agent acts for its own node only; use a certificate made with: outspan tls cert create --cli NAME")
-	case rt.allow == forAgent:
-		return refusal.WithHint("this is the agents' protocol")
 	}
 	return refusal.WithHint("use a certificate made with: outspan tls cert create --cli NAME")
 }

@@ -106,7 +106,6 @@ func TestErrors(t *testing.T) {
 		{"unknown member", "POST", "/v1/members/x/promote", asJSON, `{}`, 404, fsm.CodeNotFound, "outspan server members"},
 		{"quorum", "DELETE", "/v1/members/s1", "", ``, 409, fsm.CodeConflict, "quorum"},
 		{"corrupt snapshot", "PUT", "/v1/snapshot", "application/octet-stream", `hunter2`, 400, fsm.CodeInvalid, ""},
-		{"agents only", "POST", "/v1/agent/report", transport.ContentTypeCBOR, "", 403, fsm.CodeForbidden, "agents' protocol"},
 		{"servers only", "POST", "/v1/peer/ages", transport.ContentTypeCBOR, "", 403, fsm.CodeForbidden, "role cli"},
 		{"bad log stream", "GET", "/v1/instances/inst-a/logs?stream=hunter2", "", "", 400, fsm.CodeInvalid, "stdout"},
 		{"agent that is away", "GET", "/v1/instances/inst-a/logs", "", "", 502, transport.CodeAgentUnreachable, "n1"},

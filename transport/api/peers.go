@@ -34,3 +34,12 @@ func (s *Server) peerCall(rt route, answer func(*http.Request) ([]byte, error)) 
 		answerCBOR(w, out, err)
 	}))
 }
+
+func answerCBOR(w http.ResponseWriter, answer []byte, err error) {
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", transport.ContentTypeCBOR)
+	w.Write(answer)
+}

@@ -47,9 +47,9 @@ type relayed struct {
 
 // relayCall is a call of an agent as it goes to the leader.
 type relayCall struct {
-	Operation string `cbor:"1,keyasint"`
-	Agent     string `cbor:"2,keyasint"` // the name in its certificate, which the server that it asked has checked
-	Body      []byte `cbor:"3,keyasint"`
+	Call  transport.AgentCall `cbor:"1,keyasint"`
+	Agent string              `cbor:"2,keyasint"` // the name in its certificate, which the server that it asked has checked
+	Body  []byte              `cbor:"3,keyasint"`
 }
 
 // relayAnswer is the answer to one call, in one of two forms.
@@ -206,21 +206,21 @@ func (s *Server) answerRelay(ctx context.Context, raw []byte) ([]byte, error) {
 	return transport.EncodeCBOR(answers)
 }
 
-func (s *Server) answerRelayed(ctx context.Context, call relayCall) (a relayAnswer) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			a = relayAnswer{Problem: transport.NewProblem(s.panicked(http.MethodPost, clip(call.Operation), reason))}
-		}
-	}()
-	answer, ok := s.agents.calls[call.Operation]
-	if !ok {
-		return relayAnswer{Problem: transport.NewProblem(fsm.Refuse(transport.CodeNoRoute, "agents have no call %q for the leader", clip(call.Operation)))}
-	}
-	via := callerFrom(ctx)
-	who := caller{Identity: transport.Identity{Cluster: via.Cluster, Role: transport.RoleAgent, Name: call.Agent}, via: via.Name}
-	body, err := answer(ctx, who, call.Body)
+func (s *Server) answerRelayed(ctx context.Context, call relayCall) relayAnswer {
+	body, err := s.answerFor(ctx, call)
 	if err != nil {
 		return relayAnswer{Problem: transport.NewProblem(err)}
 	}
 	return relayAnswer{Body: body}
+}
+
+func (s *Server) answerFor(ctx context.Context, call relayCall) (answer []byte, err error) {
+	defer s.agentRecovered(call.Call, &err)
+	c, ok := s.agents.calls[call.Call]
+	if !ok || !c.byLeader {
+		return nil, noAgentCall(call.Call)
+	}
+	via := callerFrom(ctx)
+	who := caller{Identity: transport.Identity{Cluster: via.Cluster, Role: transport.RoleAgent, Name: call.Agent}, via: via.Name}
+	return c.answer(ctx, who, call.Body)
 }

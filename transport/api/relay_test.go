@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -90,10 +89,14 @@ func reportOf(generation uint64) transport.ReportRequest {
 // Calls of agents that come while others are with the leader go there in one request; none is lost, and each has its own answer.
 func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	r, p := relayRig(t)
-	c, thief, stranger := r.client(transport.RoleAgent, "n2", "s2"), r.client(transport.RoleAgent, "n1", "s2"), r.client(transport.RoleAgent, "n9", "s2")
-	for i, agent := range []*transport.Client{c, thief, stranger} { // each has its connection before all begins
+	agents := []*transport.Client{r.client(transport.RoleAgent, "n1", "s2"), r.client(transport.RoleAgent, "n9", "s2")}
+	for range 20 {
+		agents = append(agents, r.client(transport.RoleAgent, "n2", "s2"))
+	}
+	for i, agent := range agents { // each has its connection before all begins
 		_, _ = agent.Report(t.Context(), reportOf(uint64(10+i)))
 	}
+	thief, stranger, own := agents[0], agents[1], agents[2:]
 	p.stopAll()
 	p.most, p.sum = 0, 0
 	const calls = 200
@@ -103,7 +106,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	indexes, failed := make([]uint64, calls), make([]error, calls)
 	for i := range calls {
 		wg.Go(func() {
-			reply, err := c.Report(t.Context(), reportOf(uint64(1000+i)))
+			reply, err := own[i%len(own)].Report(t.Context(), reportOf(uint64(1000+i)))
 			indexes[i], failed[i] = reply.Index, err
 		})
 	}
@@ -112,7 +115,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	wg.Go(func() {
 		_, unknown = stranger.Report(t.Context(), transport.ReportRequest{Node: "01N9", Epoch: 1})
 	})
-	wg.Go(func() { _, invalid = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2"}) })
+	wg.Go(func() { _, invalid = own[0].Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2"}) })
 	p.await(t, "all calls, in as many requests as may be under way", func(now, _, _ int) bool { return now == 4 && asked.Load() == before+calls+3 })
 	time.Sleep(100 * time.Millisecond) // from there to where they wait
 	p.letGo()
@@ -220,9 +223,9 @@ func TestRelayOutlivesItsSender(t *testing.T) {
 // What servers take to the leader for their agents is checked there as far as it can be.
 func TestRelayRefuses(t *testing.T) {
 	type call struct {
-		Operation string `cbor:"1,keyasint"`
-		Agent     string `cbor:"2,keyasint"`
-		Body      []byte `cbor:"3,keyasint"`
+		Call  transport.AgentCall `cbor:"1,keyasint"`
+		Agent string              `cbor:"2,keyasint"`
+		Body  []byte              `cbor:"3,keyasint"`
 	}
 	type answer struct {
 		Body    []byte             `cbor:"1,keyasint,omitempty"`
@@ -234,7 +237,7 @@ func TestRelayRefuses(t *testing.T) {
 	ask := func(server string, body []byte) ([]byte, error) {
 		return c.AskPeer(t.Context(), r.servers[server].address, "relay", body)
 	}
-	good := call{"report-agent", "n2", must(transport.EncodeCBOR(reportOf(50)))(t)}
+	good := call{transport.CallReport, "n2", must(transport.EncodeCBOR(reportOf(50)))(t)}
 	for what, tt := range map[string]struct {
 		server string
 		body   []byte
@@ -253,7 +256,7 @@ func TestRelayRefuses(t *testing.T) {
 	}
 	r.panicAt("01N2")
 	mixed := []call{
-		{"agent-services", "n2", nil}, {strings.Repeat("x", 5000), "n2", nil}, {"report-agent", "n2", []byte("\xff")}, {"report-agent", "n1", good.Body}, good,
+		{transport.CallServices, "n2", nil}, {200, "n2", nil}, {transport.CallReport, "n2", []byte("\xff")}, {transport.CallReport, "n1", good.Body}, good,
 	}
 	var got []answer
 	if err := transport.DecodeCBOR(must(ask("s1", must(transport.EncodeCBOR(mixed))(t)))(t), &got); err != nil || len(got) != len(mixed) {

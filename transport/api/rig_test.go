@@ -51,7 +51,7 @@ type server struct {
 	address string
 	api     *api.Server
 	passing *passing     // what it forwards
-	asked   atomic.Int64 // requests that came
+	asked   atomic.Int64 // calls of agents that came
 	fresh   bool
 	stale   time.Duration // for how long it has heard no leader
 }
@@ -87,28 +87,28 @@ func (r *rig) start(name string, limits api.Limits) *server {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
 	}))(r.t)
 	r.servers[name] = s
-	r.serve(l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r.serve(l, s.api, func(ctx context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 		s.asked.Add(1)
-		s.api.ServeHTTP(w, req)
-	}))
+		return s.api.AnswerAgent(ctx, who, call, question)
+	})
 	r.t.Cleanup(func() { peers.Close(); agents.CloseIdleConnections() })
 	return s
 }
 
-// serve runs a handler on a TLS port until the test ends.
-func (r *rig) serve(l *transport.Listener, h http.Handler) {
+// serve runs a handler, and what answers agents, on a TLS port until the test ends.
+func (r *rig) serve(l *transport.Listener, h http.Handler, agents transport.AnswerAgent) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = l.Run(ctx) })
 	r.t.Cleanup(func() { cancel(); wg.Wait() })
-	r.serveOn(l.API(), h)
+	r.serveOn(l.API(), h, agents)
 }
 
-func (r *rig) serveOn(l net.Listener, h http.Handler) {
+func (r *rig) serveOn(l net.Listener, h http.Handler, agents transport.AnswerAgent) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: 2 * time.Second}).Run(ctx, l)
+		_ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: 2 * time.Second, Agents: agents}).Run(ctx, l)
 	})
 	r.t.Cleanup(func() { cancel(); wg.Wait() })
 }

@@ -147,9 +147,6 @@ func (s *Server) answer(rt route, who caller, next http.Handler, w http.Response
 		writeError(w, noLeader())
 	case who.via != "":
 		writeError(w, fsm.Refuse(fsm.CodeNoLeader, "leadership is changing hands").WithHint("try again in a moment"))
-	case rt.allow == forAgent:
-		out, err := s.agents.relay.do(r.Context(), relayCall{rt.id, who.Name, bodyFrom(r.Context())})
-		answerCBOR(w, out, err)
 	default:
 		s.forward(leader, who, rt, w, r)
 	}

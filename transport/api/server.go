@@ -48,7 +48,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.agents = agentDesk{
 		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), known: &sharedServices{},
-		relay: newRelay(s), calls: map[string]agentFunc{},
+		relay: newRelay(s), calls: s.agentCalls(),
 	}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
 	s.huma.UseMiddleware(ownStatus)
@@ -73,7 +73,7 @@ func (s *Server) operations() []operation {
 	for _, noun := range [...]func() []operation{
 		s.statusOperations, s.nodeOperations, s.drainOperations, s.jobOperations, s.deploymentOperations,
 		s.instanceOperations, s.rebalanceOperations, s.volumeOperations, s.serviceOperations, s.budgetOperations, s.classOperations, s.settingsOperations, s.memberOperations, s.verifyOperations,
-		s.snapshotOperations, s.eventOperations, s.logOperations, s.agentOperations, s.peerOperations, s.healthOperations,
+		s.snapshotOperations, s.eventOperations, s.logOperations, s.peerOperations, s.healthOperations,
 	} {
 		all = append(all, noun()...)
 	}

@@ -1,0 +1,251 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// agentIdle is after how long without a call a connection to a server is closed.
+const agentIdle = 90 * time.Second
+
+// agentLine is the way to one server for an agent's calls: a connection that is dialled when there is none. Safe for many goroutines.
+type agentLine struct {
+	address string
+	dial    func(ctx context.Context, address string) (net.Conn, error)
+	dialing chan struct{} // holds one: who dials
+	now     atomic.Pointer[callConn]
+	closing atomic.Bool
+}
+
+func newAgentLine(d Dialer, address string) *agentLine {
+	return &agentLine{address: address, dialing: make(chan struct{}, 1), dial: func(ctx context.Context, address string) (net.Conn, error) {
+		return d.dialOnly(ctx, address, protoAgent, "the agents' protocol")
+	}}
+}
+
+// ask makes one call. It blocks until there is an answer, the connection ends, or ctx does. Errors: *Problem when the server answered, otherwise those of the
+// connection.
+func (l *agentLine) ask(ctx context.Context, call AgentCall, question []byte) ([]byte, error) {
+	conn, err := l.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.ask(ctx, call, question)
+}
+
+// connect returns the connection there is, or dials.
+func (l *agentLine) connect(ctx context.Context) (*callConn, error) {
+	if c := l.now.Load(); c != nil && c.alive() {
+		return c, nil
+	}
+	select {
+	case l.dialing <- struct{}{}:
+		defer func() { <-l.dialing }()
+	case <-ctx.Done():
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.Cause(ctx)} // nothing was sent
+	}
+	if c := l.now.Load(); c != nil && c.alive() {
+		return c, nil
+	}
+	raw, err := l.dial(ctx, l.address)
+	if err != nil {
+		return nil, err
+	}
+	c := newCallConn(raw)
+	l.now.Store(c)
+	if l.closing.Load() {
+		c.closeWhenIdle()
+	}
+	return c, nil
+}
+
+// close closes the connection once no call is open; also one that is dialled later.
+func (l *agentLine) close() {
+	l.closing.Store(true)
+	if c := l.now.Load(); c != nil {
+		c.closeWhenIdle()
+	}
+}
+
+// callConn is an agent's end of a connection. A goroutine reads from it until it ends.
+type callConn struct {
+	frameConn
+	readers sync.WaitGroup
+	heard   atomic.Int64 // when the last frame came, in ns since began
+	began   time.Time
+	asked   int64 // what had been heard when the server was asked for a sign; 0: it was not. Of look
+
+	mu      sync.Mutex
+	last    uint32
+	open    map[uint32]chan frame
+	used    time.Time // when the last call ended
+	closing bool
+	ended   error       // why; nil while the connection lives
+	sign    *time.Timer // calls look
+}
+
+func newCallConn(raw net.Conn) *callConn {
+	c := &callConn{frameConn: frameConn{Conn: raw, most: maxAnswer}, began: time.Now(), used: time.Now(), open: map[uint32]chan frame{}}
+	c.mu.Lock()
+	c.sign = time.AfterFunc(askAfter, c.look)
+	c.mu.Unlock()
+	c.readers.Go(c.receive)
+	return c
+}
+
+func (c *callConn) alive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended == nil
+}
+
+func (c *callConn) ask(ctx context.Context, call AgentCall, question []byte) ([]byte, error) {
+	got := make(chan frame, 1)
+	c.mu.Lock()
+	if c.ended != nil {
+		c.mu.Unlock()
+		return nil, c.ended
+	}
+	c.last++
+	number := c.last
+	c.open[number] = got
+	c.mu.Unlock()
+	defer c.forget(number)
+	if err := c.write(frame{number, frameKind(call), question}); err != nil {
+		c.lost(err)
+	}
+	select {
+	case f, ok := <-got:
+		switch {
+		case !ok:
+			return nil, c.reason()
+		case f.kind == frameProblem:
+			return nil, problemIn(f.body)
+		}
+		return f.body, nil
+	case <-ctx.Done():
+		c.tryWrite(frame{call: number, kind: frameCancel}, answerWithin)
+		return nil, context.Cause(ctx)
+	}
+}
+
+func problemIn(body []byte) error {
+	var p Problem
+	if err := DecodeCBOR(body, &p); err != nil {
+		return err
+	}
+	return &p
+}
+
+func (c *callConn) reason() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+func (c *callConn) forget(number uint32) {
+	c.mu.Lock()
+	delete(c.open, number)
+	c.used = time.Now()
+	idle := c.closing && len(c.open) == 0
+	c.mu.Unlock()
+	if idle {
+		c.end(errLineClosed)
+	}
+}
+
+var (
+	errLineClosed = errors.New("the connection was closed")
+	errLineIdle   = errors.New("the connection was idle")
+	errLineSilent = errors.New("the server gives no sign of life")
+)
+
+func (c *callConn) closeWhenIdle() {
+	c.mu.Lock()
+	c.closing = true
+	idle := len(c.open) == 0
+	c.mu.Unlock()
+	if idle {
+		c.end(errLineClosed)
+	}
+}
+
+// end closes the connection; the first reason counts. Those who wait for answers get it.
+func (c *callConn) end(why error) {
+	c.mu.Lock()
+	if c.ended == nil {
+		c.ended = why
+		for _, got := range c.open {
+			close(got)
+		}
+	}
+	c.sign.Stop()
+	c.mu.Unlock()
+	_ = c.Close()
+}
+
+// lost ends a connection that could not be written to. Why the other end does not want it is what it said last, if it said something.
+func (c *callConn) lost(err error) {
+	_ = c.SetReadDeadline(time.Now().Add(time.Second))
+	c.readers.Wait()
+	c.end(err)
+}
+
+// receive hands out answers until the connection ends.
+func (c *callConn) receive() {
+	for {
+		f, err := c.read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return // lost has a better reason
+		}
+		if err != nil {
+			c.end(err)
+			return
+		}
+		c.heard.Store(int64(time.Since(c.began)))
+		if f.kind != frameAnswer && f.kind != frameProblem {
+			continue
+		}
+		c.mu.Lock()
+		got := c.open[f.call]
+		if c.ended == nil && got != nil {
+			delete(c.open, f.call)
+			got <- f // has room for the one answer
+		}
+		c.mu.Unlock()
+	}
+}
+
+// look asks a server of which nothing was heard for askAfter for a sign, and ends the connection without one within answerWithin.
+func (c *callConn) look() {
+	heard := c.heard.Load() + 1
+	silent := time.Since(c.began) - time.Duration(heard)
+	c.mu.Lock()
+	idle := len(c.open) == 0 && time.Since(c.used) > agentIdle
+	c.mu.Unlock()
+	switch {
+	case idle:
+		c.end(errLineIdle)
+	case silent < askAfter:
+		c.lookIn(askAfter - silent)
+	case c.asked == heard:
+		c.end(errLineSilent)
+	default:
+		c.asked = heard
+		c.tryWrite(frame{kind: framePing}, answerWithin)
+		c.lookIn(answerWithin)
+	}
+}
+
+func (c *callConn) lookIn(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended == nil {
+		c.sign.Reset(d)
+	}
+}

@@ -1,0 +1,121 @@
+package transport
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// Calls of agents travel in frames, in both directions over one TLS connection (ALPN protoAgent):
+//
+//	length uint32 | call uint32 | kind uint8 | body        big endian; length is that of the body
+//
+// The agent chooses the call's number; the answer bears the same. Answers come in any order.
+const frameHeader = 9
+
+// frameKind says what a frame is. Those below frameAnswer are an AgentCall, or frameCancel.
+type frameKind uint8
+
+const (
+	frameCancel  frameKind = 0   // the agent does not wait for the call any more
+	frameAnswer  frameKind = 128 // the body is the call's answer
+	frameProblem frameKind = 129 // the body is a Problem, in CBOR
+	framePing    frameKind = 130 // of the agent
+	framePong    frameKind = 131
+)
+
+type frame struct {
+	call uint32
+	kind frameKind
+	body []byte
+}
+
+// frameTooLarge is a frame whose body was passed over.
+type frameTooLarge struct{ frame }
+
+func (e *frameTooLarge) Error() string { return "a frame is too large" }
+
+// frameConn writes and reads frames. Safe for many writers; one reader.
+type frameConn struct {
+	net.Conn
+	most    int // bytes of a body that is taken in
+	writing sync.Mutex
+}
+
+const (
+	frameWriteTime = 30 * time.Second // a peer that takes nothing for so long is cut off
+	frameFirstRoom = 4 << 10          // bytes: what a peer says that it will send is not taken at its word
+)
+
+// read returns the next frame. It blocks until it is there, or the deadline of the connection. A *frameTooLarge leaves the connection usable.
+func (c *frameConn) read() (f frame, err error) {
+	var head [frameHeader]byte
+	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
+		return frame{}, err
+	}
+	n := int64(binary.BigEndian.Uint32(head[:4]))
+	f.call, f.kind = binary.BigEndian.Uint32(head[4:8]), frameKind(head[8])
+	switch {
+	case n == 0:
+		return f, nil
+	case n > 8*int64(c.most):
+		return frame{}, fmt.Errorf("a frame of %d bytes", n)
+	case n > int64(c.most):
+		if _, err := io.CopyN(io.Discard, c.Conn, n); err != nil {
+			return frame{}, err
+		}
+		return frame{}, &frameTooLarge{f}
+	}
+	f.body = make([]byte, min(n, frameFirstRoom))
+	for read := 0; ; {
+		got, err := io.ReadFull(c.Conn, f.body[read:])
+		if err != nil {
+			return frame{}, err
+		}
+		if read += got; int64(read) == n {
+			return f, nil
+		}
+		more := make([]byte, min(n, int64(2*read)))
+		copy(more, f.body)
+		f.body = more
+	}
+}
+
+// write sends a frame whole. It blocks at most frameWriteTime. After an error the connection can't be used any more.
+func (c *frameConn) write(f frame) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.send(f, frameWriteTime)
+}
+
+// tryWrite sends a frame that doesn't matter much, unless another is being sent. It blocks at most for the time.
+func (c *frameConn) tryWrite(f frame, limit time.Duration) {
+	if !c.writing.TryLock() {
+		return
+	}
+	defer c.writing.Unlock()
+	if c.send(f, limit) != nil {
+		_ = c.Close() // its reader sees that
+	}
+}
+
+func (c *frameConn) send(f frame, limit time.Duration) error {
+	if uint64(len(f.body)) > 1<<32-1 {
+		return errors.New("a frame of more than 4 GiB")
+	}
+	packet := make([]byte, frameHeader, frameHeader+len(f.body))
+	binary.BigEndian.PutUint32(packet, uint32(len(f.body))) //nolint:gosec // was looked at
+	binary.BigEndian.PutUint32(packet[4:], f.call)
+	packet[8] = byte(f.kind)
+	if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		return err
+	}
+	if _, err := c.Conn.Write(append(packet, f.body...)); err != nil {
+		return fmt.Errorf("a frame of %d bytes can't be sent: %w", len(f.body), err)
+	}
+	return nil
+}

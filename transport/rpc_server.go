@@ -1,0 +1,164 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// AnswerAgent answers a call of who proved to be who. The context ends with the call's time, the connection, or when the caller does not wait any more, and knows
+// Stopping. What is returned as an error reaches the caller as a *Problem.
+type AnswerAgent func(ctx context.Context, who Identity, call AgentCall, question []byte) (answer []byte, err error)
+
+// Bounds of an agent's connection.
+const (
+	agentCallsOpen = 32               // at once; an agent needs four
+	agentCallTime  = 90 * time.Second // as for any other request
+	agentSilence   = 25 * time.Second // an agent that waits asks for a sign every few seconds
+)
+
+// agentConn is the server's end of an agent's connection. It costs one goroutine, and one more for each call that is open: thousands of agents have two long polls open
+// each, and that is what a server's memory is made of.
+type agentConn struct {
+	frameConn
+	who    Identity
+	answer AnswerAgent
+	open   sync.WaitGroup
+
+	mu    sync.Mutex
+	calls map[uint32]context.CancelFunc
+}
+
+// serveAgent fits http.Server.TLSNextProto: the connection counts there until this returns. It ends with the connection, or when the server stops and all its calls have
+// their answers.
+func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) {
+	of, ok := h.(interface{ BaseContext() context.Context })
+	if !ok {
+		return // net/http gives it to those who take over a connection
+	}
+	ctx, cancel := context.WithCancel(of.BaseContext())
+	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{}, frameConn: frameConn{Conn: conn, most: DefaultMaxBody}}
+	c.who, _ = IdentityFrom(ctx)
+	wake := context.AfterFunc(s.ending, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	err := c.serve(ctx, s)
+	wake()
+	if s.ending.Err() == nil { // else they are answered now, or cut off with all others
+		cancel()
+		s.log.Debug("an agent's connection ended", "agent", c.who.Name, "remote", conn.RemoteAddr(), "error", err)
+	}
+	c.open.Wait()
+	cancel()
+}
+
+// serve reads calls until there are no more.
+func (c *agentConn) serve(ctx context.Context, s *HTTPServer) error {
+	for {
+		if err := c.SetReadDeadline(time.Now().Add(agentSilence)); err != nil {
+			return err
+		}
+		if err := s.ending.Err(); err != nil {
+			return err
+		}
+		f, err := c.read()
+		if large, ok := errors.AsType[*frameTooLarge](err); ok {
+			c.refuse(large.call, fsm.Refuse(CodeTooLarge, "the call is larger than %d bytes", c.most))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch {
+		case f.kind == frameCancel:
+			c.cancel(f.call)
+		case f.kind == framePing:
+			err = c.write(frame{kind: framePong})
+		case f.kind < frameAnswer:
+			err = c.begin(ctx, s, f)
+		default:
+			err = errUnknownFrame
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+var (
+	errUnknownFrame = errors.New("a frame of unknown kind")
+	errCallTwice    = errors.New("two open calls of one number")
+)
+
+// begin starts a call.
+func (c *agentConn) begin(ctx context.Context, s *HTTPServer, f frame) error {
+	ctx, cancel := context.WithTimeout(ctx, agentCallTime)
+	if err := c.enter(f.call, cancel); err != nil {
+		cancel()
+		if refusal, ok := errors.AsType[*fsm.Error](err); ok {
+			c.refuse(f.call, refusal)
+			return nil
+		}
+		return err
+	}
+	s.running.add(1)
+	c.open.Go(func() {
+		defer s.running.add(-1)
+		c.run(ctx, f)
+	})
+	return nil
+}
+
+// enter notes an open call. Code: busy.
+func (c *agentConn) enter(call uint32, cancel context.CancelFunc) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls[call] != nil {
+		return errCallTwice
+	}
+	if len(c.calls) >= agentCallsOpen {
+		return fsm.Refuse(fsm.CodeBusy, "%s has %d calls open on one connection", c.who, agentCallsOpen)
+	}
+	c.calls[call] = cancel
+	return nil
+}
+
+// run has a call answered and sends the answer.
+func (c *agentConn) run(ctx context.Context, f frame) {
+	body, err := c.answer(ctx, c.who, AgentCall(f.kind), f.body)
+	gone := ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded)
+	c.cancel(f.call)
+	switch {
+	case gone:
+	case err != nil:
+		c.refuse(f.call, err)
+	default:
+		if c.write(frame{f.call, frameAnswer, body}) != nil {
+			_ = c.Close() // its reader ends, and all else with it
+		}
+	}
+}
+
+// cancel ends the context of a call, and frees its number.
+func (c *agentConn) cancel(call uint32) {
+	c.mu.Lock()
+	cancel := c.calls[call]
+	delete(c.calls, call)
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+func (c *agentConn) refuse(call uint32, refusal error) {
+	body, err := EncodeCBOR(NewProblem(refusal))
+	if err == nil {
+		err = c.write(frame{call, frameProblem, body})
+	}
+	if err != nil {
+		_ = c.Close() // as above
+	}
+}
