@@ -49,6 +49,11 @@ func (d Dialer) DialRaft(ctx context.Context, addr string) (net.Conn, error) {
 	return d.dialOnly(ctx, addr, protoRaft, "raft")
 }
 
+// DialAgent opens a connection for the calls of an agent. Blocking and errors as DialAPI.
+func (d Dialer) DialAgent(ctx context.Context, addr string) (net.Conn, error) {
+	return d.dialOnly(ctx, addr, protoAgent, "the agents' protocol")
+}
+
 // dialOnly wants one protocol and no other.
 func (d Dialer) dialOnly(ctx context.Context, addr, proto, name string) (net.Conn, error) {
 	conn, err := d.dial(ctx, "tcp", addr, proto)

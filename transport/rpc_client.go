@@ -19,13 +19,10 @@ type agentLine struct {
 	dial    func(ctx context.Context, address string) (net.Conn, error)
 	dialing chan struct{} // holds one: who dials
 	now     atomic.Pointer[callConn]
-	closing atomic.Bool
 }
 
 func newAgentLine(d Dialer, address string) *agentLine {
-	return &agentLine{address: address, dialing: make(chan struct{}, 1), dial: func(ctx context.Context, address string) (net.Conn, error) {
-		return d.dialOnly(ctx, address, protoAgent, "the agents' protocol")
-	}}
+	return &agentLine{address: address, dialing: make(chan struct{}, 1), dial: d.DialAgent}
 }
 
 // ask makes one call. It blocks until there is an answer, the connection ends, or ctx does. Errors: *Problem when the server answered, otherwise those of the
@@ -58,15 +55,11 @@ func (l *agentLine) connect(ctx context.Context) (*callConn, error) {
 	}
 	c := newCallConn(raw)
 	l.now.Store(c)
-	if l.closing.Load() {
-		c.closeWhenIdle()
-	}
 	return c, nil
 }
 
-// close closes the connection once no call is open; also one that is dialled later.
+// close closes the connection once no call is open.
 func (l *agentLine) close() {
-	l.closing.Store(true)
 	if c := l.now.Load(); c != nil {
 		c.closeWhenIdle()
 	}
@@ -76,7 +69,7 @@ func (l *agentLine) close() {
 type callConn struct {
 	frameConn
 	readers sync.WaitGroup
-	heard   atomic.Int64 // when the last frame came, in ns since began
+	heard   atomic.Int64 // when something came last, in ns since began
 	began   time.Time
 	asked   int64 // what had been heard when the server was asked for a sign; 0: it was not. Of look
 
@@ -90,12 +83,27 @@ type callConn struct {
 }
 
 func newCallConn(raw net.Conn) *callConn {
-	c := &callConn{frameConn: frameConn{Conn: raw, most: maxAnswer}, began: time.Now(), used: time.Now(), open: map[uint32]chan frame{}}
+	c := &callConn{began: time.Now(), used: time.Now(), open: map[uint32]chan frame{}}
+	c.frameConn = frameConn{Conn: &heardConn{raw, c}, most: maxAnswer}
 	c.mu.Lock()
 	c.sign = time.AfterFunc(askAfter, c.look)
 	c.mu.Unlock()
 	c.readers.Go(c.receive)
 	return c
+}
+
+// heardConn notes when something came, be it a piece of a large answer.
+type heardConn struct {
+	net.Conn
+	of *callConn
+}
+
+func (h *heardConn) Read(b []byte) (int, error) {
+	n, err := h.Conn.Read(b)
+	if n > 0 {
+		h.of.heard.Store(int64(time.Since(h.of.began)))
+	}
+	return n, err
 }
 
 func (c *callConn) alive() bool {
@@ -207,7 +215,6 @@ func (c *callConn) receive() {
 			c.end(err)
 			return
 		}
-		c.heard.Store(int64(time.Since(c.began)))
 		if f.kind != frameAnswer && f.kind != frameProblem {
 			continue
 		}

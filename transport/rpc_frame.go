@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -48,6 +49,7 @@ type frameConn struct {
 
 const (
 	frameWriteTime = 30 * time.Second // a peer that takes nothing for so long is cut off
+	framePiece     = 64 << 10         // bytes that it has to take in that time
 	frameFirstRoom = 4 << 10          // bytes: what a peer says that it will send is not taken at its word
 )
 
@@ -85,7 +87,7 @@ func (c *frameConn) read() (f frame, err error) {
 	}
 }
 
-// write sends a frame whole. It blocks at most frameWriteTime. After an error the connection can't be used any more.
+// write sends a frame whole. It blocks while the peer takes any of it. After an error the connection can't be used any more.
 func (c *frameConn) write(f frame) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -111,11 +113,14 @@ func (c *frameConn) send(f frame, limit time.Duration) error {
 	binary.BigEndian.PutUint32(packet, uint32(len(f.body))) //nolint:gosec // was looked at
 	binary.BigEndian.PutUint32(packet[4:], f.call)
 	packet[8] = byte(f.kind)
-	if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
-		return err
-	}
-	if _, err := c.Conn.Write(append(packet, f.body...)); err != nil {
-		return fmt.Errorf("a frame of %d bytes can't be sent: %w", len(f.body), err)
+	for piece := range slices.Chunk(append(packet, f.body...), framePiece) {
+		err := c.SetWriteDeadline(time.Now().Add(limit))
+		if err == nil {
+			_, err = c.Conn.Write(piece)
+		}
+		if err != nil {
+			return fmt.Errorf("a frame of %d bytes can't be sent: %w", len(f.body), err)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,374 @@
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// agentServer answers agents on loopback until the test ends.
+func agentServer(t testing.TB, ca *transport.Authority, answer transport.AnswerAgent) *station {
+	t.Helper()
+	return start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{http: transport.HTTPConfig{Agents: answer, ShutdownTimeout: 5 * time.Second}})
+}
+
+func agentClient(t testing.TB, ca *transport.Authority, addresses ...string) *transport.Client {
+	t.Helper()
+	for i, a := range addresses {
+		addresses[i] = "https://" + a
+	}
+	c := must(transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1}))(t)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// answerReport answers a report with its epoch as the index; the epoch says what else happens.
+func answerReport(question []byte) ([]byte, error) {
+	var q transport.ReportRequest
+	if err := transport.DecodeCBOR(question, &q); err != nil {
+		return nil, err
+	}
+	return transport.EncodeCBOR(transport.ReportReply{Index: q.Epoch})
+}
+
+// Calls share one connection; each gets its own answer, in any order, and the server knows who asks for what.
+func TestAgentCalls(t *testing.T) {
+	ca := authority(t, "test")
+	var late sync.WaitGroup
+	late.Add(9)
+	s := agentServer(t, ca, func(_ context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		if who.Role != transport.RoleAgent || who.Name != "n1" || call != transport.CallReport {
+			return nil, fmt.Errorf("%s of %s", call, who)
+		}
+		late.Done()
+		late.Wait() // all are there at once
+		return answerReport(question)
+	})
+	c := agentClient(t, ca, s.addr)
+	var wg sync.WaitGroup
+	for i := range uint64(9) {
+		wg.Go(func() {
+			if got, err := c.Report(t.Context(), transport.ReportRequest{Epoch: i}); err != nil || got.Index != i {
+				t.Errorf("call %d: got %d, %v", i, got.Index, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := s.Stats().API; n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	c.Close()
+	eventually(t, "the connection is closed", func() bool { return s.Stats().API == 0 })
+	late.Add(1)
+	if got, err := c.Report(t.Context(), transport.ReportRequest{Epoch: 5}); err != nil || got.Index != 5 {
+		t.Errorf("after the client was closed, as over HTTP: %d, %v", got.Index, err)
+	}
+}
+
+// A refusal reaches the agent with all that was said; an inner error does not.
+func TestAgentRefusals(t *testing.T) {
+	ca := authority(t, "test")
+	s := agentServer(t, ca, func(_ context.Context, _ transport.Identity, call transport.AgentCall, _ []byte) ([]byte, error) {
+		if call == transport.CallServices {
+			return nil, errors.New("the password is hunter2")
+		}
+		return nil, fsm.Refuse(fsm.CodeNameTaken, "taken").WithHint("take another")
+	})
+	c := agentClient(t, ca, s.addr)
+	_, err := c.Register(t.Context(), transport.RegisterRequest{})
+	wantCode(t, err, fsm.CodeNameTaken, "taken", "take another")
+	_, err = c.Services(t.Context(), transport.ServicesRequest{})
+	wantCode(t, err, fsm.CodeInternal)
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("an inner error is shown: %v", err)
+	}
+	large := transport.ReportRequest{Node: fsm.NodeID(strings.Repeat("x", transport.DefaultMaxBody+1))}
+	_, err = c.Report(t.Context(), large)
+	wantCode(t, err, transport.CodeTooLarge)
+	_, err = c.Register(t.Context(), transport.RegisterRequest{}) // the connection goes on
+	wantCode(t, err, fsm.CodeNameTaken)
+	if n := s.Stats(); n.Accepted != 1 {
+		t.Errorf("%d connections", n.Accepted)
+	}
+}
+
+// A large answer arrives whole, and questions do while it is under way.
+func TestLargeAnswer(t *testing.T) {
+	ca := authority(t, "test")
+	text := strings.Repeat("0123456789", 1<<20)
+	s := agentServer(t, ca, func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		if call == transport.CallReport {
+			return answerReport(question)
+		}
+		return transport.EncodeCBOR(transport.Services{Services: []transport.ServiceBackends{{Name: fsm.ServiceName(text)}}})
+	})
+	c := agentClient(t, ca, s.addr)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if got, err := c.Services(t.Context(), transport.ServicesRequest{}); err != nil || len(got.Services) != 1 || string(got.Services[0].Name) != text {
+			t.Errorf("the answer differs: %v", err)
+		}
+	})
+	wg.Go(func() { must(c.Report(t.Context(), transport.ReportRequest{Epoch: 3}))(t) })
+	wg.Wait()
+}
+
+// Who does not wait any more ends the call at the server too; so does the end of its connection.
+func TestAgentHangsUp(t *testing.T) {
+	ca := authority(t, "test")
+	entered, left := make(chan bool, 4), make(chan bool, 4)
+	s := agentServer(t, ca, func(ctx context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		if call == transport.CallReport {
+			return answerReport(question)
+		}
+		entered <- true
+		<-ctx.Done()
+		left <- true
+		return nil, ctx.Err()
+	})
+	c := agentClient(t, ca, s.addr)
+	ctx, hangUp := context.WithCancel(t.Context())
+	go func() { <-entered; hangUp() }()
+	if _, err := c.Assignments(ctx, transport.AssignmentsRequest{Wait: fsm.Minute}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	<-left
+	must(c.Report(t.Context(), transport.ReportRequest{}))(t)
+	if n := s.Stats().Accepted; n != 1 {
+		t.Errorf("%d connections", n)
+	}
+	raw := rawAgent(t, ca, s.addr)
+	raw.send(t, 1, byte(transport.CallAssignments), nil)
+	<-entered
+	raw.Close()
+	<-left
+}
+
+// A server that stops answers what it can, and its agents go on with another one.
+func TestAgentsOfAStoppingServer(t *testing.T) {
+	ca := authority(t, "test")
+	entered := make(chan bool, 1)
+	first := agentServer(t, ca, func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+		entered <- true
+		<-transport.Stopping(ctx)
+		return transport.EncodeCBOR(transport.Assignments{Index: 1})
+	})
+	second := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
+		return transport.EncodeCBOR(transport.Assignments{Index: 2})
+	})
+	c := agentClient(t, ca, first.addr, second.addr)
+	done := make(chan error, 1)
+	go func() { <-entered; done <- first.stopAPI() }()
+	if got, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: fsm.Minute}); err != nil || got.Index != 1 {
+		t.Errorf("of the server that stops: %+v, %v", got, err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("it stopped with %v", err)
+	}
+	if got, err := c.Assignments(t.Context(), transport.AssignmentsRequest{}); err != nil || got.Index != 2 {
+		t.Errorf("of the other one: %+v, %v", got, err)
+	}
+}
+
+// An agent's call is cut off with the server that does not get an answer for it in time.
+func TestRudeAgentCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newMemNet()
+		ca := authority(t, "c1")
+		entered := make(chan bool, 1)
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443"), http: transport.HTTPConfig{
+			Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+				entered <- true
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		}})
+		c := must(transport.NewClient(transport.ClientConfig{
+			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1, Dial: network.dial,
+		}))(t)
+		defer c.Close()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: fsm.Minute})
+			failed <- err
+		}()
+		<-entered
+		began := time.Now()
+		wantCode(t, s.stopAPI(), transport.CodeShutdownTimeout, "5s")
+		if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
+			t.Errorf("stopping took %s, want 5 s and a little", took)
+		}
+		if err := <-failed; err == nil {
+			t.Error("the call that was cut off was answered")
+		}
+	})
+}
+
+// A server that falls silent is left within five seconds; one that only has nothing to say is not, for an hour, and an idle connection is closed.
+func TestSilentServerOfAnAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newMemNet()
+		ca := authority(t, "c1")
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443"), http: transport.HTTPConfig{
+			Agents: func(ctx context.Context, _ transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+				select {
+				case <-ctx.Done():
+				case <-time.After(time.Minute):
+				}
+				return transport.EncodeCBOR(transport.Assignments{Index: 1})
+			},
+		}})
+		var silent atomic.Bool
+		c := must(transport.NewClient(transport.ClientConfig{
+			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
+			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
+				c, err := network.dial(ctx, kind, address)
+				return &muffled{c, &silent}, err
+			},
+		}))(t)
+		defer c.Close()
+		for range 60 {
+			must(c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: fsm.Minute}))(t)
+		}
+		if n := s.Stats(); n.Accepted != 1 || n.API != 1 {
+			t.Errorf("after an hour: %+v", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := s.Stats(); n.API != 0 {
+			t.Errorf("two minutes later: %+v", n)
+		}
+		time.AfterFunc(2*time.Second, func() { silent.Store(true) })
+		began := time.Now()
+		_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Wait: fsm.Minute})
+		wantCode(t, err, fsm.CodeUnknownOutcome, "no sign of life")
+		if took := time.Since(began); took > 8*time.Second {
+			t.Errorf("given up after %s", took)
+		}
+		silent.Store(false)
+		time.Sleep(time.Minute)
+		if n := s.Stats(); n.API != 0 {
+			t.Errorf("the server holds the connection of an agent that is away: %+v", n)
+		}
+	})
+}
+
+// What keeps an agent from speaking is explained.
+func TestAgentRefused(t *testing.T) {
+	ca, other := authority(t, "test"), authority(t, "test")
+	s := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
+		return nil, nil
+	})
+	_, err := agentClient(t, other, s.addr).Register(t.Context(), transport.RegisterRequest{})
+	wantCode(t, err, transport.CodeCertificateRefused, "another CA")
+	_, err = agentClient(t, ca, strings.TrimPrefix(closedPort(t), "https://")).Register(t.Context(), transport.RegisterRequest{})
+	wantCode(t, err, transport.CodeUnreachable, "connection refused")
+	plain := apiServer(t, ca, func(http.ResponseWriter, *http.Request) {})
+	_, err = agentClient(t, ca, strings.TrimPrefix(plain, "https://")).Register(t.Context(), transport.RegisterRequest{})
+	if err == nil {
+		t.Error("a server without an answer for agents has answered")
+	}
+	socket := must(transport.NewClient(transport.ClientConfig{Addresses: []string{"unix:///nowhere"}, RetryFor: -1}))(t)
+	_, err = socket.Register(t.Context(), transport.RegisterRequest{})
+	wantCode(t, err, fsm.CodeInvalid, "no address for an agent")
+}
+
+// rawConn speaks in frames of its own making.
+type rawConn struct{ net.Conn }
+
+func rawAgent(t testing.TB, ca *transport.Authority, address string) rawConn {
+	t.Helper()
+	c := must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleAgent, "n1")}.DialAgent(t.Context(), address))(t)
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(15 * time.Second))
+	return rawConn{c}
+}
+
+func (c rawConn) send(t testing.TB, call uint32, kind byte, body []byte) {
+	t.Helper()
+	packet := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
+	packet = append(binary.BigEndian.AppendUint32(packet, call), kind)
+	if _, err := c.Write(append(packet, body...)); err != nil {
+		t.Error(err)
+	}
+}
+
+// next is the kind and the body of the next frame.
+func (c rawConn) next() (kind byte, body []byte, err error) {
+	head := make([]byte, 9)
+	if _, err := io.ReadFull(c, head); err != nil {
+		return 0, nil, err
+	}
+	body = make([]byte, binary.BigEndian.Uint32(head))
+	_, err = io.ReadFull(c, body)
+	return head[8], body, err
+}
+
+// Nonsense ends its connection and no other; too many calls are refused.
+func TestAgentFrames(t *testing.T) {
+	ca := authority(t, "test")
+	s := agentServer(t, ca, func(ctx context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+		if call == transport.CallReport {
+			return question, nil
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	for what, packet := range map[string][]byte{
+		"unknown kind":  {0, 0, 0, 0, 0, 0, 0, 1, 200},
+		"4 GiB":         {255, 255, 255, 255, 0, 0, 0, 1, 2},
+		"a call twice":  {0, 0, 0, 0, 0, 0, 0, 1, 3, 0, 0, 0, 0, 0, 0, 0, 1, 3},
+		"an answer":     {0, 0, 0, 0, 0, 0, 0, 1, 128},
+		"text":          []byte("GET / HTTP/1.1\r\nHost: s1\r\n\r\n"),
+		"half a header": {0, 0, 0},
+	} {
+		c := rawAgent(t, ca, s.addr)
+		if _, err := c.Write(packet); err != nil {
+			t.Error(err)
+		}
+		if what == "half a header" {
+			c.Close()
+			continue
+		}
+		if kind, body, err := c.next(); err == nil {
+			t.Errorf("%s: answered with %d %q", what, kind, body)
+		}
+	}
+	c := rawAgent(t, ca, s.addr)
+	c.send(t, 0, 130, nil)
+	if kind, _, err := c.next(); kind != 131 || err != nil {
+		t.Errorf("a ping is answered with %d, %v", kind, err)
+	}
+	body := bytes.Repeat([]byte("x"), 100_000)
+	c.send(t, 7, byte(transport.CallReport), body)
+	if kind, got, err := c.next(); kind != 128 || err != nil || !bytes.Equal(got, body) {
+		t.Errorf("a report is answered with %d and %d bytes, %v", kind, len(got), err)
+	}
+	for i := range uint32(33) {
+		c.send(t, 100+i, byte(transport.CallAssignments), nil)
+	}
+	kind, got, err := c.next()
+	var p transport.Problem
+	if kind != 129 || err != nil || transport.DecodeCBOR(got, &p) != nil || p.Code != fsm.CodeBusy {
+		t.Errorf("one call too many is answered with %d %q, %v", kind, got, err)
+	}
+	c.send(t, 999, 0, nil) // nothing to cancel
+	c.send(t, 100, 0, nil)
+	c.send(t, 8, byte(transport.CallReport), nil)
+	if kind, _, err := c.next(); kind != 128 || err != nil {
+		t.Errorf("after a canceled call: %d, %v", kind, err)
+	}
+}
