@@ -252,7 +252,7 @@ func TestAgentGarbage(t *testing.T) {
 		_, err := answer(t.Context(), who, transport.CallReport, []byte(body))
 		wantCode(t, err, fsm.CodeInvalid)
 	}
-	_, err := answer(t.Context(), who, 99, []byte(newer))
+	_, err := answer(t.Context(), who, 99, newer)
 	wantCode(t, err, transport.CodeNoRoute)
 }
 
