@@ -239,5 +239,8 @@ func (s *Server) StaleFor() time.Duration {
 	return time.Since(p.fresh)
 }
 
+// TakesEntries is false while the disk has no room for the log. What is committed meanwhile comes when there is room again. It does not block.
+func (s *Server) TakesEntries() bool { return s.disk.space.room() != RoomNone }
+
 // Now is cluster time on this server. It never goes back.
 func (s *Server) Now() fsm.Time { return s.clock.now() }

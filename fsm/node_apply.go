@@ -178,7 +178,7 @@ func (s *State) takeFactsGen(c *NodeReport) {
 
 // News reports whether a report may change s. One that may not tells later states nothing either, so it needs no entry. What the rows of s do not settle counts as
 // news: s may be older than what the agent has heard.
-func (c *NodeReport) News(s State) bool {
+func (c *NodeReport) News(s *State) bool {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 {
 		return true

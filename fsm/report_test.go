@@ -16,11 +16,11 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 		for _, seed := range seeds(40).Draw(t, "steps") {
 			h.step(seed, map[string]int{})
 			silent = slices.DeleteFunc(silent, func(c *NodeReport) bool { return !h.first.Nodes.Has(c.ID) }) // forgotten: its epochs begin anew
-			if c, ok := newWorld(seed, &h.first, &h.seq).nodeReport().(*NodeReport); ok && !c.News(h.first) {
+			if c, ok := newWorld(seed, &h.first, &h.seq).nodeReport().(*NodeReport); ok && !c.News(&h.first) {
 				silent = append(silent, c)
 			}
 			if c := repeated(h.first); c != nil {
-				if c.News(h.first) {
+				if c.News(&h.first) {
 					t.Fatalf("what the state holds is news: %+v", c)
 				}
 				silent = append(silent, c)

@@ -26,12 +26,14 @@ const staleForAgents = 10 * time.Second
 // staleLook is how often a server that holds an agent's question looks whether it still may.
 const staleLook = 2 * time.Second
 
-// caughtUp keeps a server that lags, or has lost the others, from telling agents what is over. Code: not_caught_up.
+// caughtUp keeps a server that lags, has lost the others, or can't take what they say, from telling agents what is over. Code: not_caught_up.
 func (s *Server) caughtUp() error {
 	stale := s.cfg.Freshness.StaleFor()
 	switch {
 	case !s.cfg.Freshness.CaughtUp():
 		return fsm.Refuse(transport.CodeNotCaughtUp, "this server is still catching up").WithHint("ask another server")
+	case !s.cfg.Freshness.TakesEntries():
+		return fsm.Refuse(transport.CodeNotCaughtUp, "this server's disk is full: it hears of nothing new").WithHint("ask another server")
 	case stale > staleForAgents:
 		return fsm.Refuse(transport.CodeNotCaughtUp, "this server has heard no leader for %s", stale.Round(time.Second)).WithHint("ask another server")
 	}
@@ -48,7 +50,7 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	woken, cancel := s.cfg.Store.WatchTopic(assignedTopic(q.Node))
 	defer cancel()
 	n, err := s.ownNode(who, q.Node)
-	switch {
+	switch { // who waits here keeps this frame: it must stay small
 	case errors.Is(err, &fsm.Error{Code: fsm.CodeNotFound}):
 		return transport.Assignments{Register: true}, nil
 	case err != nil:
@@ -56,7 +58,7 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	}
 	if n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline {
 		s.cfg.Liveness.Heard(q.Node)
-		if n.Assigned <= q.Index && q.Incarnation == s.incarnation() {
+		if n.Assigned <= q.Index && q.Incarnation == s.cfg.Store.Current().Incarnation {
 			over, leave := s.agents.lookout.join()
 			if pause(ctx, woken, over, parsePoll(q.Wait)) {
 				s.agents.assigned.wait(ctx)
@@ -69,11 +71,6 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	}
 	r := s.reading()
 	return r.assignments(q.Node, q.Epoch), nil
-}
-
-func (s *Server) incarnation() uint64 {
-	state, _ := s.cfg.Store.Watch()
-	return state.Incarnation
 }
 
 func assignedTopic(id fsm.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
@@ -112,8 +109,7 @@ func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64) {
 }
 
 func (s *Server) knows(id fsm.NodeID, epoch uint64) bool {
-	state, _ := s.cfg.Store.Watch()
-	n, ok := state.Nodes.Get(id)
+	n, ok := s.cfg.Store.Current().Nodes.Get(id)
 	return ok && n.Agent.Epoch >= epoch
 }
 

@@ -88,11 +88,11 @@ func noAgentCall(call transport.AgentCall) *fsm.Error {
 
 // commitFor proposes what an agent asks for, with the agent as its actor.
 func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint64, error) {
-	r := s.reading()
+	state := s.cfg.Store.Current()
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	result, err := s.propose(ctx, fsm.Entry{
-		Format: r.Format, At: r.now, Wall: time.Now().UnixMilli(), Actor: who.actor(), Groups: [][]fsm.Command{{c}},
+		Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: who.actor(), Groups: [][]fsm.Command{{c}},
 	})
 	if err != nil {
 		return 0, err
@@ -173,7 +173,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 		}
 	}
 	report := &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers}
-	state, _ := s.cfg.Store.Watch()
+	state := s.cfg.Store.Current()
 	index := state.Index
 	if report.News(state) { // not one that is sent again because its answer got lost
 		if index, err = s.commitFor(ctx, who, report); err != nil {
@@ -194,8 +194,7 @@ func bounded(text string) string {
 
 // ownNode finds the node that an agent speaks for. Codes: not_found, forbidden.
 func (s *Server) ownNode(who caller, id fsm.NodeID) (*fsm.Node, error) {
-	state, _ := s.cfg.Store.Watch()
-	n, ok := state.Nodes.Get(id)
+	n, ok := s.cfg.Store.Current().Nodes.Get(id)
 	if !ok {
 		return nil, fsm.Refuse(fsm.CodeNotFound, "this server knows no node %s", clip(string(id))).WithHint("the agent must register first")
 	}

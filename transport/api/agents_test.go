@@ -161,8 +161,15 @@ func TestAssignmentsOfALaggingServer(t *testing.T) {
 	}
 }
 
-// A server that is cut off from the others sends agents elsewhere, those too whose question it holds: what is decided without it concerns them.
+// A server that is cut off from the others, or has no room for what they say, sends agents elsewhere, those too whose question it holds: what is decided without it
+// concerns them.
 func TestAssignmentsOfACutOffServer(t *testing.T) {
+	t.Run("stale", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.stale = 11 * time.Second }) })
+	t.Run("disk full", func(t *testing.T) { sendsAgentsElsewhere(t, func(s *server) { s.full = true }) })
+}
+
+func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
+	t.Helper()
 	r := newRig(t)
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
@@ -178,7 +185,7 @@ func TestAssignmentsOfACutOffServer(t *testing.T) {
 		held <- err
 	}()
 	r.mu.Lock()
-	r.servers["s1"].stale = 11 * time.Second
+	ail(r.servers["s1"])
 	r.mu.Unlock()
 	for range 2 {
 		wantCode(t, <-held, transport.CodeNotCaughtUp)

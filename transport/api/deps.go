@@ -16,6 +16,8 @@ import (
 type Store interface {
 	// Watch returns the state, and a channel that is closed when a newer one is published.
 	Watch() (fsm.State, <-chan struct{})
+	// Current is the state itself, which nobody may change.
+	Current() *fsm.State
 	// WatchTopic returns a channel that is closed at the next entry that touches the topic; cancel gives it up.
 	WatchTopic(fsm.Topic) (woken <-chan struct{}, cancel func())
 }
@@ -73,6 +75,8 @@ type Freshness interface {
 	CaughtUp() bool
 	// StaleFor is how long ago this server last knew that it had everything; 0 on the leader.
 	StaleFor() time.Duration
+	// TakesEntries is false while this server's disk has no room for the log: it learns nothing new then.
+	TakesEntries() bool
 }
 
 // Liveness is what this server heard of the agents.

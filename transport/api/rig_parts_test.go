@@ -74,6 +74,13 @@ func (s *server) CaughtUp() bool {
 	return s.fresh
 }
 
+// TakesEntries implements api.Freshness.
+func (s *server) TakesEntries() bool {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	return !s.full
+}
+
 // StaleFor implements api.Freshness.
 func (s *server) StaleFor() time.Duration {
 	s.r.mu.Lock()

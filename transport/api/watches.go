@@ -51,8 +51,7 @@ func (w *watches) of(topic fsm.Topic) *watch {
 		w.forget()
 	}
 	woken, cancel := w.store.WatchTopic(topic) // before the index is read: no change falls between
-	state, _ := w.store.Watch()
-	fresh := &watch{index: state.Index, woken: woken, cancel: cancel, users: 1}
+	fresh := &watch{index: w.store.Current().Index, woken: woken, cancel: cancel, users: 1}
 	w.open[topic] = fresh
 	return fresh
 }
@@ -100,10 +99,10 @@ func (w *watches) until(ctx context.Context, over <-chan struct{}, index uint64,
 }
 
 func (w *watches) reach(ctx context.Context, over <-chan struct{}, index uint64) bool {
-	for {
+	for w.store.Current().Index < index {
 		state, next := w.store.Watch()
 		if state.Index >= index {
-			return true
+			break
 		}
 		select {
 		case <-next:
@@ -115,6 +114,7 @@ func (w *watches) reach(ctx context.Context, over <-chan struct{}, index uint64)
 			return false
 		}
 	}
+	return true
 }
 
 func receive(c <-chan struct{}) reflect.SelectCase {
