@@ -14,6 +14,8 @@ const (
 	lingerAtOnce   = 64 // answers that need not wait, within the time that others do
 	lingerAssigned = 150 * time.Millisecond
 	lingerServices = time.Second
+	lingerEach     = 300 * time.Microsecond // longer for each that waits already: about what answering it and being told takes,
+	lingerMost     = 600 * time.Millisecond // but for no longer than that, unless it is so without them
 )
 
 // linger holds answers back while many are due, so that each takes along what changes meanwhile. Few answers never wait.
@@ -22,25 +24,48 @@ type linger struct {
 
 	mu   sync.Mutex
 	free bucket
+	held int // answers that wait
 }
 
 func newLinger(d time.Duration) *linger {
 	return &linger{time: d, free: bucket{left: lingerAtOnce, at: time.Now()}}
 }
 
-// wait blocks for the time if this is one of many answers; until the caller has gone or the server stops at most.
+// wait blocks for the time if this is one of many answers, and longer while very many wait; until the caller has gone or the server stops at most.
 func (l *linger) wait(ctx context.Context) {
-	l.mu.Lock()
-	atOnce := l.free.take(time.Now(), lingerAtOnce/l.time.Seconds(), lingerAtOnce)
-	l.mu.Unlock()
-	if atOnce {
+	if l.goesAtOnce() {
 		return
 	}
-	timer := time.NewTimer(l.time)
+	began := time.Now()
+	defer l.hold(-1)
+	timer := time.NewTimer(l.hold(1))
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-transport.Stopping(ctx):
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		case <-transport.Stopping(ctx):
+			return
+		}
+		left := l.hold(0) - time.Since(began)
+		if left <= 0 {
+			return
+		}
+		timer.Reset(left)
 	}
+}
+
+func (l *linger) goesAtOnce() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.free.take(time.Now(), lingerAtOnce/l.time.Seconds(), lingerAtOnce)
+}
+
+// hold counts those who wait, and returns for how long they do at present.
+func (l *linger) hold(n int) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held += n
+	return max(l.time, min(l.time+time.Duration(l.held-1)*lingerEach, lingerMost))
 }

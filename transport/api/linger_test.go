@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Few answers go at once. In a burst the others wait, each for the same time; after it there is room again.
+// Few answers go at once. In a burst the others wait, the longer the more there are, up to a bound; after it there is room again.
 func TestLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLinger(lingerAssigned)
+		longest := time.Duration(0)
 		burst := func(answers int) (atOnce, late int) {
 			began := time.Now()
 			var wg sync.WaitGroup
@@ -21,13 +22,14 @@ func TestLinger(t *testing.T) {
 					l.wait(t.Context())
 					mu.Lock()
 					defer mu.Unlock()
-					switch time.Since(began) {
-					case 0:
+					switch waited := time.Since(began); {
+					case waited == 0:
 						atOnce++
-					case lingerAssigned:
+					case waited >= lingerAssigned && waited <= lingerMost:
 						late++
+						longest = max(longest, waited)
 					default:
-						t.Errorf("an answer waited %s", time.Since(began))
+						t.Errorf("an answer waited %s", waited)
 					}
 				})
 			}
@@ -45,6 +47,13 @@ func TestLinger(t *testing.T) {
 			if atOnce, late := burst(500); atOnce != lingerAtOnce || late != 500-lingerAtOnce {
 				t.Errorf("of 500 answers %d went at once, %d late", atOnce, late)
 			}
+		}
+		if want := lingerAssigned + (500-lingerAtOnce-1)*lingerEach; longest != want {
+			t.Errorf("the last of 500 answers waited %s, want %s", longest, want)
+		}
+		time.Sleep(time.Second)
+		if burst(5000); longest != lingerMost {
+			t.Errorf("the last of 5,000 answers waited %s, want %s", longest, lingerMost)
 		}
 		ctx, hangUp := context.WithCancel(t.Context())
 		hangUp()
