@@ -54,7 +54,7 @@ type server struct {
 	asked   atomic.Int64 // calls of agents that came
 	fresh   bool
 	stale   time.Duration // for how long it has heard no leader
-	full    bool // its disk
+	full    bool          // its disk
 }
 
 func newRig(t testing.TB, names ...string) *rig {
