@@ -70,6 +70,7 @@ type callConn struct {
 	frameConn
 	readers sync.WaitGroup
 	heard   atomic.Int64 // when something came last, in ns since began
+	sent    atomic.Int64 // the same of what went
 	began   time.Time
 	asked   int64 // what had been heard when the server was asked for a sign; 0: it was not. Of look
 
@@ -84,7 +85,7 @@ type callConn struct {
 
 func newCallConn(raw net.Conn) *callConn {
 	c := &callConn{began: time.Now(), used: time.Now(), open: map[uint32]chan frame{}}
-	c.frameConn = frameConn{Conn: &heardConn{raw, c}, most: maxAnswer}
+	c.frameConn = newFrameConn(&notedConn{raw, c}, maxAnswer)
 	c.mu.Lock()
 	c.sign = time.AfterFunc(askAfter, c.look)
 	c.mu.Unlock()
@@ -92,18 +93,24 @@ func newCallConn(raw net.Conn) *callConn {
 	return c
 }
 
-// heardConn notes when something came, be it a piece of a large answer.
-type heardConn struct {
+// notedConn notes when something came or went, be it a piece of a large frame.
+type notedConn struct {
 	net.Conn
 	of *callConn
 }
 
-func (h *heardConn) Read(b []byte) (int, error) {
-	n, err := h.Conn.Read(b)
-	if n > 0 {
-		h.of.heard.Store(int64(time.Since(h.of.began)))
+func (n *notedConn) Read(b []byte) (int, error) {
+	read, err := n.Conn.Read(b)
+	if read > 0 {
+		n.of.heard.Store(int64(time.Since(n.of.began)))
 	}
-	return n, err
+	return read, err
+}
+
+func (n *notedConn) Write(b []byte) (int, error) {
+	written, err := n.Conn.Write(b)
+	n.of.sent.Store(int64(time.Since(n.of.began)))
+	return written, err
 }
 
 func (c *callConn) alive() bool {
@@ -228,7 +235,8 @@ func (c *callConn) receive() {
 	}
 }
 
-// look asks a server of which nothing was heard for askAfter for a sign, and ends the connection without one within answerWithin.
+// look asks a server of which nothing was heard for askAfter for a sign, and ends the connection without one within answerWithin. While a large answer comes in it
+// gives a sign itself, so that the server doesn't end it.
 func (c *callConn) look() {
 	heard := c.heard.Load() + 1
 	silent := time.Since(c.began) - time.Duration(heard)
@@ -239,6 +247,9 @@ func (c *callConn) look() {
 	case idle:
 		c.end(errLineIdle)
 	case silent < askAfter:
+		if time.Since(c.began)-time.Duration(c.sent.Load()) > agentSilence/2 {
+			c.tryWrite(frame{kind: framePing}, answerWithin)
+		}
 		c.lookIn(askAfter - silent)
 	case c.asked == heard:
 		c.end(errLineSilent)

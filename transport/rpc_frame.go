@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -43,8 +42,12 @@ func (e *frameTooLarge) Error() string { return "a frame is too large" }
 // frameConn writes and reads frames. Safe for many writers; one reader.
 type frameConn struct {
 	net.Conn
-	most    int // bytes of a body that is taken in
-	writing sync.Mutex
+	most    int           // bytes of a body that is taken in
+	writing chan struct{} // holds one: who writes. A mutex would stop the clock of a test in fake time while a peer is slow
+}
+
+func newFrameConn(c net.Conn, most int) frameConn {
+	return frameConn{Conn: c, most: most, writing: make(chan struct{}, 1)}
 }
 
 const (
@@ -89,17 +92,19 @@ func (c *frameConn) read() (f frame, err error) {
 
 // write sends a frame whole. It blocks while the peer takes any of it. After an error the connection can't be used any more.
 func (c *frameConn) write(f frame) error {
-	c.writing.Lock()
-	defer c.writing.Unlock()
+	c.writing <- struct{}{} // at most until those before this one have written, or the connection has ended
+	defer func() { <-c.writing }()
 	return c.send(f, frameWriteTime)
 }
 
 // tryWrite sends a frame that doesn't matter much, unless another is being sent. It blocks at most for the time.
 func (c *frameConn) tryWrite(f frame, limit time.Duration) {
-	if !c.writing.TryLock() {
+	select {
+	case c.writing <- struct{}{}:
+	default:
 		return
 	}
-	defer c.writing.Unlock()
+	defer func() { <-c.writing }()
 	if c.send(f, limit) != nil {
 		_ = c.Close() // its reader sees that
 	}

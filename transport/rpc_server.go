@@ -42,7 +42,7 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 		return // net/http gives it to those who take over a connection
 	}
 	ctx, cancel := context.WithCancel(of.BaseContext())
-	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{}, frameConn: frameConn{Conn: conn, most: DefaultMaxBody}}
+	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{}, frameConn: newFrameConn(conn, DefaultMaxBody)}
 	c.who, _ = IdentityFrom(ctx)
 	wake := context.AfterFunc(s.ending, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := c.serve(ctx, s)
@@ -76,7 +76,7 @@ func (c *agentConn) serve(ctx context.Context, s *HTTPServer) error {
 		case f.kind == frameCancel:
 			c.cancel(f.call)
 		case f.kind == framePing:
-			err = c.write(frame{kind: framePong})
+			c.tryWrite(frame{kind: framePong}, frameWriteTime) // an answer that is under way is a sign too
 		case f.kind < frameAnswer:
 			err = c.begin(ctx, s, f)
 		default:

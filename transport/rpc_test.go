@@ -266,6 +266,52 @@ func TestSilentServerOfAnAgent(t *testing.T) {
 	})
 }
 
+// A large answer over a slow line takes longer than either end waits for a sign, and is one.
+func TestSlowAnswerToAnAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := newMemNet()
+		ca := authority(t, "c1")
+		text := strings.Repeat("0123456789", 1<<17)
+		s := start(t, credentials(t, ca, transport.RoleServer, "s1"), stationConfig{raw: network.listen("s1:443"), http: transport.HTTPConfig{
+			Agents: func(_ context.Context, _ transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+				if call == transport.CallReport {
+					return answerReport(question)
+				}
+				return transport.EncodeCBOR(transport.Services{Services: []transport.ServiceBackends{{Name: fsm.ServiceName(text)}}})
+			},
+		}})
+		c := must(transport.NewClient(transport.ClientConfig{
+			Addresses: []string{"https://s1:443"}, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1,
+			Dial: func(ctx context.Context, kind, address string) (net.Conn, error) {
+				c, err := network.dial(ctx, kind, address)
+				return &slow{c}, err
+			},
+		}))(t)
+		defer func() { c.Close(); time.Sleep(time.Minute) }() // its reader may be in the middle of a piece
+		began := time.Now()
+		got, err := c.Services(t.Context(), transport.ServicesRequest{Wait: 5 * fsm.Minute})
+		if err != nil || len(got.Services) != 1 || string(got.Services[0].Name) != text {
+			t.Errorf("the answer differs after %s: %v", time.Since(began), err)
+		}
+		if took := time.Since(began); took < time.Minute {
+			t.Errorf("it took %s, want more than a minute", took)
+		}
+		must(c.Report(t.Context(), transport.ReportRequest{}))(t)
+		if n := s.Stats().Accepted; n != 1 {
+			t.Errorf("%d connections", n)
+		}
+	})
+}
+
+// slow takes in 16 KiB a second.
+type slow struct{ net.Conn }
+
+func (s *slow) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	time.Sleep(time.Duration(n) * time.Second / (16 << 10))
+	return n, err
+}
+
 // What keeps an agent from speaking is explained.
 func TestAgentRefused(t *testing.T) {
 	ca, other := authority(t, "test"), authority(t, "test")
