@@ -33,6 +33,12 @@ type (
 // ActorLeader is the actor of what the reconciling leader decides by itself.
 const ActorLeader Actor = "leader"
 
+// ActorAgents is the actor of an entry with the reports of several agents. What each of them causes has the agent of its node as its actor.
+const ActorAgents Actor = "agents"
+
+// ActorAgent is the agent of a node.
+func ActorAgent(node string) Actor { return Actor("agent:" + node) }
+
 // NewGroupID joins a job and a group name.
 func NewGroupID(job JobName, group string) GroupID { return GroupID(string(job) + "/" + group) }
 

@@ -149,6 +149,10 @@ func (c *NodeReport) apply(s *State) error {
 	if refusal := n.TakesReport(c.Epoch); refusal != nil {
 		return refusal
 	}
+	if s.entry.actor == ActorAgents {
+		s.entry.actor = ActorAgent(n.Name)
+		defer func() { s.entry.actor = ActorAgents }()
+	}
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); ok && inst.Node == c.ID {
 			s.report(inst, status)

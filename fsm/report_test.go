@@ -2,8 +2,10 @@ package fsm
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -38,6 +40,45 @@ func TestReportWithoutNewsChangesNothing(t *testing.T) {
 	})
 	if found == 0 {
 		t.Error("every report was news")
+	}
+}
+
+// Reports of several agents in one entry are as good as in one each: a refused one changes nothing for the others, and what each causes has its own agent as its actor.
+func TestReportsInOneEntry(t *testing.T) {
+	s := bigState(t, size{nodes: 3, instances: 6})
+	var entry Entry
+	want := map[string]Actor{}
+	for id, n := range s.Nodes.All() {
+		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen}
+		for i := range s.InstancesOn(id) {
+			if !i.WaitsForRoom() {
+				status := i.Status
+				status.Generation++
+				status.Observed, status.Reason = ObservedFailed, "test"
+				c.Instances = append(c.Instances, status)
+				want[string(i.ID)] = ActorAgent(n.Name)
+			}
+		}
+		entry.Groups = append(entry.Groups, []Command{c}, []Command{&NodeReport{ID: id, Epoch: n.Agent.Epoch + 7}})
+	}
+	if len(want) < 2 {
+		t.Fatalf("%d instances are too few", len(want))
+	}
+	entry.Format, entry.At, entry.Actor = CurrentFormat, s.Now+1, ActorAgents
+	after, results := s.Apply(s.Index+1, s.LogTerm, entry)
+	for i, r := range results {
+		if refused := r.Refusal != nil; refused != (i%2 == 1) {
+			t.Errorf("group %d: %v", i, r.Refusal)
+		}
+	}
+	got := map[string]Actor{}
+	for _, e := range after.Events.All() {
+		if id, ok := strings.CutPrefix(e.Subject, "instance/"); ok && e.Type == EventStatus && e.Key.Index() == after.Index {
+			got[id] = e.Actor
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("actors of what was reported (-want +got):\n%s", diff)
 	}
 }
 

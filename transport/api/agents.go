@@ -19,6 +19,7 @@ type agentDesk struct {
 	assigned, services *linger  // of the answers to their polls
 	known              *sharedServices
 	relay              *relay // to the leader
+	reports            batcher[agentReport, fsm.Result]
 	calls              map[transport.AgentCall]agentCall
 }
 
@@ -176,12 +177,50 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 	state := s.cfg.Store.Current()
 	index := state.Index
 	if report.News(state) { // not one that is sent again because its answer got lost
-		if index, err = s.commitFor(ctx, who, report); err != nil {
+		result, err := s.agents.reports.do(ctx, agentReport{who.actor(), report})
+		if err == nil && result.Refusal != nil {
+			err = refusedAt(result.Refusal, result.Index)
+		}
+		if err != nil {
 			return transport.ReportReply{}, err
 		}
+		index = result.Index
 	}
 	s.cfg.Liveness.Heard(q.Node)
 	return transport.ReportReply{Index: index}, nil
+}
+
+// Bounds of the reports in one entry.
+const (
+	reportsAtOnce  = 256
+	reportStatuses = 2000 // of instances
+	reportEntries  = 8    // under way
+)
+
+// agentReport is a report on its way into the log.
+type agentReport struct {
+	by     fsm.Actor
+	report *fsm.NodeReport
+}
+
+func (s *Server) newReports() batcher[agentReport, fsm.Result] {
+	return batcher[agentReport, fsm.Result]{
+		send: s.commitReports, weight: func(r agentReport) int { return len(r.report.Instances) },
+		bounds: batchBounds{calls: reportsAtOnce, weight: reportStatuses, flying: reportEntries, time: writeLimit},
+	}
+}
+
+// commitReports proposes reports in one entry, each in a group of its own: one that is refused changes nothing for the others.
+func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
+	state := s.cfg.Store.Current()
+	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: fsm.ActorAgents}
+	for _, one := range reports {
+		entry.Groups = append(entry.Groups, []fsm.Command{one.report})
+	}
+	if len(reports) == 1 {
+		entry.Actor = reports[0].by
+	}
+	return s.proposeAll(ctx, entry)
 }
 
 // bounded cuts what an agent says, for the log.

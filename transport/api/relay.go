@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,28 +20,16 @@ const (
 	relayTime     = 15 * time.Second
 )
 
-// relay takes the calls of agents that only the leader can answer to it, in one request as many as have come while others were under way; one that comes
-// alone goes at once. When 5,000 agents tell of 10,000 new instances, a request for each is most of what their servers do. relay has no goroutine: the first of
-// those who wait sends for all.
+// relay takes the calls of agents that only the leader can answer to it, in one request as many as have come while others were under way. When 5,000 agents tell of
+// 10,000 new instances, a request for each is most of what their servers do.
 type relay struct {
-	s *Server
+	s     *Server
+	calls batcher[relayCall, relayAnswer]
 
 	mu       sync.Mutex
-	free     int        // requests that may still be sent
-	waiting  []*relayed // in the order of their coming, not yet in a request
 	leader   transport.ServerInfo
 	underWay context.Context // of the requests to that leader; ended once there is another, as it may never answer
 	giveUp   context.CancelFunc
-}
-
-// relayed is one call on its way.
-type relayed struct {
-	call   relayCall
-	batch  []*relayed    // what it sends, itself first; nil: another sends it
-	turn   chan struct{} // closed when it has a batch
-	done   chan struct{} // closed when there is an answer
-	answer relayAnswer
-	err    error
 }
 
 // relayCall is a call of an agent as it goes to the leader.
@@ -58,104 +45,54 @@ type relayAnswer struct {
 	Problem *transport.Problem `cbor:"2,keyasint,omitempty"`
 }
 
-func newRelay(s *Server) *relay { return &relay{s: s, free: relayInFlight, giveUp: func() {}} }
+func newRelay(s *Server) *relay {
+	r := &relay{s: s, giveUp: func() {}}
+	r.calls = batcher[relayCall, relayAnswer]{
+		send: r.send, weight: func(c relayCall) int { return len(c.Body) },
+		bounds: batchBounds{calls: relayCalls, weight: relayBytes, flying: relayInFlight, time: relayTime},
+	}
+	return r
+}
 
 // do has the leader answer a call. It blocks until it has, or ctx ends; one that sends for others goes on until they have their answers, at most relayTime.
 func (r *relay) do(ctx context.Context, call relayCall) ([]byte, error) {
-	one := &relayed{call: call, turn: make(chan struct{}), done: make(chan struct{})}
-	if err := r.enter(one); err != nil {
+	if err := r.follow(); err != nil {
 		return nil, err
 	}
-	select {
-	case <-one.done:
-	case <-one.turn:
-		r.send(one.batch)
-	case <-ctx.Done():
-		if r.withdraw(one) {
-			r.send(one.batch)
-		}
-		return nil, fsm.Refuse(fsm.CodeTimeout, "the request ended before the leader answered: %v", context.Cause(ctx))
-	}
+	answer, err := r.calls.do(ctx, call)
 	switch {
-	case one.err != nil:
-		return nil, one.err
-	case one.answer.Problem != nil:
-		return nil, one.answer.Problem
+	case err != nil:
+		return nil, err
+	case answer.Problem != nil:
+		return nil, answer.Problem
 	}
-	return one.answer.Body, nil
+	return answer.Body, nil
 }
 
-// enter adds a call to those that wait. Nobody waits any more for a leader that is none now: it may be hung.
-func (r *relay) enter(one *relayed) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// follow looks who leads. Nobody waits any more for a leader that is none now: it may be hung.
+func (r *relay) follow() error {
 	leader, self, ok := r.s.cfg.Consensus.Leader()
 	if !ok || self || r.s.cfg.PeerTransport == nil {
 		return noLeader()
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if leader != r.leader {
 		r.giveUp()
 		r.leader = leader
 		r.underWay, r.giveUp = context.WithCancel(context.Background())
 	}
-	r.waiting = append(r.waiting, one)
-	r.next()
 	return nil
 }
 
-// withdraw takes back a call that no request has yet. It reports whether the call has a batch to send all the same.
-func (r *relay) withdraw(one *relayed) (sends bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i := slices.Index(r.waiting, one); i >= 0 {
-		r.waiting = slices.Delete(r.waiting, i, i+1)
-	}
-	return one.batch != nil
-}
-
-// next has the first of those who wait send for as many as one request takes, if one more may be under way. r.mu is held.
-func (r *relay) next() {
-	if r.free == 0 || len(r.waiting) == 0 {
-		return
-	}
-	n, size := 1, len(r.waiting[0].call.Body)
-	for n < min(len(r.waiting), relayCalls) && size+len(r.waiting[n].call.Body) <= relayBytes {
-		size += len(r.waiting[n].call.Body)
-		n++
-	}
-	first := r.waiting[0]
-	first.batch = slices.Clone(r.waiting[:n])
-	r.waiting = slices.Delete(r.waiting, 0, n)
-	r.free--
-	close(first.turn)
-}
-
-// send asks the leader, and gives everybody the answer. It blocks at most relayTime.
-func (r *relay) send(batch []*relayed) {
+// send is one request.
+func (r *relay) send(ctx context.Context, calls []relayCall) ([]relayAnswer, error) {
 	r.mu.Lock()
 	leader, underWay := r.leader, r.underWay
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(underWay, relayTime)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	answers, err := r.ask(ctx, leader, batch)
-	for i, one := range batch {
-		if one.err = err; err == nil {
-			one.answer = answers[i]
-		}
-		close(one.done)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.free++
-	r.next()
-}
-
-// ask is one request.
-func (r *relay) ask(ctx context.Context, leader transport.ServerInfo, batch []*relayed) ([]relayAnswer, error) {
-	calls := make([]relayCall, len(batch))
-	for i, one := range batch {
-		calls[i] = one.call
-	}
+	defer context.AfterFunc(underWay, cancel)()
 	body, err := transport.EncodeCBOR(calls)
 	if err != nil {
 		return nil, err
@@ -178,7 +115,7 @@ func (r *relay) ask(ctx context.Context, leader transport.ServerInfo, batch []*r
 	if err == nil {
 		err = transport.DecodeCBOR(raw, &answers)
 	}
-	if err != nil || len(answers) != len(batch) {
+	if err != nil || len(answers) != len(calls) {
 		r.s.log.Warn("the leader's answer to agents' calls is cut off", "calls", len(calls), "answers", len(answers), "leader", leader.Name, "error", err)
 		return nil, leaderSilent(leader)
 	}

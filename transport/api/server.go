@@ -48,7 +48,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.agents = agentDesk{
 		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), known: &sharedServices{},
-		relay: newRelay(s), calls: s.agentCalls(),
+		relay: newRelay(s), reports: s.newReports(), calls: s.agentCalls(),
 	}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))
 	s.huma.UseMiddleware(ownStatus)

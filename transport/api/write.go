@@ -206,16 +206,25 @@ func (w *writing) outcome(r *reading, commands []fsm.Command, index uint64, repl
 
 // propose commits an entry of one group. An error without a code means that nobody knows whether it was committed.
 func (s *Server) propose(ctx context.Context, entry fsm.Entry) (fsm.Result, error) {
+	results, err := s.proposeAll(ctx, entry)
+	if err != nil {
+		return fsm.Result{}, err
+	}
+	return results[0], nil
+}
+
+// proposeAll commits an entry, which has at least one group, and returns the outcome of each. Codes as propose.
+func (s *Server) proposeAll(ctx context.Context, entry fsm.Entry) ([]fsm.Result, error) {
 	results, err := s.cfg.Consensus.Propose(ctx, entry)
 	var known *fsm.Error
 	switch {
 	case err == nil && len(results) == len(entry.Groups) && len(results) > 0:
-		return results[0], nil
+		return results, nil
 	case errors.As(err, &known):
-		return fsm.Result{}, known
+		return nil, known
 	}
 	s.log.Warn("outcome of an entry is unknown", "actor", entry.Actor, "request_id", entry.Request, "error", err)
-	return fsm.Result{}, unknownOutcome()
+	return nil, unknownOutcome()
 }
 
 func unknownOutcome() *fsm.Error {
