@@ -220,21 +220,22 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 
 // sharedServices is the services as they are told to agents, encoded: a change wakes all of them, and all get the same.
 type sharedServices struct {
-	mu      sync.Mutex
-	index   uint64
-	encoded []byte // nil: nothing is there yet
+	mu          sync.Mutex
+	incarnation uint64 // an index comes again after a restore
+	index       uint64
+	encoded     []byte // nil: nothing is there yet
 }
 
 // of returns the services of r, which must be of a published state. Who comes while another encodes them waits for that.
 func (s *sharedServices) of(r *reading) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.encoded != nil && s.index == r.Index {
+	if s.encoded != nil && s.index == r.Index && s.incarnation == r.Incarnation {
 		return s.encoded, nil
 	}
 	encoded, err := transport.EncodeCBOR(transport.Services{Index: r.Index, Services: r.wireServices()})
 	if err == nil {
-		s.index, s.encoded = r.Index, encoded
+		s.incarnation, s.index, s.encoded = r.Incarnation, r.Index, encoded
 	}
 	return encoded, err
 }

@@ -105,14 +105,20 @@ func (b *batcher[Q, A]) next() {
 	close(flight.calls[0].turn)
 }
 
-// fly sends a batch and gives everybody the answer.
+// fly sends a batch and gives everybody the answer, also where sending panics: the panic is the sender's, and the others are told of it.
 func (b *batcher[Q, A]) fly(flight *batch[Q, A]) {
 	defer flight.giveUp()
 	calls := make([]Q, len(flight.calls))
 	for i, one := range flight.calls {
 		calls[i] = one.call
 	}
-	answers, err := b.send(flight.ctx, calls)
+	var answers []A
+	var err error = fsm.Refuse(fsm.CodeInternal, "the server failed").WithHint("its log says why")
+	defer func() { b.land(flight, answers, err) }()
+	answers, err = b.send(flight.ctx, calls)
+}
+
+func (b *batcher[Q, A]) land(flight *batch[Q, A], answers []A, err error) {
 	for i, one := range flight.calls {
 		if one.err = err; err == nil {
 			one.answer = answers[i]

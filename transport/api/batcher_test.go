@@ -108,6 +108,38 @@ func TestBatcherFails(t *testing.T) {
 	})
 }
 
+// A panic is that of who sends. The others of its batch are told that something went wrong, and those after it go on.
+func TestBatcherPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sender{}
+		b := newTestBatcher(s)
+		good := b.send
+		b.send = func(context.Context, []int) ([]string, error) { time.Sleep(time.Second); panic("boom") }
+		var wg sync.WaitGroup
+		panicked := make(chan any, 20)
+		for n := range 20 {
+			wg.Go(func() {
+				defer func() {
+					if reason := recover(); reason != nil {
+						panicked <- reason
+					}
+				}()
+				if _, err := b.do(t.Context(), n); !errors.Is(err, &fsm.Error{Code: fsm.CodeInternal}) {
+					t.Errorf("call %d: %v", n, err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := len(panicked); n == 0 || n > 5 {
+			t.Errorf("%d calls panicked, want one of each batch", n)
+		}
+		b.send = good
+		if got, err := b.do(t.Context(), 7); got != "7" || err != nil {
+			t.Errorf("after it: %q, %v", got, err)
+		}
+	})
+}
+
 // Who hangs up takes nobody's answer with it: not while it waits, nor while it sends. What nobody waits for is given up.
 func TestBatcherHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
