@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -68,4 +69,28 @@ func TestForwardToADeadLeader(t *testing.T) {
 	wantCode(t, err, fsm.CodeNoLeader)
 	_, err = r.cli("s2").Send(t.Context(), transport.Request{Path: "/v1/nodes"})
 	wantCode(t, err, fsm.CodeNoLeader)
+}
+
+// An answer that the leader's death cut off is never shown as a whole one: neither a short one nor one that had begun to be passed on.
+func TestForwardCutOff(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	for n := range 400 {
+		r.node(fsm.NodeID(fmt.Sprintf("01M%03d", n)), fmt.Sprintf("m%03d", n))
+	}
+	c, p := r.cli("s2"), r.servers["s2"].passing
+	for _, cut := range []int{1, 50, 40 << 10} {
+		p.mu.Lock()
+		p.cut = cut
+		p.mu.Unlock()
+		if cut < 1<<10 {
+			_, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes/n1"})
+			wantCode(t, err, fsm.CodeNoLeader)
+			_, err = c.Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/nodes/n1/cordon"})
+			wantCode(t, err, fsm.CodeUnknownOutcome)
+		}
+		if got, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes"}); err == nil {
+			t.Errorf("a list that was cut off after %d bytes is shown as one of %d", cut, len(got.Body))
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -38,13 +39,24 @@ func (s *Server) forward(leader transport.ServerInfo, who caller, rt route, w ht
 		return
 	}
 	defer resp.Body.Close()
+	body := io.Reader(resp.Body)
+	if 0 <= resp.ContentLength && resp.ContentLength <= mostPassed { // such an answer can still become another one
+		whole, err := io.ReadAll(body)
+		if err != nil {
+			writeError(w, forwardFailed(rt, leader, err))
+			return
+		}
+		body = bytes.NewReader(whole)
+	}
 	for _, name := range passedBack {
 		if v := resp.Header.Get(name); v != "" {
 			w.Header().Set(name, v)
 		}
 	}
 	w.WriteHeader(resp.StatusCode)
-	_ = copyFlushed(w, resp.Body, resp.ContentLength) // the caller sees a cut-off body for what it is
+	if err := copyFlushed(w, body, resp.ContentLength); err != nil {
+		panic(http.ErrAbortHandler) // so that the caller does not take it for the end
+	}
 }
 
 func forwarded(ctx context.Context, address string, who caller, r *http.Request) (*http.Request, error) {

@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -20,6 +21,7 @@ type passing struct {
 	mu             sync.Mutex
 	now, most, sum int
 	hold           chan struct{}
+	cut            int // the leader's connection is lost after so many bytes of an answer; 0: never
 }
 
 func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -27,7 +29,7 @@ func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
 	p.now++
 	p.sum++
 	p.most = max(p.most, p.now)
-	hold := p.hold
+	hold, cut := p.hold, p.cut
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
@@ -41,7 +43,25 @@ func (p *passing) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, context.Cause(req.Context())
 		}
 	}
-	return p.RoundTripper.RoundTrip(req)
+	resp, err := p.RoundTripper.RoundTrip(req)
+	if err == nil && cut > 0 {
+		resp.Body = &cutBody{ReadCloser: resp.Body, left: cut}
+	}
+	return resp, err
+}
+
+// cutBody is what comes of an answer whose sender dies meanwhile.
+type cutBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (c *cutBody) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p[:min(len(p), c.left)])
+	if c.left -= n; c.left == 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 // stopAll holds every request from now on, until letGo.
