@@ -288,6 +288,21 @@ func TestOlderAssignmentsAreIgnored(t *testing.T) {
 	b.awaitEligible()
 }
 
+// An agent that is not told how to run something, since a server thinks it was, asks for everything.
+func TestMissingSpec(t *testing.T) {
+	b := newBench(t, allowRoot)
+	b.servers.mu.Lock()
+	b.sparing = true
+	b.servers.mu.Unlock()
+	id := b.run("web", sh("exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	asked := b.count("assignments")
+	time.Sleep(300 * time.Millisecond)
+	if more := b.count("assignments") - asked; more > 2 {
+		t.Errorf("asked %d times in 0.3 s", more)
+	}
+}
+
 // An agent never follows another cluster than its own.
 func TestAnotherCluster(t *testing.T) {
 	b := newBench(t, allowRoot)

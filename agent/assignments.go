@@ -22,6 +22,7 @@ const (
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	var opened uint64 // the epoch whose inventory was handed over
+	whole := true     // no spec was missing in the last answer
 	for ctx.Err() == nil {
 		epoch, registered := a.session.epoch()
 		if epoch == 0 {
@@ -29,7 +30,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 			continue
 		}
 		last := a.seen
-		if epoch != opened {
+		if epoch != opened || !whole {
 			last.Index = 0
 		}
 		answer, err := a.pollAssignments(ctx, epoch, last, registered)
@@ -46,9 +47,15 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 		case answer.Register:
 			a.registerAgain(ctx, epoch, registered)
 			continue
-		case !a.accept(epoch, answer):
+		}
+		taken, complete := a.accept(epoch, answer)
+		if !taken {
 			sleep(ctx, retry.next(rand.Float64()), registered)
 			continue
+		}
+		if whole = complete; !whole && last.Index == 0 { // asking again would not help
+			a.log.Error("something is assigned without its spec")
+			whole = true
 		}
 		retry.reset()
 		a.setProblem("assignments", "")
@@ -85,12 +92,12 @@ func (a *Agent) registerAgain(ctx context.Context, epoch uint64, registered <-ch
 	sleep(ctx, registerTimeout, registered)
 }
 
-// accept acts on an answer in an epoch, unless it is older than one that was acted on before; then it returns false.
-func (a *Agent) accept(epoch uint64, answer transport.Assignments) bool {
+// accept acts on an answer in an epoch, unless it is older than one that was acted on before; then it is not taken. Whole is as of converge.
+func (a *Agent) accept(epoch uint64, answer transport.Assignments) (taken, whole bool) {
 	got := seen{Incarnation: answer.Incarnation, Index: answer.Index}
 	if got.before(a.seen) {
 		a.log.Debug("older assignments ignored", "index", got.Index, "seen", a.seen.Index)
-		return false
+		return false, false
 	}
 	if a.seen.Incarnation < got.Incarnation {
 		a.shop.reports.repeat()
@@ -106,8 +113,8 @@ func (a *Agent) accept(epoch uint64, answer transport.Assignments) bool {
 		a.shop.lease.set(a.beats, interval) // first: beats that are further apart need the longer one
 		a.beats.SetInterval(interval)
 	}
-	a.crew.converge(epoch, answer)
+	whole = a.crew.converge(epoch, answer)
 	a.shop.reports.keepTransfers(answer.Transfers)
 	a.mover.Set(answer.Transfers, answer.Unconfirmed)
-	return true
+	return true, whole
 }

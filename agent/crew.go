@@ -112,13 +112,20 @@ func (c *crew) begin(i *instance) {
 }
 
 // converge makes the node run what a server assigned in an epoch. What is absent must not run, unless the servers themselves are
-// not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do.
-func (c *crew) converge(epoch uint64, a transport.Assignments) {
+// not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do. It returns false if it can't run
+// something because its spec was told in no answer that it has.
+func (c *crew) converge(epoch uint64, a transport.Assignments) (whole bool) {
 	assigned := make(map[fsm.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
+	whole = true
 	for _, as := range a.Instances {
 		assigned[as.ID] = true
-		if m := c.member(as.ID); m != nil {
+		m := c.member(as.ID)
+		if as.Desired == fsm.DesiredRunning && as.Spec == nil && (m == nil || m.wanted().Spec == nil) {
+			whole = false
+			continue
+		}
+		if m != nil {
 			m.set(as)
 			continue
 		}
@@ -139,6 +146,7 @@ func (c *crew) converge(epoch uint64, a transport.Assignments) {
 	for _, i := range fresh { // last: stops have the word first
 		c.begin(i)
 	}
+	return whole
 }
 
 // checkAssignment refuses names that could lead out of the data directory.
@@ -146,9 +154,6 @@ func checkAssignment(a transport.Assignment) error {
 	job, group := a.Group.Split()
 	if !driver.ID(a.ID).Valid() || job != a.Job || !fsm.ValidName(string(job)) || !fsm.ValidName(group) || a.Slot < 0 {
 		return fsm.Refuse(fsm.CodeInvalid, "instance %q of group %q, job %q, slot %d can't be run", a.ID, a.Group, a.Job, a.Slot)
-	}
-	if a.Spec == nil && a.Desired == fsm.DesiredRunning {
-		return fsm.Refuse(fsm.CodeInvalid, "instance %s came without its spec", a.ID)
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ type servers struct {
 	facts   []uint64                     // generations, as they were reported
 	alters  []func(*transport.Assignment)
 	altered chan struct{} // closed, and replaced, when there is one more
+	sparing bool          // with specs: they are told only to who asks for everything
 }
 
 func newServers(t testing.TB) *servers { return newServersOf(t, "c1") }
@@ -197,7 +198,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 		return out
 	}
 	s.mu.Lock()
-	alters := slices.Clone(s.alters)
+	alters, sparing := slices.Clone(s.alters), s.sparing
 	s.mu.Unlock()
 	out.Index = n.Assigned + uint64(len(alters))
 	for i := range st.InstancesOn(r.Node) {
@@ -212,6 +213,9 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 		}
 		for _, alter := range alters {
 			alter(&one)
+		}
+		if told := i.Marks.CreatedIndex <= r.Index || sparing && r.Index > 0; told && r.Incarnation == st.Incarnation && len(alters) == 0 {
+			one.Spec = nil
 		}
 		out.Instances = append(out.Instances, one)
 	}

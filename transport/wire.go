@@ -84,7 +84,7 @@ type ReportReply struct {
 type AssignmentsRequest struct {
 	Node  fsm.NodeID   `cbor:"1,keyasint"`
 	Epoch uint64       `cbor:"2,keyasint"`
-	Index uint64       `cbor:"3,keyasint"` // of the last answer; 0 for the first
+	Index uint64       `cbor:"3,keyasint"` // of the last answer; 0 for the first of an epoch, and to be told every spec again
 	Wait  fsm.Duration `cbor:"4,keyasint"` // at most 60 s
 
 	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; indexes of two can't be compared
@@ -109,7 +109,7 @@ type Assignment struct {
 	Group      fsm.GroupID    `cbor:"2,keyasint"`
 	Slot       int            `cbor:"3,keyasint"`
 	Desired    fsm.Desired    `cbor:"4,keyasint"`
-	Spec       *fsm.GroupSpec `cbor:"5,keyasint,omitempty"`
+	Spec       *fsm.GroupSpec `cbor:"5,keyasint,omitempty"` // nil: as told in the epoch before
 	Ports      map[string]int `cbor:"6,keyasint,omitempty"`
 	RestartSeq uint64         `cbor:"7,keyasint,omitempty"`
 	Grace      *fsm.Duration  `cbor:"8,keyasint,omitempty"` // overrides the spec's for this stop

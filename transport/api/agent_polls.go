@@ -70,7 +70,7 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 		return transport.Assignments{}, err
 	}
 	r := s.reading()
-	return r.assignments(q.Node, q.Epoch), nil
+	return r.assignments(q), nil
 }
 
 func assignedTopic(id fsm.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
@@ -128,26 +128,36 @@ func pause(ctx context.Context, woken, over <-chan struct{}, limit time.Duration
 	return false
 }
 
-// assignments is everything that a node must run or stop now.
-func (r *reading) assignments(id fsm.NodeID, epoch uint64) transport.Assignments {
+// assignments is everything that the node must run or stop now.
+func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignments {
 	a := transport.Assignments{Incarnation: r.Incarnation, Unconfirmed: r.Unconfirmed}
 	if r.Confirmed > 0 {
 		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1) // by the log: a server's own clock may run ahead of the leader's
 	}
-	n, ok := r.Nodes.Get(id)
-	if !ok || n.Agent.Epoch != epoch || n.Health == fsm.HealthOffline {
+	n, ok := r.Nodes.Get(q.Node)
+	if !ok || n.Agent.Epoch != q.Epoch || n.Health == fsm.HealthOffline {
 		a.Register = true
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
-	for i := range r.InstancesOn(id) {
+	for i := range r.InstancesOn(q.Node) {
 		if i.Status.Observed == fsm.ObservedStopped && i.Desired == fsm.DesiredStopped || i.WaitsForRoom() {
 			continue
 		}
-		a.Instances = append(a.Instances, r.assignment(i))
+		one := r.assignment(i)
+		if r.hasSpec(i, q) {
+			one.Spec = nil
+		}
+		a.Instances = append(a.Instances, one)
 	}
-	a.Transfers = r.transferOrders(id)
+	a.Transfers = r.transferOrders(q.Node)
 	return a
+}
+
+// hasSpec reports whether an earlier answer in the same epoch told the agent how to run an instance, which never changes. It may be wrong about a
+// preemptor, of which the agent hears only when its room is free: the agent asks for everything then.
+func (r *reading) hasSpec(i *fsm.Instance, q transport.AssignmentsRequest) bool {
+	return q.Incarnation == r.Incarnation && i.Marks.CreatedIndex <= q.Index
 }
 
 func (r *reading) assignment(i *fsm.Instance) transport.Assignment {

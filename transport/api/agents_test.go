@@ -120,13 +120,13 @@ func TestAssignments(t *testing.T) {
 	}
 	done = r.assignmentsAfter(t, c, got.Index)
 	r.apply(&fsm.InstanceStop{ID: "inst-c", Cause: fsm.CauseUser})
-	if got = <-done; len(got.Instances) != 1 || got.Instances[0].Desired != fsm.DesiredStopped {
-		t.Errorf("after a stop: %+v", got.Instances)
+	if got = <-done; len(got.Instances) != 1 || got.Instances[0].Desired != fsm.DesiredStopped || got.Instances[0].Spec != nil {
+		t.Errorf("after a stop: %+v, want no spec, which was told before", got.Instances)
 	}
 	done = r.assignmentsAfter(t, c, got.Index)
 	r.apply(&fsm.RestoreMark{})
-	if got = <-done; !got.Unconfirmed || got.Incarnation != 1 {
-		t.Errorf("after a restore: %+v", got)
+	if got = <-done; !got.Unconfirmed || got.Incarnation != 1 || got.Instances[0].Spec == nil {
+		t.Errorf("after a restore: %+v, want also every spec: what was told before says nothing", got)
 	}
 	if got.Confirmed != 0 {
 		t.Errorf("a restore was confirmed %s ago, by nobody", got.Confirmed)
