@@ -49,13 +49,13 @@ const outageWriters = 4
 
 func killLeader(ctx context.Context, st *stage) (outage, error) {
 	var o outage
-	leader, err := st.fleet.Leader(ctx)
-	if err != nil {
-		return o, err
-	}
 	w := newWitness(ctx, st)
 	defer w.stop()
 	if err := w.wait(ctx, time.Now()); err != nil { // each has written before
+		return o, err
+	}
+	leader, err := st.fleet.Leader(ctx)
+	if err != nil {
 		return o, err
 	}
 	killed := time.Now()
