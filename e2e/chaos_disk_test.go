@@ -51,9 +51,9 @@ func (s *strike) fail(m *member) {
 // countEnd looks, when all else is mended, whether a server has ended by itself.
 func (s *strike) countEnd(m *member, why string) {
 	s.later(func() {
-		what := "servers that ended themselves over " + why
-		if m.running() {
-			what = "servers that survived " + why
+		what := "servers that survived " + why
+		if m.hasEnded() {
+			what = "servers that ended themselves over " + why
 		}
 		s.x.book.count(what, 1)
 	})

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -67,9 +69,28 @@ func (s *strike) mend() {
 			m.start(s.x.t)
 		}
 	}
-	if s.mayEnd != nil && !s.mayEnd.running() {
-		s.mayEnd.start(s.x.t)
+	s.revive()
+}
+
+// revive starts who has ended by itself as it may, once.
+func (s *strike) revive() {
+	if m := s.mayEnd; m != nil && m.hasEnded() {
+		s.mayEnd = nil
+		m.start(s.x.t)
 	}
+}
+
+// hasEnded says whether a member has ended. One that has said so is waited for: what a strike does to its system calls holds up its exit too.
+func (m *member) hasEnded() bool {
+	if strings.Contains(m.lastLines(1), "this server must not go on") {
+		_ = within(10*time.Second, func() error {
+			if m.running() {
+				return errors.New("it runs")
+			}
+			return nil
+		})
+	}
+	return !m.running()
 }
 
 func (s *strike) say(format string, args ...any) { s.note += fmt.Sprintf(format, args...) + " " }

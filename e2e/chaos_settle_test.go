@@ -18,13 +18,14 @@ import (
 func (x *chaos) settle(w *window) {
 	x.t.Helper()
 	began := time.Now()
-	for _, m := range x.c.members() {
-		if !m.running() {
-			m.start(x.t)
-		}
-	}
 	x.wait("L1: a leader", 10*chaosElection+5*time.Second, func() error { return x.haveLeader() })
-	x.wait("L1: three servers that vote and have caught up", chaosPatience, func() error { return x.c.voters(chaosServers) })
+	x.wait("L1: three servers that vote and have caught up", chaosPatience, func() error {
+		for _, s := range w.strikes { // what it did may show only now
+			s.revive()
+		}
+		x.lookForDead(w)
+		return x.c.voters(chaosServers)
+	})
 	x.judgeHistory(w)
 	x.work.gate.Lock()
 	defer x.work.gate.Unlock()
