@@ -12,6 +12,15 @@ import (
 	"time"
 )
 
+// TestMain lets this program be a node of bare raft too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == bareCommand {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // proves that every case runs and gives figures. How fast it was is nothing for a test. In short it tries those that share one cluster; the bench stage of CI
 // runs them all.
 func TestEveryCase(t *testing.T) {

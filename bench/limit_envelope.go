@@ -15,17 +15,16 @@ import (
 
 // envelope is an HTTPS server with the servers' listener, TLS, certificates and HTTP settings, around a handler of ours.
 type envelope struct {
-	address string
-	stop    context.CancelFunc
-	wg      sync.WaitGroup
+	stop context.CancelFunc
+	wg   sync.WaitGroup
 }
 
-func startEnvelope(ctx context.Context, ca *transport.Authority, handle func(body []byte) error) (*envelope, error) {
+func startEnvelope(ctx context.Context, ca *transport.Authority, address string, handle func(path string) error) (*envelope, error) {
 	creds, err := ca.Credentials(transport.RoleServer, "envelope")
 	if err != nil {
 		return nil, err
 	}
-	raw, err := transport.ListenTCP(ctx, "127.0.0.1:0")
+	raw, err := transport.ListenTCP(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -34,9 +33,9 @@ func startEnvelope(ctx context.Context, ca *transport.Authority, handle func(bod
 		return nil, err
 	}
 	server := transport.NewHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+		_, err := io.Copy(io.Discard, io.LimitReader(r.Body, 1<<20))
 		if err == nil {
-			err = handle(body)
+			err = handle(r.URL.Path)
 		}
 		if err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -46,7 +45,7 @@ func startEnvelope(ctx context.Context, ca *transport.Authority, handle func(bod
 		_, _ = io.WriteString(w, `{"index":1}`) // the client has gone: the call failed there
 	}), transport.HTTPConfig{})
 	ctx, stop := context.WithCancel(ctx)
-	e := &envelope{address: listener.Addr().String(), stop: stop}
+	e := &envelope{stop: stop}
 	e.wg.Go(func() { _ = listener.Run(ctx) })               // it ends with ctx
 	e.wg.Go(func() { _ = server.Run(ctx, listener.API()) }) // as above
 	return e, nil

@@ -7,22 +7,32 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/outspan/outspan/bench/fleet"
 	"github.com/outspan/outspan/cluster"
 )
 
 // bareRaft is three nodes of the library with a log that is opened as the servers open theirs, over plain TCP on loopback, and a state that keeps
-// nothing: the most that consensus can give on this machine.
+// nothing: the most that consensus can give on this machine. All are in this process.
 type bareRaft struct {
-	nodes []*raft.Raft
-	close []func() error
+	nodes []*bareNode
 	dir   string
 }
 
-const bareTimeout = 10 * time.Second
+const (
+	bareNodes   = 3
+	bareTimeout = 10 * time.Second
+)
+
+// bareNode is one of them.
+type bareNode struct {
+	*raft.Raft
+	close []func() error // what lies below, in the order in which it was opened
+}
 
 // settings are those of the servers.
 func bareConfig(id string) *raft.Config {
@@ -45,33 +55,9 @@ func startBareRaft(ctx context.Context, dir string) (_ *bareRaft, err error) {
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	var servers []raft.Server
-	var transports []*raft.NetworkTransport
-	for i := range 3 {
-		stream, err := raft.NewTCPTransportWithConfig("127.0.0.1:0", nil, &raft.NetworkTransportConfig{
-			MaxPool: 3, Timeout: bareTimeout, MaxRPCsInFlight: 1, Logger: nil,
-		})
-		if err != nil {
-			return nil, err
-		}
-		transports = append(transports, stream)
-		b.close = append(b.close, stream.Close)
-		servers = append(servers, raft.Server{ID: raft.ServerID(fmt.Sprint("r", i)), Address: stream.LocalAddr()})
-	}
-	for i := range 3 {
-		store, err := cluster.OpenBolt(filepath.Join(b.dir, fmt.Sprint("r", i, ".db")))
-		if err != nil {
-			return nil, err
-		}
-		b.close = append(b.close, store.Close)
-		conf := bareConfig(string(servers[i].ID))
-		snapshots := raft.NewInmemSnapshotStore()
-		if i == 0 {
-			if err := raft.BootstrapCluster(conf, store, store, snapshots, transports[i], raft.Configuration{Servers: servers}); err != nil {
-				return nil, err
-			}
-		}
-		node, err := raft.NewRaft(conf, nothingFSM{}, store, store, snapshots, transports[i])
+	addresses := bareAddresses(fleet.Network())
+	for i := range addresses {
+		node, err := openBareNode(filepath.Join(b.dir, fmt.Sprint("r", i, ".db")), i, addresses)
 		if err != nil {
 			return nil, err
 		}
@@ -79,6 +65,58 @@ func startBareRaft(ctx context.Context, dir string) (_ *bareRaft, err error) {
 	}
 	err = b.waitLeader(ctx)
 	return b, err
+}
+
+// bareAddresses are those of raft, one for each node.
+func bareAddresses(network string) (all []string) {
+	for i := range bareNodes {
+		all = append(all, fmt.Sprintf("%s.%d:7641", network, i+1))
+	}
+	return all
+}
+
+// openBareNode opens node i of those at the addresses. The first one makes them a cluster.
+func openBareNode(path string, i int, addresses []string) (_ *bareNode, err error) {
+	n := &bareNode{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	stream, err := raft.NewTCPTransportWithConfig(addresses[i], nil, &raft.NetworkTransportConfig{MaxPool: 3, Timeout: bareTimeout, MaxRPCsInFlight: 1, Logger: nil})
+	if err != nil {
+		return nil, err
+	}
+	n.close = append(n.close, stream.Close)
+	store, err := cluster.OpenBolt(path)
+	if err != nil {
+		return nil, err
+	}
+	n.close = append(n.close, store.Close)
+	var servers []raft.Server
+	for k, address := range addresses {
+		servers = append(servers, raft.Server{ID: raft.ServerID(fmt.Sprint("r", k)), Address: raft.ServerAddress(address)})
+	}
+	conf, snapshots := bareConfig(string(servers[i].ID)), raft.NewInmemSnapshotStore()
+	if i == 0 {
+		if err := raft.BootstrapCluster(conf, store, store, snapshots, stream, raft.Configuration{Servers: servers}); err != nil {
+			return nil, err
+		}
+	}
+	n.Raft, err = raft.NewRaft(conf, nothingFSM{}, store, store, snapshots, stream)
+	return n, err
+}
+
+// Close ends the node.
+func (n *bareNode) Close() error {
+	var failed error
+	if n.Raft != nil {
+		failed = n.Shutdown().Error()
+	}
+	for _, end := range slices.Backward(n.close) {
+		failed = errors.Join(failed, end())
+	}
+	return failed
 }
 
 func (b *bareRaft) waitLeader(ctx context.Context) error {
@@ -94,7 +132,7 @@ func (b *bareRaft) waitLeader(ctx context.Context) error {
 	return nil
 }
 
-func (b *bareRaft) leader() *raft.Raft {
+func (b *bareRaft) leader() *bareNode {
 	for _, n := range b.nodes {
 		if n.State() == raft.Leader {
 			return n
@@ -134,10 +172,7 @@ func (b *bareRaft) writeAll(entries [][]byte) error {
 func (b *bareRaft) Close() error {
 	var failed error
 	for _, n := range b.nodes {
-		failed = errors.Join(failed, n.Shutdown().Error())
-	}
-	for i := len(b.close) - 1; i >= 0; i-- {
-		failed = errors.Join(failed, b.close[i]())
+		failed = errors.Join(failed, n.Close())
 	}
 	return errors.Join(failed, os.RemoveAll(b.dir))
 }

@@ -2,19 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/transport"
 )
 
 // limits are what the machine does without outspan, measured before any server runs.
 type limits struct {
 	raftWrites map[int]float64 // per second, by clients: one entry of the size of a label's
-	overHTTPS  map[int]float64 // the same behind the HTTPS envelope
+	overHTTPS  map[int]float64 // the same behind the HTTPS envelope, in three processes
 	empty      map[int]float64 // the envelope around nothing
 	placements float64         // per second: entries of the size that the leader writes, through bare raft
 	apply      float64         // placements per second: decoded and applied in one loop, no raft
@@ -25,30 +25,24 @@ func writers() []int { return []int{1, 64, 256} }
 
 func measureLimits(ctx context.Context, o options) (*limits, error) {
 	l := &limits{raftWrites: map[int]float64{}, overHTTPS: map[int]float64{}, empty: map[int]float64{}}
-	raft, err := startBareRaft(ctx, o.dir)
-	if err != nil {
+	if err := l.throughRaft(ctx, o); err != nil {
 		return nil, fmt.Errorf("bare raft: %w", err)
 	}
-	err = l.throughRaft(ctx, o, raft)
-	if closed := raft.Close(); err == nil {
-		err = closed
+	if err := l.behindHTTPS(ctx, o); err != nil {
+		return nil, fmt.Errorf("bare raft over HTTPS: %w", err)
 	}
-	if err == nil {
-		l.apply, err = applyLimit(o)
-	}
+	var err error
+	l.apply, err = applyLimit(o)
 	return l, err
 }
 
-func (l *limits) throughRaft(ctx context.Context, o options, raft *bareRaft) error {
+func (l *limits) throughRaft(ctx context.Context, o options) (err error) {
+	raft, err := startBareRaft(ctx, o.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, raft.Close()) }()
 	entry, err := fsm.EncodeEntry(labelEntry())
-	if err != nil {
-		return err
-	}
-	ca, err := transport.NewAuthority("bench", time.Hour)
-	if err != nil {
-		return err
-	}
-	creds, err := ca.Credentials(transport.RoleCLI, "bench")
 	if err != nil {
 		return err
 	}
@@ -58,25 +52,25 @@ func (l *limits) throughRaft(ctx context.Context, o options, raft *bareRaft) err
 			return err
 		}
 		l.raftWrites[clients] = r.rate()
-		behind := func([]byte) error { return raft.write(entry) }
-		if l.overHTTPS[clients], err = envelopeRate(ctx, o, ca, creds, clients, behind); err != nil {
-			return err
-		}
-		if l.empty[clients], err = envelopeRate(ctx, o, ca, creds, clients, func([]byte) error { return nil }); err != nil {
-			return err
-		}
 	}
 	return l.placementsThroughRaft(o, raft)
 }
 
-func envelopeRate(ctx context.Context, o options, ca *transport.Authority, creds *transport.Credentials, clients int, handle func([]byte) error) (float64, error) {
-	e, err := startEnvelope(ctx, ca, handle)
+func (l *limits) behindHTTPS(ctx context.Context, o options) (err error) {
+	raft, err := startBareCluster(ctx, o.dir)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer e.Close()
-	r, err := postLoad(ctx, creds, e.address, clients, o.length, func(n int64) (string, any) { return "/v1/nodes/n00001/label", labelBody(n) })
-	return r.rate(), err
+	defer func() { err = errors.Join(err, raft.Close()) }()
+	for _, clients := range writers() {
+		if l.overHTTPS[clients], err = raft.rate(ctx, o, clients, pathWrite); err != nil {
+			return err
+		}
+		if l.empty[clients], err = raft.rate(ctx, o, clients, pathEmpty); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func labelBody(n int64) any {

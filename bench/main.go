@@ -34,6 +34,9 @@ type report struct {
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) > 0 && args[0] == bareCommand {
+		return runBare(ctx, args[1:])
+	}
 	o, err := readOptions(args, out)
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the servers: %w", err)
 	}
-	f := &Fleet{cfg: cfg, dir: dir, network: fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250))}
+	f := &Fleet{cfg: cfg, dir: dir, network: Network()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close())
@@ -78,6 +78,9 @@ func Start(ctx context.Context, cfg Config) (_ *Fleet, err error) {
 	_, err = f.WaitLeader(ctx)
 	return f, err
 }
+
+// Network is a network of loopback that nobody else uses, most probably: "127.A.B".
+func Network() string { return fmt.Sprintf("127.%d.%d", 32+rand.IntN(200), 1+rand.IntN(250)) }
 
 func (f *Fleet) configure(s *Server) error {
 	var join []string

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// bareCluster is bare raft behind the HTTPS envelope, in three processes of this program: what a write wakes on its way is then the same as with the servers.
+type bareCluster struct {
+	dir, network string
+	processes    []*fleet.Process
+	creds        *transport.Credentials
+	leader       string // host:port of its envelope
+}
+
+// bareCommand is the first argument of such a process.
+const bareCommand = "bare-raft"
+
+// What the envelope of a node does by the path that is asked for.
+const (
+	pathWrite = "/write" // through raft
+	pathEmpty = "/empty" // nothing
+)
+
+func startBareCluster(ctx context.Context, dir string) (_ *bareCluster, err error) {
+	b := &bareCluster{network: fleet.Network()}
+	if b.dir, err = os.MkdirTemp(dir, "outspan-bench-raft-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close())
+		}
+	}()
+	ca, _, err := transport.OpenDir(b.dir, fleet.Name)
+	if err != nil {
+		return nil, err
+	}
+	if b.creds, err = ca.Credentials(transport.RoleCLI, "bench"); err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	for i := range bareNodes {
+		p := &fleet.Process{Name: fmt.Sprint("r", i), Log: filepath.Join(b.dir, fmt.Sprint("r", i, ".log")), Command: []string{program, bareCommand, b.dir, b.network, strconv.Itoa(i)}}
+		if err := p.Start(); err != nil {
+			return nil, err
+		}
+		b.processes = append(b.processes, p)
+	}
+	err = fleet.Until(ctx, 20*time.Second, 50*time.Millisecond, b.findLeader)
+	return b, err
+}
+
+// findLeader asks each node to write.
+func (b *bareCluster) findLeader(ctx context.Context) error {
+	var failed error
+	for i, p := range b.processes {
+		if !p.Running() {
+			return fmt.Errorf("%s has ended: %s", p.Name, p.LastLines(5))
+		}
+		c, err := transport.NewClient(transport.ClientConfig{Addresses: []string{"https://" + bareAPI(b.network, i)}, Credentials: b.creds, RetryFor: -1})
+		if err != nil {
+			return err
+		}
+		_, err = fleet.Post(ctx, c, pathWrite, nil, nil)
+		c.Close()
+		if err == nil {
+			b.leader = bareAPI(b.network, i)
+			return nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// rate is how often a second clients are answered.
+func (b *bareCluster) rate(ctx context.Context, o options, clients int, path string) (float64, error) {
+	r, err := postLoad(ctx, b.creds, b.leader, clients, o.length, func(n int64) (string, any) { return path, labelBody(n) })
+	return r.rate(), err
+}
+
+// Close ends the nodes and removes their files.
+func (b *bareCluster) Close() error {
+	for _, p := range b.processes {
+		p.Kill()
+	}
+	return os.RemoveAll(b.dir)
+}
+
+func bareAPI(network string, i int) string { return fmt.Sprintf("%s.%d:7640", network, i+1) }
+
+// runBare is one of the nodes, until ctx ends. Its arguments are the directory of all, their network and its number.
+func runBare(ctx context.Context, args []string) error {
+	if len(args) != 3 {
+		return fmt.Errorf("%s is for this program itself", bareCommand)
+	}
+	dir, network := args[0], args[1]
+	i, err := strconv.Atoi(args[2])
+	if err != nil || i < 0 || i >= bareNodes {
+		return fmt.Errorf("%s: there is no node %q", bareCommand, args[2])
+	}
+	entry, err := fsm.EncodeEntry(labelEntry())
+	if err != nil {
+		return err
+	}
+	ca, _, err := transport.OpenDir(dir, fleet.Name)
+	if err != nil {
+		return err
+	}
+	node, err := openBareNode(filepath.Join(dir, fmt.Sprint("r", i, ".db")), i, bareAddresses(network))
+	if err != nil {
+		return err
+	}
+	e, err := startEnvelope(ctx, ca, bareAPI(network, i), func(path string) error {
+		if path == pathEmpty {
+			return nil
+		}
+		return node.Apply(entry, bareTimeout).Error()
+	})
+	if err == nil {
+		<-ctx.Done()
+		e.Close()
+	}
+	return errors.Join(err, node.Close())
+}
