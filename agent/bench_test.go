@@ -3,11 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -230,8 +232,21 @@ func (b *bench) await(id fsm.InstanceID, want fsm.Observed) fsm.Instance {
 // freePort is one that nobody listens on at the address.
 func freePort(t testing.TB, address string) int {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-	must(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 1000 {
+		port := 10000 + int(nextPort.Add(1)-1)%9000
+		if l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port))); err == nil {
+			must(t, l.Close())
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
+
+// nextPort counts the ports that were given out, from a place of chance on, since several test programs run at once. They lie below those of instances, and
+// below those that the kernel gives to who asks for any.
+var nextPort = func() *atomic.Uint32 {
+	var n atomic.Uint32
+	n.Store(rand.Uint32N(9000))
+	return &n
+}()
