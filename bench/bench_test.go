@@ -99,3 +99,31 @@ func TestQuantile(t *testing.T) {
 		t.Errorf("of nothing: %d", got)
 	}
 }
+
+// A short soak has all its figures: what was done, and what the servers held.
+func TestSoak(t *testing.T) {
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "outspan")
+	if out, err := exec.Command("go", "build", "-o", binary, "../cmd/outspan").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var out bytes.Buffer
+	o, err := readOptions([]string{"-bin", binary, "-dir", dir, "-nodes", "5", "-instances", "100", "-group", "100", "-soak", "15s"}, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures, err := soak(ctx, o, &out)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for _, f := range figures {
+		if failed := f.What == "writes refused or lost"; f.Case == "soak" && (f.Value > 0) == failed {
+			t.Errorf("%s: %v", f.What, f.Value)
+		}
+	}
+	if len(figures) < 8 {
+		t.Errorf("%d figures\n%s", len(figures), &out)
+	}
+}

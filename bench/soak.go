@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/bench/fleet"
+	"github.com/outspan/outspan/fsm"
 )
 
-// soak keeps the filled cluster at about half of what it can take for a long time, and compares what the servers hold in the first quarter with the last.
+// soak keeps the filled cluster busy for about half of a long time, and compares what the servers hold in the first quarter with the last: single writes as fast as
+// their request ids may be used up, one node drained after the other, and a job that comes and goes, each time with as long a rest as it took.
 func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, &limits{}, setting{nodes: o.nodes}, out)
 	if err != nil {
@@ -23,52 +25,48 @@ func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error)
 	if err := st.fill(ctx); err != nil {
 		return nil, err
 	}
-	full, err := soakRate(ctx, st)
-	if err != nil {
-		return nil, err
-	}
-	st.say("%.0f writes a second are possible, half of that from now on", full)
 	ctx, stop := context.WithTimeout(ctx, o.soak)
 	defer stop()
 	var work errgroup
 	var done counters
-	work.do(func() error { return st.writeSteadily(ctx, full/2, &done) })
-	work.do(func() error { return st.drainSteadily(ctx, &done) })
+	for _, one := range []func(context.Context, *counters) error{st.writeSteadily, st.drainSteadily, st.churnSteadily} {
+		work.do(func() error {
+			err := one(ctx, &done)
+			if err != nil {
+				stop() // an hour of what is left would say nothing
+			}
+			return err
+		})
+	}
 	samples, err := st.sample(ctx)
 	stop()
 	if err := errors.Join(err, work.wait()); err != nil {
+		st.explain()
 		return st.figures, err
 	}
 	st.add(Figure{What: "writes acknowledged", Value: float64(done.writes.Load())})
 	st.add(Figure{What: "writes refused or lost", Value: float64(done.failed.Load()), Goal: below(0)})
 	st.add(Figure{What: "nodes drained", Value: float64(done.drains.Load())})
+	st.add(Figure{What: "instances started and stopped again by a job", Value: float64(done.churned.Load())})
 	samples.book(st)
 	return st.figures, nil
 }
 
-type counters struct{ writes, failed, drains atomic.Int64 }
+type counters struct{ writes, failed, drains, churned atomic.Int64 }
 
-// soakClients write side by side.
-const soakClients = 16
+// soakWrites is how many labels are set in a second. 100,000 requests with an id may be made in ten minutes, and drains and jobs need some.
+const soakWrites = 130
 
-func soakRate(ctx context.Context, st *stage) (float64, error) {
-	leader, err := st.fleet.Leader(ctx)
-	if err != nil {
-		return 0, err
-	}
-	r, err := postLoad(ctx, st.fleet.Credentials(), leader.API(), soakClients, max(time.Second, st.o.length), func(n int64) (string, any) {
-		return "/v1/nodes/" + st.crowd.Name(int(n)%st.crowd.Len()) + "/label", labelBody(n)
-	})
-	return r.rate(), err
-}
+// soakClients is how many of them may be under way.
+const soakClients = 64
 
-// writeSteadily writes so many labels a second until ctx ends.
-func (st *stage) writeSteadily(ctx context.Context, rate float64, done *counters) error {
-	tick := time.NewTicker(time.Duration(float64(time.Second) / max(1, rate)))
+// writeSteadily sets labels until ctx ends.
+func (st *stage) writeSteadily(ctx context.Context, done *counters) error {
+	tick := time.NewTicker(time.Second / soakWrites)
 	defer tick.Stop()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	places := make(chan struct{}, 4*soakClients)
+	places := make(chan struct{}, soakClients)
 	for n := int64(0); ; n++ {
 		select {
 		case <-tick.C:
@@ -98,7 +96,7 @@ const drainPause = 5 * time.Second
 
 // drainSteadily empties one node after the other until ctx ends.
 func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
-	for i := 0; ctx.Err() == nil; i++ {
+	for i := 0; ; i++ {
 		node := i % st.crowd.Len()
 		id, err := st.drain(ctx, node)
 		if err == nil {
@@ -107,13 +105,38 @@ func (st *stage) drainSteadily(ctx context.Context, done *counters) error {
 		if err == nil {
 			err = st.uncordon(ctx, node)
 		}
-		if err != nil && ctx.Err() == nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was cut off by the end
+		}
+		if err != nil {
 			return err
 		}
 		done.drains.Add(1)
 		_ = pause(ctx, drainPause) // it ends with its context
 	}
-	return nil
+}
+
+// churnSteadily runs a job of a tenth of the cluster and removes it, again and again, until ctx ends.
+func (st *stage) churnSteadily(ctx context.Context, done *counters) error {
+	for {
+		began := time.Now()
+		jobs := st.newJobs([]fsm.GroupSpec{groupSpec("g", max(10, st.o.instances/10))})
+		err := st.submit(ctx, jobs[0])
+		if err == nil {
+			err = st.waitReady(ctx, jobs)
+		}
+		if err == nil {
+			err = st.purge(ctx, jobs)
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was cut off by the end
+		}
+		if err != nil {
+			return err
+		}
+		done.churned.Add(int64(instances(jobs)))
+		_ = pause(ctx, time.Since(began)) // as above
+	}
 }
 
 // sample is what all servers together hold at a moment.
