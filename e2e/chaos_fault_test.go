@@ -3,9 +3,12 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -280,4 +283,29 @@ func machineDies(s *strike) {
 			s.x.book.longest("detection of a dead machine", took)
 		}
 	})
+}
+
+// A server that has said that it ends has ended for the chaos run, though its exit is held up; one that says nothing of the kind has not.
+func TestHasEnded(t *testing.T) {
+	for _, tt := range []struct {
+		says  string
+		ended bool
+	}{{"this server must not go on", true}, {"a failed write", false}} {
+		m := (&cluster{dir: t.TempDir()}).newMember("server", "s1", "127.0.0.1")
+		if err := os.WriteFile(m.logFile(), []byte("[INFO] leading\n[ERROR] "+tt.says+": error=\"the disk hangs\"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m.cmd, m.done = exec.Command("sleep", "1"), make(chan struct{})
+		if err := relatives.start(m.cmd); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_ = relatives.wait(m.cmd)
+			close(m.done)
+		}()
+		if got := m.hasEnded(); got != tt.ended {
+			t.Errorf("%s: ended %v", tt.says, got)
+		}
+		<-m.done
+	}
 }
