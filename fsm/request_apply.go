@@ -9,10 +9,8 @@ const (
 func (s *State) replay(e Entry) ([]Result, bool) {
 	old, seen := s.Requests.Get(e.Request)
 	if !seen {
-		if _, oldest, ok := s.requestLog.Min(); ok && s.Requests.Len() >= keptRequests {
-			if r, _ := s.Requests.Get(oldest); r.At.Add(requestMinimum) > s.Now {
-				return refuseAll(e.Groups, Refuse(CodeBusy, "%d requests were made in the last %s", keptRequests, requestMinimum).WithHint("try again later")), true
-			}
+		if refusal := s.RequestsFull(); refusal != nil {
+			return refuseAll(e.Groups, refusal), true
 		}
 		return nil, false
 	}
@@ -24,6 +22,18 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 		results[i].Index, results[i].Replay = old.Index, true
 	}
 	return results, true
+}
+
+// RequestsFull refuses one more request with an id while so many were made lately that none of them may be forgotten yet. Code: busy.
+func (s *State) RequestsFull() *Error {
+	_, oldest, ok := s.requestLog.Min()
+	if !ok || s.Requests.Len() < keptRequests {
+		return nil
+	}
+	if r, _ := s.Requests.Get(oldest); r.At.Add(requestMinimum) <= s.Now {
+		return nil
+	}
+	return Refuse(CodeBusy, "%d requests were made in the last %s", keptRequests, requestMinimum).WithHint("try again later")
 }
 
 // remember stores the outcome of a request: its first refusal, or none.

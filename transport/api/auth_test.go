@@ -129,6 +129,19 @@ func TestForward(t *testing.T) {
 	}
 }
 
+// While no more request ids can be remembered, one more write is refused without a word in the log: callers ask again and again.
+func TestRequestsFull(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.fillRequests(100_000)
+	before := r.entries()
+	_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("request_id=one-more"), nil)
+	wantCode(t, err, fsm.CodeBusy)
+	if got := r.entries(); got != before {
+		t.Errorf("%d entries for a refusal", got-before)
+	}
+}
+
 // A request is passed on once: when the one it reaches does not lead either, the caller has to try again.
 func TestForwardOnce(t *testing.T) {
 	r := newRig(t, "s1", "s2")

@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"fmt"
+
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -50,4 +52,26 @@ func (r *rig) world() {
 	r.apply(&fsm.JobSubmit{Spec: spec("web", 3)})
 	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
 	r.place("inst-b", 1, "01N1", fsm.ObservedReady)
+}
+
+// fillRequests has so many requests with an id made at once.
+func (r *rig) fillRequests(count int) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var logged []fsm.Logged
+	for n := range count {
+		r.index++
+		data, err := fsm.EncodeEntry(fsm.Entry{
+			Format: fsm.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: "cli:bob", Request: fsm.RequestID(fmt.Sprint("r", n)), Body: "b",
+			Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}}},
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		logged = append(logged, fsm.Logged{Index: r.index, Term: 1, Data: data})
+	}
+	if _, err := r.machine.ApplyBatch(logged); err != nil {
+		r.t.Fatal(err)
+	}
 }
