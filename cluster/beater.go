@@ -24,6 +24,7 @@ type BeaterConfig struct {
 // another, with one socket for all of them. Its methods are those of Pool.
 type Courier interface {
 	Servers() []Member
+	Address() string
 	Send(name string, msg []byte) error
 	Receive() <-chan []byte
 }
@@ -185,7 +186,7 @@ func (b *Beater) beat(to fsm.ServerID) {
 	key := b.reg.key
 	body := beat{
 		To: to, Node: b.cfg.Node, Epoch: b.reg.epoch, Seq: b.seq, Echo: l.echo,
-		BootID: b.cfg.BootID, Incarnation: b.cfg.Incarnation, Facts: b.facts,
+		BootID: b.cfg.BootID, Incarnation: b.cfg.Incarnation, Facts: b.facts, Address: b.cfg.Pool.Address(),
 	}
 	b.mu.Unlock()
 	msg, err := b.codec.seal(kindBeat, body, key)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -266,6 +267,23 @@ func (p *Pool) Send(name string, msg []byte) error {
 		return fsm.Refuse(fsm.CodeNotFound, "no member %q in the gossip pool", name)
 	}
 	return p.list.SendBestEffort(&m.node, msg)
+}
+
+// Answer is Send to who wrote from an address, and it need not be a member: a server that has just started knows nobody, and all of them may have at once.
+// Such a one is contacted soon. An empty address makes it Send.
+func (p *Pool) Answer(name, address string, msg []byte) error {
+	if address == "" {
+		return p.Send(name, msg)
+	}
+	if _, err := netip.ParseAddrPort(address); err != nil {
+		return err // and is never looked up as a name
+	}
+	p.mu.Lock()
+	if _, known := p.members[name]; !known {
+		p.nudgeTo(address)
+	}
+	p.mu.Unlock()
+	return p.list.SendToAddress(memberlist.Address{Addr: address, Name: name}, msg)
 }
 
 // Receive carries the messages that others sent. The slices are the receiver's to keep.

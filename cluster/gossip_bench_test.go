@@ -51,7 +51,7 @@ func benchHeartbeat(b *testing.B, via func(string) Transport) {
 	key := bytes.Repeat([]byte{3}, 32)
 	hearts, err := NewHearts(HeartsConfig{
 		Self: "s1", NodeKey: func(fsm.NodeID) ([]byte, uint64, bool) { return key, 1, true }, Offline: func(fsm.NodeID) bool { return false },
-		Send: server.Send, Alive: server.Heard, Voters: func() (int, bool) { return 1, true }, Logger: hclog.NewNullLogger(),
+		Answer: server.Answer, Alive: server.Heard, Voters: func() (int, bool) { return 1, true }, Logger: hclog.NewNullLogger(),
 	})
 	if err != nil {
 		b.Fatal(err)

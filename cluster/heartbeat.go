@@ -25,6 +25,7 @@ type beat struct {
 	BootID      string       `cbor:"6,keyasint"`
 	Incarnation string       `cbor:"7,keyasint"`
 	Facts       uint64       `cbor:"8,keyasint,omitempty"` // generation of the facts of its instances, within the epoch; 0: the agent keeps none
+	Address     string       `cbor:"9,keyasint,omitempty"` // host:port of the agent's gossip; empty: where the server's own gossip has it
 }
 
 // beatAnswer is what the server says to a beat.

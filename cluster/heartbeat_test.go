@@ -46,7 +46,7 @@ func newOneNode(t *testing.T) *oneNode {
 		Self:    "s1",
 		NodeKey: func(id fsm.NodeID) ([]byte, uint64, bool) { return o.key, o.epoch, id == "n1" },
 		Offline: func(fsm.NodeID) bool { return o.offline },
-		Send:    func(_ string, msg []byte) error { o.sent = append(o.sent, msg); return nil },
+		Answer:  func(_, _ string, msg []byte) error { o.sent = append(o.sent, msg); return nil },
 		Alive:   func(string) {},
 		Voters:  func() (int, bool) { return 3, true },
 		Logger:  hclog.NewNullLogger(),
@@ -224,7 +224,7 @@ func newHeartbeatRig(t *testing.T, key []byte) *heartbeatRig {
 		h, err := NewHearts(HeartsConfig{
 			Self: fsm.ServerID(name), NodeKey: func(fsm.NodeID) ([]byte, uint64, bool) { return key, 1, true },
 			Offline: func(fsm.NodeID) bool { return false },
-			Send:    pool.Send, Alive: pool.Heard, Voters: func() (int, bool) { return 3, true }, Logger: hclog.NewNullLogger(),
+			Answer:  pool.Answer, Alive: pool.Heard, Voters: func() (int, bool) { return 3, true }, Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)

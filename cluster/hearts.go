@@ -23,7 +23,7 @@ type HeartsConfig struct {
 	Self    fsm.ServerID
 	NodeKey func(fsm.NodeID) (key []byte, epoch uint64, ok bool) // of the node's last registration
 	Offline func(fsm.NodeID) bool                                // the state holds the node's last registration for offline
-	Send    func(node string, msg []byte) error                  // best effort
+	Answer  func(node, address string, msg []byte) error         // best effort; the address is what the node says, or empty
 	Alive   func(node string)                                    // told of every valid beat
 	Voters  func() (voters int, self bool)                       // how many servers vote, and whether this one does
 	Logger  hclog.Logger
@@ -118,7 +118,7 @@ func (h *Hearts) answer(b beat, v verdict, key []byte) {
 		From: h.cfg.Self, Node: b.Node, Epoch: b.Epoch, Seq: b.Seq, Echo: h.echo, Verdict: v, Voter: self, Voters: voters,
 	}, key)
 	if err == nil {
-		err = h.cfg.Send(string(b.Node), msg)
+		err = h.cfg.Answer(string(b.Node), b.Address, msg)
 	}
 	if err != nil {
 		h.cfg.Logger.Trace("can't answer a heartbeat", "node", b.Node, "error", err)

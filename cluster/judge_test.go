@@ -24,17 +24,20 @@ func threeWithAgents(t *testing.T, agents int) (r *rig, stop []func()) {
 	for i := 1; i <= agents; i++ {
 		stop = append(stop, r.agent(i))
 	}
-	eventually(t, 10*time.Second, "every server hears every agent", func() bool {
-		for _, s := range r.running() {
-			for i := 1; i <= agents; i++ {
-				if !s.sight.hearts.Age(nodeID(i)).Heard {
-					return false
-				}
+	eventually(t, 10*time.Second, "every server hears every agent", func() bool { return r.allHeard(agents) })
+	return r, stop
+}
+
+// allHeard reports whether every server has heard the agents n1..n.
+func (r *rig) allHeard(agents int) bool {
+	for _, s := range r.running() {
+		for i := 1; i <= agents; i++ {
+			if !s.sight.hearts.Age(nodeID(i)).Heard {
+				return false
 			}
 		}
-		return true
-	})
-	return r, stop
+	}
+	return true
 }
 
 func nodeID(i int) fsm.NodeID { return fsm.NodeID(fmt.Sprintf("n%d", i)) }
@@ -155,6 +158,39 @@ func TestAgentReturnsAfterACut(t *testing.T) {
 				t.Fatalf("%+v after its return", l)
 			}
 		}
+	})
+}
+
+// All servers lose their power for a moment, so short that gossip doesn't notice. They know no member of it then; what answers their agents are the
+// heartbeats themselves, so that no lease runs out and nobody is missed.
+func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r, _ := threeWithAgents(t, 2)
+		time.Sleep(5 * time.Second)
+		for i := 1; i <= 3; i++ {
+			r.isolate(host(i))
+			for n := 1; n <= 2; n++ {
+				r.net.Isolate(host(i), agentHost(n))
+			}
+		}
+		for _, s := range r.running() {
+			s.stop()
+		}
+		r.net.Heal()
+		for i := 1; i <= 3; i++ {
+			r.start(i, nil)
+		}
+		r.leader(20 * time.Second)
+		eventually(t, 2*testBeat, "every server hears every agent", func() bool { return r.allHeard(2) })
+		for id, beater := range r.beaters {
+			if left := time.Until(beater.LeaseUntil(testThreshold)); left < testThreshold/2 {
+				t.Errorf("the lease of %s has %s left", id, left)
+			}
+		}
+		eventually(t, 5*time.Second, "the agents are members again", func() bool {
+			m, ok := r.leader(time.Second).Pool().Member("n2")
+			return ok && m.State == fsm.GossipAlive
+		})
 	})
 }
 

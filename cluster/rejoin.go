@@ -36,8 +36,11 @@ func (p *Pool) rejoin(ctx context.Context) {
 		if now := time.Now(); !now.Before(due) || p.deserted() {
 			addresses, due = p.missing(ctx), now.Add(rejoinEvery)
 		}
-		addresses = append(addresses, p.takeNudged()...)
-		for _, address := range addresses { // one by one, so that a stop waits for one dial at most
+		nudged := p.takeNudged()
+		for _, address := range append(addresses, nudged...) { // one by one, so that a stop waits for one dial at most
+			if slices.Contains(nudged, address) && p.aliveAt(address) {
+				continue // the one before told of it
+			}
 			if err := p.Join(address); err != nil && ctx.Err() == nil {
 				p.log.Debug("can't join", "address", address, "error", err)
 			}
@@ -77,6 +80,18 @@ func (p *Pool) takeNudged() []string {
 	out := p.nudged
 	p.nudged = nil
 	return out
+}
+
+// aliveAt reports whether a member at this address is alive.
+func (p *Pool) aliveAt(address string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range p.members {
+		if m.Address == address && m.State != fsm.GossipDead {
+			return true
+		}
+	}
+	return false
 }
 
 // missing lists the addresses to contact now: each wanted member and server, some others that were known, and the configured

@@ -229,7 +229,7 @@ func (s *Server) openSight() error {
 	s.sight.stall.gap = s.cfg.Raft.leaseTimeout()
 	s.sight.judge = newJudge(s)
 	s.sight.hearts, err = NewHearts(HeartsConfig{
-		Self: s.dir.id, NodeKey: s.nodeKey, Offline: s.nodeOffline, Send: s.sight.pool.Send, Alive: s.sight.pool.Heard, Voters: s.countVoters, Logger: s.log.Named("hearts"),
+		Self: s.dir.id, NodeKey: s.nodeKey, Offline: s.nodeOffline, Answer: s.sight.pool.Answer, Alive: s.sight.pool.Heard, Voters: s.countVoters, Logger: s.log.Named("hearts"),
 	})
 	return err
 }

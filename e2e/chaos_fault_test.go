@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -273,6 +274,9 @@ func machineDies(s *strike) {
 	s.later(func() {
 		limit := chaosAfter + 2*chaosBeat + 2*time.Second
 		at, marked := s.x.story.offlineAt(m)
+		if !marked {
+			at, marked = s.x.waitOffline(m)
+		}
 		gap := s.x.kernel.starved()
 		switch took := at.Sub(began); {
 		case len(s.w.strikes) > 1 || gap > time.Second:
@@ -283,6 +287,20 @@ func machineDies(s *strike) {
 			s.x.book.longest("detection of a dead machine", took)
 		}
 	})
+}
+
+// waitOffline says what the servers think of a node that should be offline, and waits a little longer for it.
+func (x *chaos) waitOffline(m *member) (at time.Time, marked bool) {
+	var node json.RawMessage
+	err := x.get("/v1/nodes/"+m.name, &node)
+	x.book.say("%s is not offline yet: %s (%v)", m.name, node, err)
+	_ = within(10*time.Second, func() error {
+		if at, marked = x.story.offlineAt(m); !marked {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	return at, marked
 }
 
 // A server that has said that it ends has ended for the chaos run, though its exit is held up; one that says nothing of the kind has not.

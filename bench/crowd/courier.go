@@ -17,6 +17,9 @@ const introduceAfter = 2
 // Servers implements cluster.Courier.
 func (n *node) Servers() []cluster.Member { return n.crowd.gossip.known() }
 
+// Address implements cluster.Courier: none of its own, so a server answers where the agent introduced itself.
+func (n *node) Address() string { return "" }
+
 // Receive implements cluster.Courier.
 func (n *node) Receive() <-chan []byte { return n.inbox }
 
