@@ -14,6 +14,13 @@ func TestRecover(t *testing.T) {
 	c.run(t, job{name: "kept", count: 3})
 	c.must(t, "node", "label", "n1", "when=before")
 	left := without(c.servers, c.leader(t))[0]
+	waitFor(t, "what was written before, at the server that will be left", patience, func() error {
+		var n nodeView
+		if err := left.get("/v1/nodes/n1?consistency=stale", &n); err != nil || n.Labels["when"] != "before" {
+			return fmt.Errorf("%+v %v", n, err)
+		}
+		return nil
+	})
 	left.kill()
 	c.run(t, job{name: "later", count: 2})
 	c.must(t, "node", "label", "n1", "when=after")
