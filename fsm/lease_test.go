@@ -41,7 +41,7 @@ func attempt(s State, at Time, c Command) (State, *Error) {
 
 func offline(s State, id NodeID) Command {
 	n, _ := s.Nodes.Get(id)
-	return &NodeHealth{ID: id, Health: HealthOffline, BootID: n.Agent.BootID, Version: n.Version}
+	return &NodeHealth{ID: id, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 }
 
 // S2: until lease, grace and margin are over a partitioned agent may run what only one may run, and only force says otherwise.

@@ -131,14 +131,14 @@ type NodeRegister struct {
 	Shape NodeShape `cbor:"4,keyasint"`
 }
 
-// NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if boot id, epoch or
-// version moved. It covers online <-> degraded and * -> offline; offline ends only by NodeRegister.
+// NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if boot id or epoch moved: silence is that of a
+// registration, and what else changes of the node, like a label, says nothing about it. It covers online <-> degraded and * -> offline; offline ends only by NodeRegister.
 type NodeHealth struct {
-	ID      NodeID `cbor:"1,keyasint"`
-	Health  Health `cbor:"2,keyasint"`
-	BootID  string `cbor:"3,keyasint"`
-	Version uint64 `cbor:"4,keyasint"`
-	Reason  string `cbor:"5,keyasint,omitempty"`
+	ID     NodeID `cbor:"1,keyasint"`
+	Health Health `cbor:"2,keyasint"`
+	BootID string `cbor:"3,keyasint"`
+	Epoch  uint64 `cbor:"4,keyasint"`
+	Reason string `cbor:"5,keyasint,omitempty"`
 }
 
 // NodeReport is a batch of what an agent observed. Full says that it is the whole inventory: what the state believes there and the

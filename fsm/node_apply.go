@@ -100,8 +100,8 @@ func (c *NodeHealth) apply(s *State) error {
 	switch {
 	case !ok:
 		return Refuse(CodeNotFound, "there is no node %s", c.ID)
-	case n.Version != c.Version || n.Agent.BootID != c.BootID:
-		return Refuse(CodeStale, "node %s changed since it was judged", n.Name)
+	case n.Agent.Epoch != c.Epoch || n.Agent.BootID != c.BootID:
+		return Refuse(CodeStale, "node %s registered since it was judged", n.Name)
 	case !slices.Contains([]Health{HealthOnline, HealthDegraded, HealthOffline}, c.Health):
 		return Refuse(CodeInvalid, "%q is no health of a node", c.Health)
 	case n.Health == c.Health:

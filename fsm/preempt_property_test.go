@@ -106,7 +106,7 @@ func (w world) crowdedCommand() []Command {
 		return []Command{w.stop()}
 	case at < 91:
 		n := w.node()
-		return []Command{&NodeHealth{ID: n.ID, Health: pick(w, HealthOffline, HealthOnline), BootID: n.Agent.BootID, Version: n.Version}}
+		return []Command{&NodeHealth{ID: n.ID, Health: pick(w, HealthOffline, HealthOnline), BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}}
 	case at < 96:
 		id := w.offline()
 		if w.rarely(3) {

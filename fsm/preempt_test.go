@@ -182,7 +182,7 @@ func TestPreemptorEnds(t *testing.T) {
 	halfway := func() State { return must(t, waiting(), observedAt("n1", "i2", ObservedStopped, 2)) }
 	offline := func(s State) State {
 		n := s.nodeRow("n1")
-		return must(t, s, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Version: n.Version})
+		return must(t, s, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 	}
 	gone := func(t *testing.T, s State) {
 		t.Helper()

@@ -16,7 +16,7 @@ func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
 	mustApply(t, m, observed("n1", "i1", ObservedReady))
 	n, _ := m.State().Nodes.Get("n1")
-	mustApply(t, m, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Version: n.Version})
+	mustApply(t, m, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 	late := placed("i2", "web/api", 0, "n2", 20000)
 	late.Replaces, late.Cause = "i1", CauseNodeOffline
 	try := func() error {
@@ -34,5 +34,34 @@ func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 2, Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedUnready}}})
 	if err := try(); !errors.Is(err, &Error{Code: CodeStale}) {
 		t.Errorf("after it returned: %v, want stale", err)
+	}
+}
+
+// L4: a node is silent whatever is written about it meanwhile, and not silent once it has registered again.
+func TestHealthIsOfARegistration(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		meanwhile Command
+		want      error
+	}{
+		{"a label", &NodeLabel{ID: "n1", Labels: map[string]string{"rack": "r1"}}, nil},
+		{"an intent", &NodeIntent{ID: "n1", Intent: IntentCordoned}, nil},
+		{"its registration", register("n1"), &Error{Code: CodeStale}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := NewMachine()
+			mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, register("n1"))
+			n, _ := m.State().Nodes.Get("n1")
+			judged := &NodeHealth{ID: n.ID, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
+			mustApply(t, m, tt.meanwhile)
+			s := m.State()
+			_, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now, Groups: [][]Command{{judged}}})
+			switch refusal := results[0].Refusal; {
+			case tt.want == nil && refusal != nil:
+				t.Errorf("refused: %v", refusal)
+			case tt.want != nil && (refusal == nil || !errors.Is(refusal, tt.want)):
+				t.Errorf("%v, want %v", refusal, tt.want)
+			}
+		})
 	}
 }

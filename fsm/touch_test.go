@@ -21,7 +21,7 @@ func TestAgentsAreWokenByWhatConcernsThem(t *testing.T) {
 			return &SettingsSet{Settings: s}
 		}, true},
 		{"offline", func(n *Node) Command {
-			return &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Version: n.Version}
+			return &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 		}, true},
 		{"registered again", func(*Node) Command { return register("n1") }, true},
 	}

@@ -21,9 +21,9 @@ func (w world) nodeRegister() Command {
 
 func (w world) nodeHealth() Command {
 	n := w.node()
-	c := &NodeHealth{ID: n.ID, Health: pick(w, HealthOnline, HealthDegraded, HealthOffline), BootID: n.Agent.BootID, Version: n.Version}
+	c := &NodeHealth{ID: n.ID, Health: pick(w, HealthOnline, HealthDegraded, HealthOffline), BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}
 	if w.rarely(10) {
-		c.Version--
+		c.Epoch--
 	}
 	if w.rarely(30) {
 		c.Health = "well"

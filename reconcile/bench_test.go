@@ -187,7 +187,7 @@ func decideCases() []decideCase {
 		{"settled", func(*world) {}, 0, 0},
 		{"node_offline", func(w *world) {
 			n, _ := w.state.Nodes.Get(w.nodes[7])
-			w.apply("leader", &fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Version: n.Version})
+			w.apply("leader", &fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
 		}, 1, many},
 		{"failed_in_500", func(w *world) { fails(w, "job0001/main") }, 1, 1},
 		{"failed_in_big", func(w *world) { fails(w, "big/main") }, 1, 1},

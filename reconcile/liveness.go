@@ -185,7 +185,7 @@ func (p *pass) judgeGossip(n *fsm.Node) {
 		return
 	}
 	if health := gossipHealth(n, live); health != n.Health {
-		p.observe(&fsm.NodeHealth{ID: n.ID, Health: health, BootID: n.Agent.BootID, Version: n.Version, Reason: "gossip: " + string(live.Gossip)})
+		p.observe(&fsm.NodeHealth{ID: n.ID, Health: health, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "gossip: " + string(live.Gossip)})
 	}
 }
 
@@ -219,7 +219,7 @@ func (p *pass) writeOffline(c *census) {
 			continue
 		}
 		reason := fmt.Sprintf("no heartbeat for %s, a majority of servers agrees", p.in.Live[n.ID].Age)
-		if p.observe(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Version: n.Version, Reason: reason}) {
+		if p.observe(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: reason}) {
 			tokens -= microToken
 		}
 	}

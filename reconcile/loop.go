@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,7 +11,8 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond // after a refusal or a failed write, doubled at each one in a row
+	firstPause = 50 * time.Millisecond  // after a refusal or a failed write, doubled at each one in a row
+	stalePause = 200 * time.Millisecond // the longest one after refusals that a write of somebody else in between explains: where much is written that happens in a row
 	longPause  = 5 * time.Second
 	longSleep  = time.Hour // the timer is never set for longer
 
@@ -232,11 +234,18 @@ func (l *Loop) land(f *flight) {
 		}
 	case len(refused) > 0:
 		l.queue, l.settle = nil, true
-		l.pause = min(max(2*l.pause, firstPause), longPause)
+		l.pause = min(max(2*l.pause, firstPause), longestPause(refused))
 		l.cfg.Reports(Report{Refused: refused})
 	default:
 		l.pause = 0
 	}
+}
+
+func longestPause(refused []*fsm.Error) time.Duration {
+	if slices.ContainsFunc(refused, func(r *fsm.Error) bool { return r.Code != fsm.CodeStale }) {
+		return longPause
+	}
+	return stalePause
 }
 
 // noteOwn counts an entry of this loop that was applied after the last look. One that went wrong ends what that look found.

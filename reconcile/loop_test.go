@@ -357,6 +357,48 @@ func TestLoopBacksOff(t *testing.T) {
 	}
 }
 
+// Writes that overtake whatever was decided hold it up for as long as they last, and not for longer.
+func TestLoopAfterStaleDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.latency = 7 * time.Millisecond
+		r.nodes("n1")
+		defer r.start(t.Context())()
+		for i := range 4000 { // an entry always lands while none is wanted
+			r.write(&fsm.JobSubmit{Spec: bigJob("web", i%2)})
+			time.Sleep(5 * time.Millisecond)
+		}
+		if n := r.count(func(r *rig) int { return r.refusals }); n < 20 {
+			t.Fatalf("%d decisions were overtaken: nothing was tried", n)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if g := r.group("web/main"); g.Placed == 0 {
+			t.Errorf("nothing is placed half a second after the last write: %d decisions were overtaken", r.count(func(r *rig) int { return r.refusals }))
+		}
+	})
+}
+
+// Whoever writes labels of a dead node all the time does not keep it online: L4.
+func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.latency = 7 * time.Millisecond
+		r.nodes("n1", "n2", "n3")
+		r.mu.Lock()
+		r.live["n1"] = fsm.Liveness{Age: fsm.Minute, Silent: true, Gossip: fsm.GossipDead}
+		r.mu.Unlock()
+		defer r.start(t.Context())()
+		for i := range 200 {
+			r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"at": fmt.Sprint(i)}})
+			time.Sleep(5 * time.Millisecond)
+		}
+		s := r.state()
+		if n, _ := s.Nodes.Get("n1"); n.Health != fsm.HealthOffline {
+			t.Errorf("n1 is %s after a second; %d decisions were overtaken", n.Health, r.count(func(r *rig) int { return r.refusals }))
+		}
+	})
+}
+
 // What an old leader left unfinished is finished by the next one, which knows only the state.
 func TestLoopTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -58,7 +58,7 @@ func TestDownByCause(t *testing.T) {
 	c := r.cli()
 	post(t, c, "/v1/instances/inst-a/evict", nil)
 	n, _ := r.machine.State().Nodes.Get("01N2")
-	r.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Version: n.Version, Reason: "silent"})
+	r.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "silent"})
 	for _, path := range []string{"/v1/budgets/db", "/v1/budgets/web/http"} {
 		b := get(t, c, path)
 		down := b["down"].(map[string]any)

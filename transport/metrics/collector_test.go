@@ -180,7 +180,7 @@ func TestCounts(t *testing.T) {
 	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a", Cause: fsm.CauseNodeDraining})
 	r.apply(&fsm.DrainCancel{ID: "d1"})
 	n, _ := r.machine.State().Nodes.Get("01N2")
-	r.apply(&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthOffline, BootID: "b2", Version: n.Version})
+	r.apply(&fsm.NodeHealth{ID: "01N2", Health: fsm.HealthOffline, BootID: "b2", Epoch: n.Agent.Epoch})
 	r.want(map[string]float64{
 		"outspan_evictions_total[cause=node_draining node=n1]": 1, "outspan_reschedules_total[cause=node_draining node=n1]": 1,
 		"outspan_drains[phase=canceled]": 1, "outspan_drain_duration_seconds[]": 1, "outspan_nodes[health=offline intent=active]": 1,
