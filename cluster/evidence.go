@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -98,6 +99,10 @@ func (e Evidence) hearer(node fsm.NodeID) fsm.ServerID {
 		}
 	}
 	return ""
+}
+
+func (e Evidence) answered(id fsm.ServerID) bool {
+	return slices.ContainsFunc(e.Opinions, func(o Opinion) bool { return o.Server == id })
 }
 
 func (e Evidence) votes(id fsm.ServerID) bool {

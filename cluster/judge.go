@@ -107,12 +107,11 @@ func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interva
 	evidence := j.evidence(ctx, nodes, threshold, interval, false)
 	var certain []nodeEpoch
 	for _, n := range nodes {
-		live := evidence.Weigh(n.Node)
-		if live.Silent {
+		if evidence.Weigh(n.Node).Silent {
 			certain = append(certain, n)
 			continue
 		}
-		j.rule(n, live, asked)
+		j.rule(n, evidence, asked)
 	}
 	if len(certain) == 0 {
 		return
@@ -120,14 +119,20 @@ func (j *judge) weigh(ctx context.Context, nodes []nodeEpoch, threshold, interva
 	asked = time.Now()
 	evidence = j.evidence(ctx, certain, threshold, interval, true)
 	for _, n := range certain {
-		j.rule(n, evidence.Weigh(n.Node), asked)
+		j.rule(n, evidence, asked)
 	}
 }
 
-func (j *judge) rule(n nodeEpoch, live fsm.Liveness, asked time.Time) {
+// rule keeps what the evidence says of a node. The word of a server that hears it counts for a heartbeat, also where its next answer is late: without it one late
+// answer to a leader that is cut off from its agents would be a hold.
+func (j *judge) rule(n nodeEpoch, e Evidence, asked time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.verdicts[n.Node] = ruling{live: live, asked: asked, epoch: n.Epoch}
+	last := j.verdicts[n.Node]
+	if hears := last.live.SeenBy; hears != "" && last.epoch == n.Epoch && !e.answered(hears) && asked.Sub(last.asked) <= e.Interval {
+		return
+	}
+	j.verdicts[n.Node] = ruling{live: e.Weigh(n.Node), asked: asked, epoch: n.Epoch}
 }
 
 // evidence asks every other server at once and gathers what there is when the first of these is over: all have

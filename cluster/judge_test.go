@@ -194,6 +194,41 @@ func TestAgentsAreHeardAfterARestartOfAllServers(t *testing.T) {
 	})
 }
 
+// That another server hears a node stands for one heartbeat while that server's answers are late, and no longer; an answer counts at once.
+func TestLateAnswers(t *testing.T) {
+	node, began := nodeEpoch{"n1", 1}, time.Now()
+	evidence := func(opinions ...Opinion) Evidence {
+		return Evidence{
+			Threshold: testThreshold, Interval: testBeat, Self: "s1", Voters: []fsm.ServerID{"s1", "s2", "s3"},
+			Fitness: Fitness{time.Hour, time.Hour, time.Hour}, Own: map[fsm.NodeID]Age{"n1": {testThreshold, true}}, Opinions: opinions,
+		}
+	}
+	says := func(server fsm.ServerID, since time.Duration) Opinion {
+		return Opinion{Server: server, Calm: true, Ages: map[fsm.NodeID]Age{"n1": {since, true}}}
+	}
+	for _, tt := range []struct {
+		name   string
+		after  time.Duration
+		next   Evidence
+		seenBy fsm.ServerID
+		silent bool
+	}{
+		{"late", testBeat / 2, evidence(says("s3", testThreshold)), "s2", false},
+		{"late for a heartbeat", testBeat + 1, evidence(says("s3", testThreshold)), "", true},
+		{"it hears nothing any more", testBeat / 2, evidence(says("s2", testThreshold), says("s3", testThreshold)), "", true},
+		{"it still hears it", testBeat / 2, evidence(says("s2", 1)), "s2", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := newJudge(nil)
+			j.rule(node, evidence(says("s2", 1)), began)
+			j.rule(node, tt.next, began.Add(tt.after))
+			if live := j.verdicts["n1"].live; live.SeenBy != tt.seenBy || live.Silent != tt.silent {
+				t.Errorf("seen by %q, silent %t; want %q, %t", live.SeenBy, live.Silent, tt.seenBy, tt.silent)
+			}
+		})
+	}
+}
+
 // A server is dead, and then a node: two of three voters are a majority.
 func TestDeadNodeWithOneServerDead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

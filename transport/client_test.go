@@ -153,10 +153,10 @@ func TestClientLeavesAHangingServer(t *testing.T) {
 	hung := apiServer(t, ca, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	good := apiServer(t, ca, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") })
 	c := newClient(t, ca, -1, hung, good)
-	if _, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes", Limit: 200 * time.Millisecond}); err != nil {
+	if _, err := c.Send(t.Context(), transport.Request{Path: "/v1/nodes", Limit: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := newClient(t, ca, -1, hung).Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 200 * time.Millisecond})
+	_, err := newClient(t, ca, -1, hung).Send(t.Context(), transport.Request{Method: http.MethodPost, Path: "/v1/agent/x", Content: "x", Once: true, Limit: 2 * time.Second})
 	wantCode(t, err, fsm.CodeUnknownOutcome, "no answer within", "before you send it again")
 }
 
