@@ -229,8 +229,11 @@ func TestEtcd(t *testing.T) {
 	}
 	for n := range int(w.acked.Load()) {
 		var got struct{ Kvs []struct{ Value string } }
-		if err := call(c.agents[0], "range", map[string]string{"key": key(n)}, &got); err != nil || len(got.Kvs) != 1 || got.Kvs[0].Value != key(n) {
-			t.Fatalf("acknowledged write %d is %v (%v)", n, got, err)
+		waitFor(t, "an answer of etcd", patience, func() error { // it may be changing its leader
+			return call(c.agents[0], "range", map[string]string{"key": key(n)}, &got)
+		})
+		if len(got.Kvs) != 1 || got.Kvs[0].Value != key(n) {
+			t.Fatalf("acknowledged write %d is %v", n, got)
 		}
 	}
 }
