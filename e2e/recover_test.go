@@ -17,7 +17,7 @@ func TestRecover(t *testing.T) {
 	waitFor(t, "what was written before, at the server that will be left", patience, func() error {
 		var n nodeView
 		if err := left.get("/v1/nodes/n1?consistency=stale", &n); err != nil || n.Labels["when"] != "before" {
-			return fmt.Errorf("%+v %v", n, err)
+			return fmt.Errorf("%+v (%w)", n, err)
 		}
 		return nil
 	})

@@ -30,6 +30,9 @@ func (s *State) setInstance(before, after *Instance) {
 	}
 	s.touchTable("instances")
 	s.touchObject("instance/", string(row.ID))
+	if s.entry.names {
+		s.entry.written = append(s.entry.written, row)
+	}
 }
 
 // accountNode keeps the node's usage and the index that the agent waits on.

@@ -37,7 +37,7 @@ func (s *State) begin(index, logTerm uint64, e Entry) {
 	s.Index, s.LogTerm = index, logTerm
 	s.Now = max(s.Now, e.At)
 	s.Wall = max(s.Wall, e.Wall)
-	s.entry = entryContext{actor: e.Actor, request: e.Request, touched: s.entry.touched}
+	s.entry = entryContext{actor: e.Actor, request: e.Request, touched: s.entry.touched, names: s.entry.names, written: s.entry.written}
 	s.entry.touched.objects = slices.Grow(s.entry.touched.objects, touchedAGroup*len(e.Groups))
 }
 
@@ -114,12 +114,15 @@ type Draft struct{ s *State }
 func (s State) NewDraft(now Time) *Draft {
 	f := s.fork()
 	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.Wall, Actor: ActorLeader})
-	f.entry.draft = true
+	f.entry.draft, f.entry.names, f.entry.written = true, true, nil
 	return &Draft{s: f}
 }
 
 // Try applies all the commands or none, and returns the refusal that the log would give on this state.
 func (d *Draft) Try(group ...Command) *Error { return d.s.applyGroup(group) }
+
+// Written is what ApplyNaming returns, of all that was tried so far and accepted.
+func (d *Draft) Written() []*Instance { return d.s.entry.written }
 
 // State is the draft as a value; it stays readable while the draft goes on only if it is forked again, so don't keep it across Try.
 func (d *Draft) State() *State { return d.s }

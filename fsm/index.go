@@ -124,18 +124,14 @@ func (s *State) InFullService(id NodeID) bool {
 	return !s.offDuty.Has(id)
 }
 
-// ApplyNaming is Apply, and names the instances whose rows it changed; one may be named more than once.
-func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []InstanceID) {
+// ApplyNaming is Apply, and returns a row of each instance whose row it wrote: one of those it wrote, or the last one of an instance that is gone. One may be named more
+// than once.
+func (s State) ApplyNaming(index, logTerm uint64, e Entry) (State, []Result, []*Instance) {
 	f := s.fork()
+	f.entry.names, f.entry.written = true, nil
 	results := f.applyNext(index, logTerm, e)
-	touched := f.entry.touched
-	var changed []InstanceID
-	for _, o := range touched.objects {
-		if o.noun == "instance/" {
-			changed = append(changed, InstanceID(o.id))
-		}
-	}
-	return f.publish(), results, changed
+	written := f.entry.written
+	return f.publish(), results, written
 }
 
 // appendSlot appends a slot's number so that keys order as numbers do.

@@ -76,6 +76,9 @@ type entryContext struct {
 	group   []Command // the group of commands being applied
 	later   []Event   // emitted when that is done
 	draft   bool      // commands are only tried
+
+	names   bool        // written is kept
+	written []*Instance // a row of each instance whose row was written; one may be there more than once
 }
 
 // NewState is the state before the first entry.

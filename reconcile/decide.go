@@ -74,6 +74,7 @@ func decide(in Input) *pass {
 	for _, step := range passes {
 		step(p)
 	}
+	p.seen.note(p.plan.draft.Written()) // rosters may have been read before and after, and what was tried need not be done
 	p.seen.end(p.groups, p.state())
 	return p
 }

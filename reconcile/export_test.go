@@ -8,6 +8,14 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
+// Follow tells a Seen of rows that were written, as a rehearsal does.
+func (s *Seen) Follow(written []*fsm.Instance) {
+	if !s.followed {
+		s.follow(true)
+	}
+	s.note(written)
+}
+
 // Surveys is what a pass finds by the indexes of the state, and what a scan of every row finds: they must be equal.
 func Surveys(in Input) (indexed, scanned string) {
 	p := newPass(in)

@@ -136,11 +136,13 @@ func jobLine(job string, count, cmd, variant int) string {
 
 // decideChecked is decide, and holds that a decision is a function and that its stops keep to the budgets.
 func (w *world) decideChecked(t rapid.TB) {
-	again := w.input()
-	again.Seen = &w.seen
-	one, two := reconcile.Decide(w.input()), reconcile.Decide(again)
-	if diff := cmp.Diff(one, two); diff != "" {
-		t.Fatalf("%s: decided twice:\n%s", w.at, diff)
+	one := reconcile.Decide(w.input())
+	for _, seen := range []*reconcile.Seen{&w.seen, &w.followed} {
+		again := w.input()
+		again.Seen = seen
+		if diff := cmp.Diff(one, reconcile.Decide(again)); diff != "" {
+			t.Fatalf("%s: decided twice:\n%s", w.at, diff)
+		}
 	}
 	if indexed, scanned := reconcile.Surveys(w.input()); indexed != scanned {
 		t.Fatalf("%s: the indexes find\n%s\na scan of every row finds\n%s", w.at, indexed, scanned)

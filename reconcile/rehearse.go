@@ -38,6 +38,8 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	}
 	r.in.State.Settings.Paused, r.in.State.Settings.Rescheduler = false, rehearsalMoves
 	r.desk = newDesk(&r.in.State)
+	r.in.Seen.follow(true)
+	defer r.in.Seen.follow(false)
 	for _, group := range begin {
 		r.commit(group...)
 	}
@@ -95,13 +97,14 @@ func (r *rehearsal) commit(group ...fsm.Command) {
 }
 
 func (r *rehearsal) apply(e fsm.Entry) {
-	var changed []fsm.InstanceID
-	r.in.State, _, changed = r.in.State.ApplyNaming(r.in.State.Index+1, r.in.Term, e)
-	for _, id := range changed {
-		if inst, ok := r.in.State.Instances.Get(id); ok {
+	var written []*fsm.Instance
+	r.in.State, _, written = r.in.State.ApplyNaming(r.in.State.Index+1, r.in.Term, e)
+	for _, old := range written {
+		if inst, ok := r.in.State.Instances.Get(old.ID); ok {
 			r.desk.put(inst)
 		}
 	}
+	r.in.Seen.note(written)
 }
 
 func (r *rehearsal) decide() (wake fsm.Time) {

@@ -12,6 +12,9 @@ import (
 type roster struct {
 	rows []rosterRow
 	look uint64 // the decision that read it last
+
+	whole   bool            // it had all rows when it was read, and written names those that were written since
+	written []*fsm.Instance // any row of each
 }
 
 // rosterRow is what passes ask of nearly every instance. It rests on the instance's own row alone, so it holds as long as that is the same.
@@ -66,8 +69,54 @@ func (p *pass) roster(id fsm.GroupID) []rosterRow {
 		r = &roster{}
 		p.seen.rosters[id] = r
 	}
-	r.look, r.rows = p.seen.looks, p.readRoster(id, r.rows)
+	if written, ok := r.since(id, p.plan.draft.Written()); ok {
+		r.rows = p.patchRoster(r.rows, written)
+	} else {
+		r.rows = p.readRoster(id, r.rows)
+	}
+	r.look, r.whole, r.written = p.seen.looks, p.seen.followed, nil
 	return r.rows
+}
+
+// since is what was written of the group since its roster was read, by others and by this decision; ok is false if it must be read again.
+func (r *roster) since(id fsm.GroupID, draft []*fsm.Instance) (written []*fsm.Instance, ok bool) {
+	if !r.whole {
+		return nil, false
+	}
+	written = r.written
+	for _, inst := range draft {
+		if inst.Group == id {
+			written = append(written, inst)
+		}
+	}
+	return written, len(written) <= max(patchedRows, len(r.rows)/patchShare)
+}
+
+// A roster is patched if so many rows were written, or that share of it; where it is more it is quicker to read all.
+const (
+	patchedRows = 16
+	patchShare  = 4
+)
+
+// patchRoster puts the present rows of some instances into a roster. The slice may be in use and stays as it is.
+func (p *pass) patchRoster(known []rosterRow, written []*fsm.Instance) []rosterRow {
+	if len(written) == 0 {
+		return known
+	}
+	rows := append(make([]rosterRow, 0, len(known)+len(written)), known...)
+	for _, old := range written {
+		i, there := slices.BinarySearchFunc(rows, old, func(row rosterRow, inst *fsm.Instance) int { return inSlotOrder(row.inst, inst) })
+		inst, is := p.state().Instances.Get(old.ID)
+		switch {
+		case is && there:
+			rows[i] = p.places.rosterRow(inst)
+		case is:
+			rows = slices.Insert(rows, i, p.places.rosterRow(inst))
+		case there:
+			rows = slices.Delete(rows, i, i+1)
+		}
+	}
+	return rows
 }
 
 // readRoster reads a group's rows. Those that are known stay as they are; the slice may be in use.

@@ -72,6 +72,8 @@ type world struct {
 	calm  fsm.Time
 	seen  reconcile.Seen
 
+	followed reconcile.Seen // is told of all that is written
+
 	agents map[fsm.NodeID]*agentSim
 	names  map[fsm.InstanceID]string // web-http-0a: job, group, slot, and a letter for each instance that the slot had
 	ids    map[string]fsm.InstanceID
@@ -123,8 +125,9 @@ func (w *world) commit(e fsm.Entry) []fsm.Result {
 	w.t.Helper()
 	before := w.state
 	e.At, e.Wall = w.now, int64(w.now)+1_700_000_000_000
-	after, results := before.Apply(before.Index+1, w.term, e)
+	after, results, written := before.ApplyNaming(before.Index+1, w.term, e)
 	w.state = after
+	w.followed.Follow(written)
 	if w.quiet {
 		return results
 	}

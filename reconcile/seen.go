@@ -3,6 +3,8 @@ package reconcile
 import (
 	"maps"
 	"reflect"
+	"sync"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -17,16 +19,70 @@ type Seen struct {
 	rosters map[fsm.GroupID]*roster
 	looks   uint64        // decisions so far
 	viewed  []fsm.GroupID // by the last one
+
+	followed bool // note is told of everything that is written between decisions
 }
 
 // refreshed is how many decisions of which nothing comes pass until the roster of a group at rest is read anew, so that rows which have been replaced since are not
 // kept alive for long.
 const refreshed = 64
 
+// KeptSeen lends a Seen to one goroutine at a time, and forgets it a minute after it was last used, as it keeps rows alive that were replaced since. The zero value is
+// ready. It is safe for many goroutines.
+type KeptSeen struct {
+	mu     sync.Mutex
+	seen   *Seen
+	forget *time.Timer
+}
+
+const keptFor = time.Minute
+
+// Lend runs do with what was seen the last time, or with a Seen that knows nothing if another goroutine has it now.
+func (k *KeptSeen) Lend(do func(*Seen)) {
+	if !k.mu.TryLock() {
+		do(new(Seen))
+		return
+	}
+	defer k.mu.Unlock()
+	if k.seen == nil {
+		k.seen = new(Seen)
+		k.forget = time.AfterFunc(keptFor, k.drop)
+	}
+	do(k.seen)
+	k.forget.Reset(keptFor)
+}
+
+func (k *KeptSeen) drop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen = nil
+}
+
+// follow begins or ends a time in which whoever decides also tells note of everything that is written in between, as a rehearsal can. Rosters need not be read again
+// then. Together with a KeptSeen the forecast of a node's drain, with its instances in ten groups of 10,000, takes half the time.
+func (s *Seen) follow(on bool) {
+	s.followed = on
+	for _, r := range s.rosters {
+		r.whole, r.written = false, nil
+	}
+}
+
+// note is told of rows that were written: any row of each instance.
+func (s *Seen) note(written []*fsm.Instance) {
+	if !s.followed {
+		return
+	}
+	for _, inst := range written {
+		if r := s.rosters[inst.Group]; r != nil && r.whole {
+			r.written = append(r.written, inst)
+		}
+	}
+}
+
 // end forgets what the decision that ends has no use for: the rosters of groups that it didn't read while the one before it did, and whatever is of groups that are gone.
 func (s *Seen) end(groups []*groupView, state *fsm.State) {
 	for _, id := range s.viewed {
-		if r := s.rosters[id]; r != nil && r.look != s.looks {
+		if r := s.rosters[id]; r != nil && r.look != s.looks && !s.followed {
 			delete(s.rosters, id)
 		}
 	}

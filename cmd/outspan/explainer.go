@@ -11,6 +11,11 @@ import (
 // explainer answers the API's questions with the code that decides: the same passes, told instead of acted on.
 type explainer struct{}
 
+// planner tells in the same way what would happen.
+type planner struct {
+	forecasts reconcile.KeptSeen // drains are often started one after the other
+}
+
 func input(q api.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
@@ -57,7 +62,7 @@ func (explainer) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
 }
 
 // Forecast implements api.Planner.
-func (explainer) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
+func (p *planner) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
 	d, ok := q.State.Drains.Get(id)
 	if !ok {
 		return nil
@@ -66,20 +71,22 @@ func (explainer) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
 	for _, part := range d.Nodes {
 		nodes = append(nodes, string(part.Node))
 	}
-	forecast, refusal := reconcile.ForecastDrain(input(q), nodes, d.Options)
-	if refusal != nil {
-		return nil // the nodes went in the meantime: there is nothing to tell
-	}
+	var forecast []fsm.Forecast
+	p.forecasts.Lend(func(seen *reconcile.Seen) {
+		in := input(q)
+		in.Seen = seen
+		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options) // refused if the nodes went in the meantime: there is nothing to tell
+	})
 	return forecast
 }
 
 // Moves implements api.Planner.
-func (explainer) Moves(q api.Question) ([]fsm.Move, [][]fsm.Command) {
+func (*planner) Moves(q api.Question) ([]fsm.Move, [][]fsm.Command) {
 	return reconcile.Moves(input(q))
 }
 
 // Plan implements api.Planner.
-func (explainer) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
+func (*planner) Plan(q api.Question, spec fsm.JobSpec) (fsm.JobPlan, error) {
 	plan, refusal := reconcile.PlanJob(input(q), spec)
 	if refusal != nil {
 		return plan, refusal

@@ -129,7 +129,7 @@ func (s *serverPart) openAPI() (err error) {
 	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), []prometheus.Collector{s.counts})...)
 	s.api, err = api.New(api.Config{
 		Name: s.p.cfg.Name, Version: version, Logger: s.p.log.Named("api"),
-		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: explainer{},
+		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: new(planner),
 		Servers:       api.Servers{Roster: roster{s.cluster}, Ops: s.cluster, Snapshots: s.cluster, Peers: s.cluster, Verifier: verifier{s.cluster}},
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
