@@ -13,7 +13,7 @@ type roster struct {
 	rows []rosterRow
 	look uint64 // the decision that read it last
 
-	whole   bool            // it had all rows when it was read, and written names those that were written since
+	follow  uint64          // while Seen.follows is this, written has all that was written since it was read
 	written []*fsm.Instance // any row of each
 }
 
@@ -69,22 +69,22 @@ func (p *pass) roster(id fsm.GroupID) []rosterRow {
 		r = &roster{}
 		p.seen.rosters[id] = r
 	}
-	if written, ok := r.since(id, p.plan.draft.Written()); ok {
+	if written, ok := p.writtenSince(r, id); ok {
 		r.rows = p.patchRoster(r.rows, written)
 	} else {
 		r.rows = p.readRoster(id, r.rows)
 	}
-	r.look, r.whole, r.written = p.seen.looks, p.seen.followed, nil
+	r.look, r.follow, r.written = p.seen.looks, p.seen.follows, nil
 	return r.rows
 }
 
-// since is what was written of the group since its roster was read, by others and by this decision; ok is false if it must be read again.
-func (r *roster) since(id fsm.GroupID, draft []*fsm.Instance) (written []*fsm.Instance, ok bool) {
-	if !r.whole {
+// writtenSince is what was written of the group since its roster was read, by others and by this decision; ok is false if it must be read again.
+func (p *pass) writtenSince(r *roster, id fsm.GroupID) (written []*fsm.Instance, ok bool) {
+	if !p.seen.followed || r.follow != p.seen.follows {
 		return nil, false
 	}
 	written = r.written
-	for _, inst := range draft {
+	for _, inst := range p.plan.draft.Written() {
 		if inst.Group == id {
 			written = append(written, inst)
 		}

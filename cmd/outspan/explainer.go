@@ -2,6 +2,8 @@ package main
 
 import (
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/reconcile"
@@ -13,7 +15,32 @@ type explainer struct{}
 
 // planner tells in the same way what would happen.
 type planner struct {
-	forecasts reconcile.KeptSeen // drains are often started one after the other
+	mu     sync.Mutex
+	seen   *reconcile.Seen // by the last forecast
+	forget *time.Timer
+}
+
+// keptFor is how long what a forecast saw is kept for the next one: drains are often started one after the other, and rows that have been replaced since should not
+// be kept alive for long.
+const keptFor = time.Minute
+
+// remembering runs do with what was seen the last time, or with a Seen that knows nothing if another call has it now.
+func (p *planner) remembering(do func(*reconcile.Seen)) {
+	if !p.mu.TryLock() {
+		do(new(reconcile.Seen))
+		return
+	}
+	defer p.mu.Unlock()
+	if p.seen == nil {
+		p.seen = new(reconcile.Seen)
+		p.forget = time.AfterFunc(keptFor, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.seen = nil
+		})
+	}
+	do(p.seen)
+	p.forget.Reset(keptFor)
 }
 
 func input(q api.Question) reconcile.Input {
@@ -72,7 +99,7 @@ func (p *planner) Forecast(q api.Question, id fsm.DrainID) []fsm.Forecast {
 		nodes = append(nodes, string(part.Node))
 	}
 	var forecast []fsm.Forecast
-	p.forecasts.Lend(func(seen *reconcile.Seen) {
+	p.remembering(func(seen *reconcile.Seen) {
 		in := input(q)
 		in.Seen = seen
 		forecast, _ = reconcile.ForecastDrain(in, nodes, d.Options) // refused if the nodes went in the meantime: there is nothing to tell

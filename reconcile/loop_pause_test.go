@@ -1,0 +1,93 @@
+package reconcile_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/reconcile"
+)
+
+// A log that refuses what the draft accepted, or takes nothing, is not asked again and again.
+func TestLoopBacksOff(t *testing.T) {
+	tests := map[string]func(*rig){
+		"submit fails": func(r *rig) {
+			r.refuse = func(fsm.Entry) error { return fsm.Refuse(fsm.CodeNoLeader, "no leader") }
+		},
+		"groups are refused": func(r *rig) {
+			r.refuse = func(fsm.Entry) error { return nil }
+		},
+	}
+	for name, breakIt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.nodes("n1")
+				breakIt(r)
+				cfg := r.config()
+				if name == "groups are refused" {
+					cfg.Term = 7 // the log is in term 1
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- reconcile.New(cfg).Run(ctx) }()
+				r.write(&fsm.JobSubmit{Spec: bigJob("web", 1)})
+				time.Sleep(time.Minute)
+				n := r.count(func(r *rig) int { return r.submitted })
+				if n < 5 || n > 30 {
+					t.Errorf("%d tries in a minute", n)
+				}
+				r.mu.Lock()
+				r.refuse = nil
+				r.mu.Unlock()
+				cancel()
+				<-done
+			})
+		})
+	}
+}
+
+// Writes that overtake whatever was decided hold it up for as long as they last, and not for longer.
+func TestLoopAfterStaleDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.latency = 7 * time.Millisecond
+		r.nodes("n1")
+		defer r.start(t.Context())()
+		for i := range 4000 { // an entry always lands while none is wanted
+			r.write(&fsm.JobSubmit{Spec: bigJob("web", i%2)})
+			time.Sleep(5 * time.Millisecond)
+		}
+		if n := r.count(func(r *rig) int { return r.refusals }); n < 20 {
+			t.Fatalf("%d decisions were overtaken: nothing was tried", n)
+		}
+		time.Sleep(500 * time.Millisecond)
+		if g := r.group("web/main"); g.Placed == 0 {
+			t.Errorf("nothing is placed half a second after the last write: %d decisions were overtaken", r.count(func(r *rig) int { return r.refusals }))
+		}
+	})
+}
+
+// Whoever writes labels of a dead node all the time does not keep it online: L4.
+func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.latency = 7 * time.Millisecond
+		r.nodes("n1", "n2", "n3")
+		r.mu.Lock()
+		r.live["n1"] = fsm.Liveness{Age: fsm.Minute, Silent: true, Gossip: fsm.GossipDead}
+		r.mu.Unlock()
+		defer r.start(t.Context())()
+		for i := range 200 {
+			r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"at": fmt.Sprint(i)}})
+			time.Sleep(5 * time.Millisecond)
+		}
+		s := r.state()
+		if n, _ := s.Nodes.Get("n1"); n.Health != fsm.HealthOffline {
+			t.Errorf("n1 is %s after a second; %d decisions were overtaken", n.Health, r.count(func(r *rig) int { return r.refusals }))
+		}
+	})
+}
