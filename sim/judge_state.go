@@ -60,7 +60,7 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	}
 	a, ok := earlier.Nodes.Get(before.Node)
 	b, still := after.Nodes.Get(before.Node)
-	if !ok || !still || a.Health == fsm.HealthOffline || b.Health == fsm.HealthOffline || busy(a) || busy(b) {
+	if !ok || !still || a.Health == fsm.HealthOffline || b.Health == fsm.HealthOffline || leaves(earlier, a) || leaves(after, b) {
 		return false
 	}
 	if before.Status.Observed == fsm.ObservedPending || before.Status.Observed == fsm.ObservedBooting {
@@ -79,8 +79,9 @@ func (c *committed) onPurpose(id fsm.InstanceID, place *fsm.InstancePlace) bool 
 	return ok && content(c.basis, c.after, i, i, place)
 }
 
-func busy(n *fsm.Node) bool {
-	return n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled
+// leaves reports whether a node is in a state in which what runs there has to leave it.
+func leaves(s *fsm.State, n *fsm.Node) bool {
+	return n.Intent == fsm.IntentDraining || n.Intent == fsm.IntentDisabled || n.Intent == fsm.IntentCordoned && s.Settings.EvictOn == fsm.EvictOnCordon
 }
 
 // deleted is S9: what is gone stays gone, and what is new was made by this entry.
