@@ -241,6 +241,7 @@ func (l *Loop) land(f *flight) {
 	}
 }
 
+// longestPause bounds the pauses: only what another write explains is tried again soon.
 func longestPause(refused []*fsm.Error) time.Duration {
 	if slices.ContainsFunc(refused, func(r *fsm.Error) bool { return r.Code != fsm.CodeStale }) {
 		return longPause

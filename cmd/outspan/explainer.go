@@ -15,16 +15,15 @@ type explainer struct{}
 
 // planner tells in the same way what would happen.
 type planner struct {
-	mu     sync.Mutex
-	seen   *reconcile.Seen // by the last forecast
-	forget *time.Timer
+	mu   sync.Mutex
+	seen *reconcile.Seen // by the last forecasts
 }
 
-// keptFor is how long what a forecast saw is kept for the next one: drains are often started one after the other, and rows that have been replaced since should not
-// be kept alive for long.
+// keptFor is how long what forecasts see is kept for the next ones: drains are often started one after the other, and rows that have been replaced since should not be
+// kept alive for long.
 const keptFor = time.Minute
 
-// remembering runs do with what was seen the last time, or with a Seen that knows nothing if another call has it now.
+// remembering runs do with what was seen lately, or with a Seen that knows nothing if another call has it now.
 func (p *planner) remembering(do func(*reconcile.Seen)) {
 	if !p.mu.TryLock() {
 		do(new(reconcile.Seen))
@@ -33,14 +32,13 @@ func (p *planner) remembering(do func(*reconcile.Seen)) {
 	defer p.mu.Unlock()
 	if p.seen == nil {
 		p.seen = new(reconcile.Seen)
-		p.forget = time.AfterFunc(keptFor, func() {
+		time.AfterFunc(keptFor, func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.seen = nil
 		})
 	}
 	do(p.seen)
-	p.forget.Reset(keptFor)
 }
 
 func input(q api.Question) reconcile.Input {
