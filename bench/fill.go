@@ -9,8 +9,11 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// fill brings the cluster to its instances, for a case that is run without those before it.
+// fill brings the cluster to its instances and to rest, for a case that is run without those before it.
 func (st *stage) fill(ctx context.Context) error {
+	if st.filled >= st.o.instances {
+		return nil
+	}
 	for st.filled < st.o.instances {
 		n := min(st.o.group, st.o.instances-st.filled)
 		jobs := st.newJobs([]fsm.GroupSpec{groupSpec("g", n)})
@@ -22,7 +25,7 @@ func (st *stage) fill(ctx context.Context) error {
 		}
 		st.filled += n
 	}
-	return nil
+	return st.quiet(ctx)
 }
 
 // settle waits until exactly what fills the cluster runs, and nothing is written.

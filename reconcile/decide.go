@@ -14,6 +14,7 @@ type Input struct {
 	Seen *Seen
 
 	Rebalance bool // an operator asks for moves of the rescheduler now, whether it is on or not
+	StayPut   bool // the rescheduler waits for a later decision
 }
 
 // pass is the working memory of one Decide. It belongs to one goroutine and is gone when Decide returns.

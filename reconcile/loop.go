@@ -18,6 +18,8 @@ const (
 
 	idleRest = 9                      // times as long as it took, after a decision that found nothing to do: those take a tenth of the time then
 	longRest = 100 * time.Millisecond // but no longer
+
+	balanceRest = 20 // times as long as a decision took the rescheduler rests after it: its look at groups of 10,000 takes 100 ms, and placements and answers to drains need them more
 )
 
 // States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine is one.
@@ -71,6 +73,7 @@ type Loop struct {
 	settle  bool          // something was not as planned: wait for all outcomes and begin again from the published state
 	pause   time.Duration // the last one; 0 after a success
 	rest    time.Time     // the next decision is not made before
+	balance time.Time     // nor does the rescheduler take part in one before
 	calm    fsm.Time
 	seen    Seen
 	last    lastLook
@@ -154,7 +157,8 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) decide(state fsm.State) time.Duration {
 	began, live := time.Now(), l.cfg.Evidence.LiveChanged()
 	now := l.cfg.Evidence.Now()
-	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Calm: l.calm, Seen: &l.seen})
+	turn := !began.Before(l.balance)
+	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Calm: l.calm, Seen: &l.seen, StayPut: !turn})
 	l.calm, l.queue = plan.Calm, plan.Entries
 	took := time.Since(began)
 	l.rest = began.Add(took + restAfter(took, len(plan.Entries) > 0))
@@ -162,6 +166,11 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	wake := longSleep
 	if plan.Wake != fsm.Never {
 		wake = min(time.Duration(max(plan.Wake.Sub(now), 0))*time.Millisecond, longSleep)
+	}
+	if turn {
+		l.balance = began.Add(took + balanceRest*took)
+	} else {
+		wake = min(wake, time.Until(l.balance))
 	}
 	l.last = lastLook{empty: len(plan.Entries) == 0, index: state.Index, until: time.Now().Add(wake), live: live}
 	return wake

@@ -20,6 +20,7 @@ type rig struct {
 	began   time.Time
 	latency time.Duration
 	each    time.Duration         // between two entries
+	think   time.Duration         // what a decision takes at least
 	refuse  func(fsm.Entry) error // not nil: what Submit answers
 
 	mu        sync.Mutex
@@ -43,10 +44,16 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) Now() fsm.Time                       { return fsm.Time(time.Since(r.began).Milliseconds()) + 1000 }
 func (r *rig) Watch() (fsm.State, <-chan struct{}) { return r.machine.Watch() }
-func (r *rig) Live() map[fsm.NodeID]fsm.Liveness   { r.mu.Lock(); defer r.mu.Unlock(); return r.live }
 func (r *rig) LiveChanged() <-chan struct{}        { r.mu.Lock(); defer r.mu.Unlock(); return r.liveNews }
 func (r *rig) count(f func(*rig) int) int          { r.mu.Lock(); defer r.mu.Unlock(); return f(r) }
 func (r *rig) state() fsm.State                    { return r.machine.State() }
+func (r *rig) Live() map[fsm.NodeID]fsm.Liveness {
+	time.Sleep(r.think)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.live
+}
+
 func (r *rig) config() reconcile.Config {
 	return reconcile.Config{States: r, Evidence: r, Log: r, Term: 1, Reports: r.report}
 }

@@ -54,7 +54,7 @@ type move struct {
 // another decision.
 func (p *pass) rebalance() {
 	rules := p.in.State.Settings.Rescheduling()
-	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || len(p.plan.accepted) > 0) {
+	if p.state().Hold.Active || !p.in.Rebalance && (!rules.On || p.in.StayPut || len(p.plan.accepted) > 0) {
 		return
 	}
 	b := &balancer{p: p, rules: rules, busy: map[fsm.GroupID]bool{}, views: map[fsm.GroupID]*groupView{}, values: map[string]map[string]bool{}}

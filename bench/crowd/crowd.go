@@ -12,7 +12,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// atOnce is how many agents open their first connection and register at the same time: a cluster is not switched on in one moment.
+// atOnce is how many agents register at the same time: a cluster is not switched on in one moment.
 const atOnce = 16
 
 // Config is what Open needs; all of it is required.
@@ -31,7 +31,8 @@ type Crowd struct {
 	cfg    Config
 	gossip *gossip
 	nodes  []*node
-	doors  chan struct{}
+	desks  chan struct{} // where agents register
+	doors  chan struct{} // see dialFrom
 	ctx    context.Context // of all that lives; ended by Close
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
@@ -51,7 +52,7 @@ func Open(ctx context.Context, cfg Config) (*Crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Crowd{cfg: cfg, gossip: g, doors: make(chan struct{}, atOnce), troubles: map[string]int{}}
+	c := &Crowd{cfg: cfg, gossip: g, desks: make(chan struct{}, atOnce), doors: make(chan struct{}, atTheDoor), troubles: map[string]int{}}
 	c.ctx, c.stop = context.WithCancel(ctx)
 	c.wg.Go(func() { g.run(c.ctx) })
 	for i := range cfg.Nodes {
@@ -76,7 +77,7 @@ func (c *Crowd) newNode(i int, ca *transport.Authority) (*node, error) {
 	for k := range c.cfg.Servers {
 		urls = append(urls, "https://"+c.cfg.Servers[(i+k)%len(c.cfg.Servers)])
 	}
-	client, err := transport.NewClient(transport.ClientConfig{Addresses: urls, Credentials: creds})
+	client, err := transport.NewClient(transport.ClientConfig{Addresses: urls, Credentials: creds, Dial: c.dialFrom(i)})
 	if err != nil {
 		return nil, err
 	}

@@ -71,8 +71,8 @@ func (n *node) live(ctx context.Context) {
 
 func (n *node) register(ctx context.Context) error {
 	select {
-	case n.crowd.doors <- struct{}{}:
-		defer func() { <-n.crowd.doors }()
+	case n.crowd.desks <- struct{}{}:
+		defer func() { <-n.crowd.desks }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

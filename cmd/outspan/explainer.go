@@ -45,6 +45,13 @@ func input(q api.Question) reconcile.Input {
 	return reconcile.Input{State: q.State, Live: q.Live, Now: q.Now}
 }
 
+// explained is why things wait. What the rescheduler would do is no part of that, and in a large cluster it is most of what an explanation costs.
+func explained(q api.Question) *reconcile.Explanation {
+	in := input(q)
+	in.StayPut = true
+	return reconcile.Explain(in)
+}
+
 // Why implements api.Explainer.
 func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
 	kind, object, _ := strings.Cut(subject, "/")
@@ -60,7 +67,7 @@ func (explainer) Why(q api.Question, subject string) (fsm.WhyResult, error) {
 
 // Waiting implements api.Explainer.
 func (explainer) Waiting(q api.Question) api.Waiting {
-	e := reconcile.Explain(input(q))
+	e := explained(q)
 	w := api.Waiting{Groups: map[fsm.GroupID]fsm.Blocker{}, Instances: map[fsm.InstanceID][]fsm.Blocker{}}
 	for id := range q.State.Groups.All() {
 		if why := e.Pending(id); why != nil {
@@ -83,7 +90,7 @@ func (explainer) DrainStatus(q api.Question, id fsm.DrainID) []fsm.DrainStatus {
 	if !ok {
 		return nil
 	}
-	return reconcile.Explain(input(q)).Drain(d)
+	return explained(q).Drain(d)
 }
 
 // Forecast implements api.Planner.

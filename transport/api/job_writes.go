@@ -113,13 +113,14 @@ func (o *outcome) jobReply(name fsm.JobName) (JobReply, error) {
 	if !ok {
 		return reply, nil
 	}
-	v := o.job(j)
-	reply.Job = &v
 	written := o.Written.Index
 	if o.DryRun {
 		written = j.Index // a draft's rows carry the index of the next entry
 	}
 	reply.Changed = j.Index >= written && (!o.DryRun || j.Index > o.Written.Index)
+	o.undecided = reply.Changed && !o.DryRun
+	v := o.job(j)
+	reply.Job = &v
 	if d, ok := o.Deployments.Get(fsm.NewDeploymentID(j.Name, j.Version)); ok && reply.Changed {
 		if first, ok := o.JobVersion(j.Name, j.Version); ok && first.Index >= o.Written.Index {
 			reply.DeploymentID = d.ID

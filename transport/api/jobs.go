@@ -118,7 +118,7 @@ func (r *reading) jobGroup(g *fsm.Group) JobGroup {
 	if g.Role == fsm.RoleSystem {
 		v.Count = max(v.Placed, r.eligibleNodes(g))
 	}
-	if v.Pending = max(0, v.Count-v.Placed); v.Pending > 0 {
+	if v.Pending = max(0, v.Count-v.Placed); v.Pending > 0 && !r.undecided {
 		why := r.waiting().Groups[g.ID]
 		v.Reason, v.Message = string(why.Code), why.Message
 	}

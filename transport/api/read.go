@@ -67,6 +67,8 @@ type reading struct {
 	waits   *Waiting                    // see waiting
 	shared  *sharedWaiting              // nil for a state that is not published
 	by      caller                      // who asked for a write; zero for a read
+
+	undecided bool // a job has just been written: why its instances wait is for the leader to find, and to say it here would be to place them all twice
 }
 
 // reading takes the state as it is now.
