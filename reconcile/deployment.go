@@ -62,23 +62,27 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 
 // rolledOut reports whether a group has what its job's new version wants: every slot held by a proven instance of the current version, and no older one running.
 func (p *pass) rolledOut(g *groupView) bool {
-	held := 0
-	for _, slot := range g.slots() {
-		if slot.successor != nil || slot.holder != nil && (slot.holder.Version != g.row.Version || !p.healthy(g, slot.holder)) {
+	for _, slot := range g.open { // mostly the answer is here
+		if slot.successor != nil || g.behind(slot) || slot.holder != nil && !p.healthy(g, slot.holder) {
 			return false
 		}
-		if slot.holder != nil {
-			held++
+	}
+	for row := range g.quietRows() {
+		if !p.healthy(g, row.inst) {
+			return false
 		}
 	}
 	if g.system() && g.row.Count > 0 {
 		return len(p.systemMissing(g)) == 0
 	}
-	return held == g.row.Count
+	return g.held() == g.row.Count
 }
 
 // canariesReady reports whether a group has as many proven instances of the new version as it asked for before the others follow.
 func (p *pass) canariesReady(g *groupView) bool {
+	if g.spec.Update.Canary == 0 {
+		return false
+	}
 	proven := 0
 	for _, slot := range g.slots() {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
@@ -87,7 +91,7 @@ func (p *pass) canariesReady(g *groupView) bool {
 			}
 		}
 	}
-	return g.spec.Update.Canary > 0 && proven >= g.spec.Update.Canary
+	return proven >= g.spec.Update.Canary
 }
 
 // failDeployment ends a deployment, and goes back to the last version that succeeded if a group asks for that and it has other instances.

@@ -14,8 +14,8 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 		return nil
 	}
 	room := g.spec.Update.MaxSurge
-	for _, slot := range g.slots() {
-		if slot.holder != nil && slot.successor != nil && slot.holder.Version != g.row.Version {
+	for _, slot := range g.open {
+		if g.behind(slot) && slot.successor != nil {
 			room--
 		}
 	}
@@ -33,10 +33,10 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 	return needs
 }
 
-// rollable lists the slots that an older version holds and nothing else moves: those on nodes to be emptied first (P28), then not ready ones.
+// rollable lists the slots that an older version holds and nothing else moves: those on nodes to be emptied first (P28), then not ready ones. All of them are open.
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
-	for _, slot := range g.slots() {
+	for _, slot := range g.open {
 		if slot.holder != nil && !slot.dropped && p.wishOf(g, slot.holder) == wishRolled {
 			slots = append(slots, slot)
 		}
@@ -52,10 +52,10 @@ func (p *pass) canarying(g *groupView) bool {
 	return g.rolling() && !g.deploy.Promoted && g.spec.Update.Canary > 0
 }
 
-// current is the number of slots that have an instance of the group's version, or wait for one.
+// current is the number of slots that have an instance of the group's version, or wait for one, while that version is rolled out.
 func (g *groupView) current() int {
-	n := 0
-	for _, slot := range g.slots() {
+	n := g.quiet
+	for _, slot := range g.open {
 		switch {
 		case slot.holder != nil && slot.holder.Version == g.row.Version, slot.successor != nil && slot.successor.Version == g.row.Version,
 			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout:
@@ -68,8 +68,8 @@ func (g *groupView) current() int {
 // outdated is the number of slots whose successor is of an older version, as its holder: it becomes one of the group's version, if its turn has come.
 func (g *groupView) outdated() int {
 	n := 0
-	for _, slot := range g.slots() {
-		if slot.holder != nil && slot.successor != nil && slot.holder.Version != g.row.Version && slot.successor.Version != g.row.Version {
+	for _, slot := range g.open {
+		if g.behind(slot) && slot.successor != nil && slot.successor.Version != g.row.Version {
 			n++
 		}
 	}
@@ -98,7 +98,7 @@ func (p *pass) available(g *groupView) int {
 // stopRolled stops what a new version has replaced, or where the old one goes first or some may be unavailable, as many as that allows.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
-		if !g.rolling() || g.row.Count == 0 {
+		if !g.rolling() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {
 			continue
 		}
 		for _, slot := range g.slots() {
@@ -108,6 +108,11 @@ func (p *pass) stopRolled() {
 		}
 		p.rollStops(g)
 	}
+}
+
+// behind reports whether a slot is held by another version than the group's.
+func (g *groupView) behind(slot *slotView) bool {
+	return slot.holder != nil && slot.holder.Version != g.row.Version
 }
 
 func (p *pass) rollStops(g *groupView) {
