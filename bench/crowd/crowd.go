@@ -31,8 +31,8 @@ type Crowd struct {
 	cfg    Config
 	gossip *gossip
 	nodes  []*node
-	desks  chan struct{} // where agents register
-	doors  chan struct{} // see dialFrom
+	desks  chan struct{}   // where agents register
+	doors  chan struct{}   // see dialFrom
 	ctx    context.Context // of all that lives; ended by Close
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
