@@ -68,7 +68,7 @@ func (p *pass) count() census {
 			continue
 		}
 		c.judged++
-		if p.isOut(n) {
+		if p.out(n, live, known) {
 			c.out++
 		}
 	}
@@ -81,11 +81,13 @@ func (p *pass) count() census {
 
 // isOut reports whether a node is offline, or silent for more than three intervals.
 func (p *pass) isOut(n *fsm.Node) bool {
-	if n.Health == fsm.HealthOffline {
-		return true
-	}
 	live, known := p.in.Live[n.ID]
-	return known && live.SeenBy == "" && p.late(live)
+	return p.out(n, live, known)
+}
+
+// out is isOut with what is known of the node.
+func (p *pass) out(n *fsm.Node, live fsm.Liveness, known bool) bool {
+	return n.Health == fsm.HealthOffline || known && live.SeenBy == "" && p.late(live)
 }
 
 // domainOut is a failure domain that is out as a whole while others are out too; empty if there is none.
