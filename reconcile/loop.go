@@ -19,7 +19,8 @@ const (
 	idleRest = 9                      // times as long as it took, after a decision that found nothing to do: those take a tenth of the time then
 	longRest = 100 * time.Millisecond // but no longer
 
-	balanceRest = 20 // times as long as a decision took the rescheduler rests after it: its look at groups of 10,000 takes 100 ms, and placements and answers to drains need them more
+	balanceFirst = 5 * time.Second // before the rescheduler takes part for the first time: what the last leader left undone comes before it
+	balanceRest  = 20              // times as long as a decision took the rescheduler rests after it: its look at groups of 10,000 takes 100 ms, and placements and answers to drains need them more
 )
 
 // States gives the published state, and a channel that is closed once there is a newer one. *fsm.Machine is one.
@@ -119,7 +120,7 @@ func New(cfg Config) *Loop {
 	if cfg.Reports == nil {
 		cfg.Reports = func(Report) {}
 	}
-	return &Loop{cfg: cfg, landed: make(chan *flight, cfg.InFlight)}
+	return &Loop{cfg: cfg, landed: make(chan *flight, cfg.InFlight), balance: time.Now().Add(balanceFirst)}
 }
 
 // Run decides and proposes until ctx ends, and returns its cause after every goroutine of it has ended. It is the only caller of the Loop.

@@ -92,38 +92,65 @@ func TestLoopMarksOfflineWhileLabelsAreWritten(t *testing.T) {
 	})
 }
 
+// lopsided lets one node hold all of a job for an hour: the rescheduler would move some of it if there was another node.
+func (r *rig) lopsided() {
+	r.nodes("n1", "n2")
+	r.write(&fsm.NodeIntent{ID: "n2", Intent: fsm.IntentCordoned})
+	defer r.start(r.t.Context())()
+	r.write(&fsm.JobSubmit{Spec: bigJob("web", 8)})
+	time.Sleep(3 * time.Second)
+	r.agents()
+	time.Sleep(time.Hour)
+}
+
+// moves counts the instances that the rescheduler moves.
+func (r *rig) moves() (n int) {
+	s := r.state()
+	for _, inst := range s.Instances.All() {
+		if inst.Eviction.Cause.IsMove() {
+			n++
+		}
+	}
+	return n
+}
+
 // Where decisions take long the rescheduler takes no part in most of them, and has its turn when nothing else happens.
 func TestLoopLetsTheReschedulerWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.think = 100 * time.Millisecond
-		r.nodes("n1", "n2")
-		r.write(&fsm.NodeIntent{ID: "n2", Intent: fsm.IntentCordoned})
+		r.lopsided()
 		defer r.start(t.Context())()
-		r.write(&fsm.JobSubmit{Spec: bigJob("web", 8)})
-		time.Sleep(3 * time.Second)
-		r.agents()
-		time.Sleep(time.Hour) // now it would move instances off n1, which holds all, if there was another node
-		moves := func() (n int) {
-			s := r.state()
-			for _, inst := range s.Instances.All() {
-				if inst.Eviction.Cause.IsMove() {
-					n++
-				}
-			}
-			return n
-		}
+		time.Sleep(time.Minute)
 		r.write(&fsm.NodeLabel{ID: "n1", Labels: map[string]string{"at": "first"}})
 		time.Sleep(500 * time.Millisecond)
 		r.write(&fsm.NodeIntent{ID: "n2", Intent: fsm.IntentActive})
 		before := r.count(func(r *rig) int { return r.decisions })
 		time.Sleep(time.Second)
-		if n, decided := moves(), r.count(func(r *rig) int { return r.decisions })-before; n != 0 || decided == 0 {
+		if n, decided := r.moves(), r.count(func(r *rig) int { return r.decisions })-before; n != 0 || decided == 0 {
 			t.Errorf("%d moves in %d decisions while the rescheduler rests, want none in some", n, decided)
 		}
 		time.Sleep(3 * time.Second)
-		if n := moves(); n == 0 {
-			t.Errorf("no move although nothing else happens")
+		if r.moves() == 0 {
+			t.Error("no move although nothing else happens")
+		}
+	})
+}
+
+// The rescheduler takes no part in the first decisions of a leader.
+func TestLoopOfANewLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.lopsided()
+		r.write(&fsm.NodeIntent{ID: "n2", Intent: fsm.IntentActive})
+		defer r.start(t.Context())()
+		time.Sleep(4 * time.Second)
+		if n := r.moves(); n != 0 {
+			t.Errorf("%d moves in the first four seconds", n)
+		}
+		time.Sleep(3 * time.Second)
+		if r.moves() == 0 {
+			t.Error("no move after seven seconds")
 		}
 	})
 }

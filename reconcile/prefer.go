@@ -153,10 +153,11 @@ func (b *balancer) bestFor(g *groupView) *move {
 		return nil
 	}
 	counts := b.count(g)
+	verdicts := make([]*move, len(holders)) // what each would have to wait for, wherever it went; nil: not asked
 	var best, later *move
 	bestGain, laterGain := int64(0), int64(0)
 	b.eachTarget(f, func(to *load) bool {
-		for _, inst := range holders {
+		for i, inst := range holders {
 			from := b.load(inst.Node)
 			if from == to || from == nil {
 				continue
@@ -166,12 +167,16 @@ func (b *balancer) bestFor(g *groupView) *move {
 			if better <= 0 || gain < int64(b.rules.Gain)*affinityPoint || gain <= bestGain || f.repeats(to.view.node, from.view.node) {
 				continue
 			}
-			m := b.judge(&move{inst: inst, to: to, out: b.show(inst, to, fsm.CauseAffinity, gain/affinityPoint)})
+			m := move{inst: inst, to: to, out: b.show(inst, to, fsm.CauseAffinity, gain/affinityPoint)}
+			if verdicts[i] == nil {
+				verdicts[i] = b.judge(&m)
+			}
+			m.wait, m.at = verdicts[i].wait, verdicts[i].at
 			switch {
 			case m.wait == nil:
-				best, bestGain = m, gain
+				best, bestGain = &m, gain
 			case gain > laterGain:
-				later, laterGain = m, gain
+				later, laterGain = &m, gain
 			}
 		}
 		return true
