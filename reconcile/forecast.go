@@ -18,6 +18,7 @@ func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Fo
 		options.Deadline = fsm.Forever // whether it is done in time is another question
 	}
 	in.Now = max(in.Now, in.State.Now)
+	in.StayPut = true // what the rescheduler does is no part of the drain
 	if in.Seen == nil {
 		in.Seen = &Seen{} // the steps of the rehearsal have nearly all rows in common
 	}

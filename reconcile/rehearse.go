@@ -36,7 +36,7 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 	for _, inst := range about {
 		r.fates[inst.ID] = &fate{}
 	}
-	r.in.State.Settings.Paused, r.in.State.Settings.Rescheduler = false, rehearsalMoves
+	r.in.State.Settings.Paused = false
 	r.desk = newDesk(&r.in.State)
 	r.in.Seen.follow(true)
 	defer r.in.Seen.follow(false)
@@ -69,13 +69,8 @@ func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal
 // beganAsAsked reports whether the first decision of the rehearsal is also the one that would be made if all nodes began at once: nothing had to be set otherwise,
 // or it made no difference. It is half of what the forecast of one node costs.
 func (r *rehearsal) beganAsAsked(options fsm.DrainOptions) bool {
-	settings := &r.start.Settings
-	moves := settings.Rescheduler != rehearsalMoves && len(r.first.plan.accepted) == 0
-	return options.MaxParallelNodes == 0 && !settings.Paused && !moves
+	return options.MaxParallelNodes == 0 && !r.start.Settings.Paused
 }
-
-// rehearsalMoves is the rescheduler's setting while a drain is rehearsed: what it does is no part of the drain.
-const rehearsalMoves = "off"
 
 // next is the time at which to look again: after a while, but not before the last decision wanted to be asked, nor beyond a deadline of the drain.
 func (r *rehearsal) next(wait fsm.Duration, wake fsm.Time) fsm.Time {
