@@ -1,5 +1,6 @@
 // Command testreport runs go test and says what happened in a way that fits a terminal and CI: one line a
-// package, the whole output of what failed, every skipped test with its reason, and a closing line of counts.
+// package, the whole output of what failed, then in short what failed and every skipped test with its reason, and a
+// closing line of counts.
 //
 //	go run ./internal/testreport -label unit -allow .ci/allowed-skips -- -count=1 ./...
 //

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -32,6 +34,12 @@ type skip struct {
 	reason string
 }
 
+// failure is a test that failed, and the lines of its own among all that it printed.
+type failure struct {
+	id    testID
+	lines []string
+}
+
 // report counts and prints. It is fed by one goroutine.
 type report struct {
 	out      io.Writer
@@ -41,7 +49,8 @@ type report struct {
 	passed   int
 	failed   int
 	failedIn map[string]int // by package
-	errs     []error        // what kept go test itself from working
+	failures []failure
+	errs     []error // what kept go test itself from working
 }
 
 func newReport(out io.Writer) *report {
@@ -120,7 +129,7 @@ func (r *report) endTest(id testID, action string) {
 	case "skip":
 		r.skips = append(r.skips, skip{id, reasonOf(text)})
 	case "fail":
-		r.fail(id.pkg)
+		r.fail(id, text)
 		fmt.Fprint(r.out, text)
 	}
 }
@@ -137,17 +146,18 @@ func (r *report) endPackage(id testID, e event) {
 		return
 	}
 	for _, left := range r.unfinished(e.Package) {
-		r.fail(e.Package)
-		fmt.Fprintf(r.out, "%s--- FAIL: %s (did not end)\n", r.output(left), left.test)
+		said := r.output(left)
+		r.fail(left, said)
+		fmt.Fprintf(r.out, "%s--- FAIL: %s (did not end)\n", said, left.test)
 	}
 	fmt.Fprint(r.out, text)
 	if r.failedIn[e.Package] == 0 {
-		r.fail(e.Package) // it did not build, or failed outside any test
+		r.fail(id, "") // it did not build, or failed outside any test
 	}
 	fmt.Fprintf(r.out, "FAIL  %s  %.1fs\n", e.Package, e.Elapsed)
 }
 
-// take1 returns what id printed and forgets it.
+// output returns what id printed and forgets it.
 func (r *report) output(id testID) string {
 	b := r.running[id]
 	delete(r.running, id)
@@ -157,9 +167,11 @@ func (r *report) output(id testID) string {
 	return b.String()
 }
 
-func (r *report) fail(pkg string) {
+// fail counts a test, or a package, that failed.
+func (r *report) fail(id testID, text string) {
 	r.failed++
-	r.failedIn[pkg]++
+	r.failedIn[id.pkg]++
+	r.failures = append(r.failures, failure{id, ownLines(text)})
 }
 
 func (r *report) unfinished(pkg string) []testID {
@@ -173,8 +185,14 @@ func (r *report) unfinished(pkg string) []testID {
 	return left
 }
 
-// finish prints the skips, what is wrong with them, and the closing line. It reports whether the run is good.
+// finish prints the failures in short, the skips, what is wrong with them, and the closing line. It reports whether the run is good.
 func (r *report) finish(label string, allowed allowList) bool {
+	for _, f := range r.failures {
+		fmt.Fprintf(r.out, "failed %s\n", f.id)
+		for _, line := range f.lines {
+			fmt.Fprintf(r.out, "    %s\n", line)
+		}
+	}
 	for _, s := range r.skips {
 		fmt.Fprintf(r.out, "skipped %s: %s\n", s.id, s.reason)
 	}
@@ -192,6 +210,26 @@ func (r *report) finish(label string, allowed allowList) bool {
 	skipped := len(r.skips) - len(refused)
 	fmt.Fprintf(r.out, "%s: %d passed, %d failed, %d skipped\n", label, r.passed, failed, skipped)
 	return failed == 0
+}
+
+// ownLine is one that a test gave to t.Log, t.Error or their like.
+var ownLine = regexp.MustCompile(`^\s+\w+_test\.go:\d+: `)
+
+// firstLines and lastLines are how many of a failed test's own lines the end of the report repeats: the seed comes first, the error late.
+const firstLines, lastLines = 4, 12
+
+// ownLines takes from a failed test's output what the test itself said, without the logs of what it tested; of many lines, the first and the last.
+func ownLines(text string) []string {
+	var lines []string
+	for _, line := range strings.Split(text, "\n") {
+		if ownLine.MatchString(line) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	if len(lines) > firstLines+lastLines {
+		lines = slices.Delete(lines, firstLines, len(lines)-lastLines)
+	}
+	return lines
 }
 
 // reasonOf takes from a skipped test's output what it gave to t.Skip: the last line that is not the framework's.

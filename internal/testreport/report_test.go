@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,8 @@ func TestRun(t *testing.T) {
 			0, []string{"ok    probe", "unit: 2 passed, 0 failed, 0 skipped\n"}},
 		{"fail", `func TestA(t *testing.T) { t.Log("why it failed"); t.Fail() }; func TestB(t *testing.T) {}`, "",
 			1, []string{"why it failed", "FAIL  probe", "unit: 1 passed, 1 failed, 0 skipped\n"}},
+		{"failures are repeated at the end", `func TestA(t *testing.T) { t.Run("s", func(t *testing.T) { t.Log("a seed"); println("x_test.go:1: a log"); t.Fatal("an error") }) }`, "",
+			1, []string{"failed probe/TestA/s\n    x_test.go:4: a seed\n    x_test.go:4: an error\nfailed probe/TestA\nunit: "}},
 		{"skip is said", `func TestA(t *testing.T) { t.Skip("needs root") }`, "",
 			0, []string{"skipped probe/TestA: x_test.go:4: needs root", "unit: 0 passed, 0 failed, 1 skipped\n"}},
 		{"skip refused", `func TestA(t *testing.T) { t.Skip("needs root") }`, "probe/TestOther # a reason",
@@ -92,6 +95,17 @@ func TestLongOutputKeepsItsEnd(t *testing.T) {
 	got := r.output(id)
 	if len(got) > 2*maxKept || !strings.HasSuffix(got, "the end\n") {
 		t.Errorf("kept %d bytes, ending in %q", len(got), got[len(got)-10:])
+	}
+}
+
+func TestOwnLinesOfMany(t *testing.T) {
+	var text strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&text, "    x_test.go:%d: said\n        and more\n2026-01-01 [INFO] a log\n", i)
+	}
+	got := ownLines(text.String())
+	if len(got) != firstLines+lastLines || got[0] != "x_test.go:0: said" || got[len(got)-1] != "x_test.go:99: said" {
+		t.Errorf("got %d lines: %q", len(got), got)
 	}
 }
 
