@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"io"
 	"runtime"
 	"sync/atomic"
@@ -104,6 +106,14 @@ type machineFSM struct {
 	applied  func(time.Duration) // may be nil
 	installs atomic.Uint64       // snapshots restored since the start of raft
 	config   atomic.Uint64       // index of the newest committed configuration; 0 after a restore: the snapshot knows it
+	handed   atomic.Pointer[handedState]
+}
+
+// handedState is a state that this server gives to raft as a snapshot, and the checksum of its bytes: raft gives them back to be restored, and reading 100,000
+// instances anew takes most of a second.
+type handedState struct {
+	state fsm.State
+	sum   [sha256.Size]byte
 }
 
 // Apply implements raft.FSM; raft calls ApplyBatch instead.
@@ -162,12 +172,29 @@ func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 // Restore implements raft.FSM.
 func (m *machineFSM) Restore(r io.ReadCloser) error {
 	defer r.Close()
-	if err := m.machine.Restore(r); err != nil {
+	if err := m.restore(r); err != nil {
 		return err
 	}
 	m.clock.hear(m.machine.State().Now)
 	m.config.Store(0)
 	m.installs.Add(1)
+	return nil
+}
+
+// restore reads a snapshot, unless it is the one whose state was handed over.
+func (m *machineFSM) restore(r io.Reader) error {
+	handed := m.handed.Swap(nil)
+	if handed == nil {
+		return m.machine.Restore(r)
+	}
+	body, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	if sha256.Sum256(body) != handed.sum {
+		return m.machine.Restore(bytes.NewReader(body))
+	}
+	m.machine.Replace(handed.state)
 	return nil
 }
 

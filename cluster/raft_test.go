@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -92,6 +95,42 @@ func TestBatches(t *testing.T) {
 		}
 		if f.machine.State().Index != first+5 || f.config.Load() != first+6 {
 			t.Errorf("in batches of %d: at %d, configuration at %d", cut, f.machine.State().Index, f.config.Load())
+		}
+	}
+}
+
+// A state that was handed over is taken for the snapshot with its bytes, once, and for no other.
+func TestHandedState(t *testing.T) {
+	snapshot := func(entry uint64) (fsm.State, []byte) {
+		m := fsm.NewMachine()
+		if _, err := m.Apply(entry, 1, settingsEntry(t, entry)); err != nil {
+			t.Fatal(err)
+		}
+		var buf bytes.Buffer
+		if err := fsm.WriteSnapshot(&buf, m.State()); err != nil {
+			t.Fatal(err)
+		}
+		return m.State(), buf.Bytes()
+	}
+	own, ownBytes := snapshot(5)
+	other, otherBytes := snapshot(6)
+	marked := own
+	marked.Hold.Active = true // tells whose state it is: what is handed over has its bytes in truth
+	for _, tt := range []struct {
+		name   string
+		body   []byte
+		digest string
+	}{{"its own", ownBytes, fsm.Digest(marked)}, {"another", otherBytes, fsm.Digest(other)}} {
+		f := &machineFSM{machine: fsm.NewMachine(), clock: newClock()}
+		f.handed.Store(&handedState{marked, sha256.Sum256(ownBytes)})
+		for round, want := range []string{tt.digest, fsm.Digest(own)} {
+			body := [][]byte{tt.body, ownBytes}[round]
+			if err := f.Restore(io.NopCloser(bytes.NewReader(body))); err != nil {
+				t.Fatal(err)
+			}
+			if got := fsm.Digest(f.machine.State()); got != want {
+				t.Errorf("%s, restore %d: the digest is %s, want %s", tt.name, round+1, got, want)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -88,9 +89,12 @@ func (s *Server) restore(ctx context.Context, next fsm.State) error {
 		return fmt.Errorf("restore: %w", err)
 	}
 	defer func() { _ = errors.Join(f.Close(), os.Remove(f.Name())) }()
-	if err := fsm.WriteSnapshot(f, next); err != nil {
+	sum := sha256.New()
+	if err := fsm.WriteSnapshot(io.MultiWriter(f, sum), next); err != nil {
 		return err
 	}
+	s.fsm.handed.Store(&handedState{next, [sha256.Size]byte(sum.Sum(nil))})
+	defer s.fsm.handed.Store(nil)
 	size, err := f.Seek(0, io.SeekCurrent)
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)

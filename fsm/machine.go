@@ -110,9 +110,21 @@ func (m *Machine) Restore(r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	m.replace(s)
+	return nil
+}
+
+// Replace is a Restore of a snapshot whose state the caller has already.
+func (m *Machine) Replace(s State) {
+	m.write.Lock()
+	defer m.write.Unlock()
+	m.replace(s)
+}
+
+// replace publishes a state that did not come from the one before. m.write is held.
+func (m *Machine) replace(s State) {
 	m.failed = nil
 	m.publish(s, touches{}, true)
-	return nil
 }
 
 // State returns the published state. It doesn't block.

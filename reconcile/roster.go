@@ -70,6 +70,9 @@ func (p *pass) roster(id fsm.GroupID) []rosterRow {
 		p.seen.rosters[id] = r
 	}
 	if written, ok := p.writtenSince(r, id); ok {
+		if r.look == p.seen.looks && len(written) > 0 {
+			r.rows = slices.Clone(r.rows) // a view of this decision may have it
+		}
 		r.rows = p.patchRoster(r.rows, written)
 	} else {
 		r.rows = p.readRoster(id, r.rows)
@@ -98,12 +101,8 @@ const (
 	patchShare  = 4
 )
 
-// patchRoster puts the present rows of some instances into a roster. The slice may be in use and stays as it is.
-func (p *pass) patchRoster(known []rosterRow, written []*fsm.Instance) []rosterRow {
-	if len(written) == 0 {
-		return known
-	}
-	rows := append(make([]rosterRow, 0, len(known)+len(written)), known...)
+// patchRoster puts the present rows of some instances into a roster, in place.
+func (p *pass) patchRoster(rows []rosterRow, written []*fsm.Instance) []rosterRow {
 	for _, old := range written {
 		i, there := slices.BinarySearchFunc(rows, old, func(row rosterRow, inst *fsm.Instance) int { return inSlotOrder(row.inst, inst) })
 		inst, is := p.state().Instances.Get(old.ID)
