@@ -3,6 +3,7 @@ package bubble
 import (
 	"fmt"
 	"syscall"
+	"testing/synctest"
 	"time"
 
 	"github.com/outspan/outspan/cluster/memnet"
@@ -117,6 +118,7 @@ func (w *world) whole() bool {
 
 // again starts a server whose process has ended by itself, as its supervisor does.
 func (s *server) again() {
+	synctest.Wait() // a write that fails at this very moment ends it, too
 	s.mayFail.Store(false)
 	if s.ended() {
 		s.restart()
