@@ -114,6 +114,29 @@ func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 	})
 }
 
+// raft's main loop can't hand over while it waits for the disk, and what it has not taken when it ends is never answered: nothing is asked of it then.
+func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFaultyRig(t)
+		leader := f.startAll()
+		hang := make(chan struct{})
+		f.stores[hostNumber(leader.host)].set(nil, hang)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = leader.register(ctx, "n1") // its outcome is unknown
+		began := time.Now()
+		if err := leader.TransferLeader(context.Background(), ""); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(err.Error(), "disk") {
+			t.Errorf("got %v, want a conflict that names the disk", err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("it took %s, two election timeouts were allowed", took)
+		}
+		eventually(t, storeHangs+5*time.Second, "the watchdog", func() bool { return leader.failure() != nil })
+		close(hang)
+		<-leader.done
+	})
+}
+
 // A full disk on one server: it hands leadership over before anything fails, and takes part again by itself.
 func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

@@ -245,6 +245,10 @@ func (s *Server) TransferLeader(ctx context.Context, to fsm.ServerID) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.Raft.electionTimeout())
 	defer cancel()
+	if !s.disk.store.awaitAppend(ctx) { // raft would take the request when it is done with its disk, or never
+		return fsm.Refuse(fsm.CodeConflict, "leadership was not handed to %s: the disk of the leading server %s does not answer", target.ID, s.cfg.Name).
+			WithHint("try again; if its disk hangs the server ends within %s, and another leads", storeHangs)
+	}
 	if err := await(ctx, s.raft.LeadershipTransferToServer(target.ID, target.Address)); err != nil {
 		return fsm.Refuse(fsm.CodeConflict, "leadership was not handed to %s: %v", target.ID, err).WithHint("try again")
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -67,6 +68,7 @@ type guardedStore struct {
 	closed   atomic.Bool
 	failed   atomic.Bool
 	appended atomic.Int64 // bytes of entries since resetAppended
+	appends  atomic.Int64 // begun and ended: odd while one is under way, for raft appends one at a time
 	failing  sync.Once
 }
 
@@ -122,8 +124,21 @@ func (g *guardedStore) StoreLogs(logs []*raft.Log) error {
 	for _, l := range logs {
 		g.appended.Add(int64(len(l.Data)) + 64)
 	}
+	g.appends.Add(1)
+	defer g.appends.Add(1)
 	return g.call("append to log", func() error { return g.inner.StoreLogs(logs) })
 }
+
+// awaitAppend waits until no append is under way, or the one that was has ended, and reports whether that was so before ctx ended.
+func (g *guardedStore) awaitAppend(ctx context.Context) bool {
+	for seen := g.appends.Load(); seen%2 == 1 && g.appends.Load() == seen && ctx.Err() == nil; {
+		pause(ctx, appendLook)
+	}
+	return ctx.Err() == nil
+}
+
+// appendLook is the time between two looks at an append that is under way.
+const appendLook = 5 * time.Millisecond
 
 // DeleteRange implements raft.LogStore.
 func (g *guardedStore) DeleteRange(from, to uint64) error {
