@@ -91,6 +91,7 @@ func (c *chaos) wipeServer() {
 	s.disk.Wipe()
 	c.repairs = append(c.repairs, repair{c.until(), s, func() {
 		c.say("restart %s as a new server", s.name)
+		c.goodLinks() // the other two must agree to take it in, and nobody leads for long over a link that is later than the lease
 		s.restart()
 		c.w.eventually(2*time.Minute, "L1: "+s.name+" has a vote again after it was wiped", c.w.whole)
 	}, true})
@@ -206,12 +207,7 @@ func (c *chaos) pauseServer() {
 // shape makes a link between two machines bad in one direction, or all links good again.
 func (c *chaos) shape() {
 	if c.random.IntN(4) == 0 {
-		c.say("all links are good")
-		for _, a := range c.hosts() {
-			for _, b := range c.hosts() {
-				c.w.net.Shape(a, b, memnet.Shape{})
-			}
-		}
+		c.goodLinks()
 		return
 	}
 	hosts := c.hosts()
@@ -223,6 +219,15 @@ func (c *chaos) shape() {
 	s.shape.Delay += time.Duration(c.random.IntN(50)) * time.Millisecond
 	c.say("from %s to %s: %s %+v", from, to, s.name, s.shape)
 	c.w.net.Shape(from, to, s.shape)
+}
+
+func (c *chaos) goodLinks() {
+	c.say("all links are good")
+	for _, a := range c.hosts() {
+		for _, b := range c.hosts() {
+			c.w.net.Shape(a, b, memnet.Shape{})
+		}
+	}
 }
 
 // shapes are the ways in which links are bad.
