@@ -57,6 +57,19 @@ func (f *faultyRig) other(s *rigServer) (*rigServer, int) {
 	return nil, 0
 }
 
+// hangDisk has a server's disk hang. ended waits for the watchdog, lets the disk go on, and waits for the end of the server.
+func (f *faultyRig) hangDisk(s *rigServer) (ended func()) {
+	f.t.Helper()
+	hang := make(chan struct{})
+	f.stores[hostNumber(s.host)].set(nil, hang)
+	return func() {
+		f.t.Helper()
+		eventually(f.t, storeHangs+5*time.Second, "the watchdog", func() bool { return s.failure() != nil })
+		close(hang)
+		<-s.done
+	}
+}
+
 // A follower whose disk fails ends; it is not left half alive with its replication wedged. The others go on, and
 // after a restart on a good disk it catches up.
 func TestFollowerWithAFailingDiskStops(t *testing.T) {
@@ -92,8 +105,7 @@ func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
 		leader := f.startAll()
-		hang := make(chan struct{})
-		f.stores[hostNumber(leader.host)].set(nil, hang)
+		ended := f.hangDisk(leader)
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
@@ -104,9 +116,7 @@ func TestLeaderWithAHangingDiskIsReplaced(t *testing.T) {
 		if took := time.Since(began); took > 4*time.Second {
 			t.Errorf("the write blocked for %s, 3 s were allowed", took)
 		}
-		eventually(t, storeHangs+5*time.Second, "the watchdog", func() bool { return leader.failure() != nil })
-		close(hang)
-		<-leader.done
+		ended()
 		if next := f.leader(20 * time.Second); next == leader {
 			t.Error("the server with the hanging disk leads")
 		}
@@ -119,8 +129,7 @@ func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		f := newFaultyRig(t)
 		leader := f.startAll()
-		hang := make(chan struct{})
-		f.stores[hostNumber(leader.host)].set(nil, hang)
+		ended := f.hangDisk(leader)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = leader.register(ctx, "n1") // its outcome is unknown
@@ -131,9 +140,7 @@ func TestLeaderWithAHangingDiskHandsNothingOver(t *testing.T) {
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("it took %s, two election timeouts were allowed", took)
 		}
-		eventually(t, storeHangs+5*time.Second, "the watchdog", func() bool { return leader.failure() != nil })
-		close(hang)
-		<-leader.done
+		ended()
 	})
 }
 

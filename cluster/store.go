@@ -129,12 +129,14 @@ func (g *guardedStore) StoreLogs(logs []*raft.Log) error {
 	return g.call("append to log", func() error { return g.inner.StoreLogs(logs) })
 }
 
-// awaitAppend waits until no append is under way, or the one that was has ended, and reports whether that was so before ctx ended.
+// awaitAppend waits until no append is under way, or the one that was has ended. It reports false if ctx ended first.
 func (g *guardedStore) awaitAppend(ctx context.Context) bool {
-	for seen := g.appends.Load(); seen%2 == 1 && g.appends.Load() == seen && ctx.Err() == nil; {
-		pause(ctx, appendLook)
+	for seen := g.appends.Load(); seen%2 == 1 && g.appends.Load() == seen; pause(ctx, appendLook) {
+		if ctx.Err() != nil {
+			return false
+		}
 	}
-	return ctx.Err() == nil
+	return true
 }
 
 // appendLook is the time between two looks at an append that is under way.
