@@ -18,7 +18,9 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 # With SKIPS=.ci/allowed-skips a skipped test that the list does not name is a failure (CI does that).
 SKIPS    ?=
-REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS))
+# With AGAIN=3 up to three tests that failed run a second time; those that pass then are listed as flaky.
+AGAIN    ?=
+REPORT   := $(GO) run ./internal/testreport $(if $(SKIPS),-allow $(SKIPS)) $(if $(AGAIN),-again $(AGAIN))
 LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 # Tests that start whole clusters run after the others, and those of real processes alone, so that nothing else takes the
 # cores while they measure.

@@ -8,6 +8,9 @@
 // of a tool or of root is then green for nothing; here a skip is always said, and with -allow it fails the run
 // unless the list names it.
 //
+// With -again 3, up to three tests that failed run once more, each package's by themselves. What passes then is
+// listed as flaky and doesn't fail the run: such a test is to be mended, but it says little about the change at hand.
+//
 // The exit code is 0 when every test passed (or skipped, where that is allowed), 1 when not, and 2 when the command
 // line or the list can't be read.
 package main
@@ -34,6 +37,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	label := flags.String("label", "tests", "word in front of the closing line")
 	allow := flags.String("allow", "", "file of tests that may skip; any other skip fails the run (default: all may)")
+	again := flags.Int("again", 0, "how many failed tests may run a second time (default: none)")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -45,6 +49,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	r := newReport(stdout)
 	if err := goTest(r, flags.Args(), stderr); err != nil {
 		r.broken(err)
+	}
+	if tests := r.repeatable(); len(tests) > 0 && len(tests) <= *again {
+		repeat(r, tests, flags.Args(), stderr)
 	}
 	ok := r.finish(*label, allowed)
 	if !ok {

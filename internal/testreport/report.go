@@ -50,7 +50,9 @@ type report struct {
 	failed   int
 	failedIn map[string]int // by package
 	failures []failure
-	errs     []error // what kept go test itself from working
+	flaky    []testID // failed, and passed when they ran again
+	cut      bool     // a package ended before its tests did
+	errs     []error  // what kept go test itself from working
 }
 
 func newReport(out io.Writer) *report {
@@ -130,6 +132,7 @@ func (r *report) endTest(id testID, action string) {
 		r.skips = append(r.skips, skip{id, reasonOf(text)})
 	case "fail":
 		r.fail(id, text)
+		r.cut = r.cut || strings.Contains(text, "\npanic: ")
 		fmt.Fprint(r.out, text)
 	}
 }
@@ -146,6 +149,7 @@ func (r *report) endPackage(id testID, e event) {
 		return
 	}
 	for _, left := range r.unfinished(e.Package) {
+		r.cut = true
 		said := r.output(left)
 		r.fail(left, said)
 		fmt.Fprintf(r.out, "%s--- FAIL: %s (did not end)\n", said, left.test)
@@ -192,6 +196,9 @@ func (r *report) finish(label string, allowed allowList) bool {
 		for _, line := range f.lines {
 			fmt.Fprintf(r.out, "    %s\n", line)
 		}
+	}
+	for _, id := range r.flaky {
+		fmt.Fprintf(r.out, "flaky %s: it passed when it ran again by itself; mend it\n", id)
 	}
 	for _, s := range r.skips {
 		fmt.Fprintf(r.out, "skipped %s: %s\n", s.id, s.reason)

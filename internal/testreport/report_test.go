@@ -34,6 +34,14 @@ func TestRun(t *testing.T) {
 			1, []string{"boom", "unit: 0 passed, 1 failed, 0 skipped\n"}},
 		{"exit outside a test", `func TestMain(m *testing.M) { os.Exit(3) }`, "",
 			1, []string{"FAIL  probe", "unit: 0 passed, 1 failed, 0 skipped\n"}},
+		{"again and good", `func TestA(t *testing.T) { if os.Mkdir("once", 0o700) == nil { t.Run("s", func(t *testing.T) { t.Fatal("first time") }) } }; func TestB(t *testing.T) {}`, "again",
+			0, []string{"first time", "flaky probe/TestA: it passed", "unit: 3 passed, 0 failed, 0 skipped\n"}},
+		{"again and bad", `func TestA(t *testing.T) { t.Fatal("always") }; func TestB(t *testing.T) {}`, "again",
+			1, []string{"again probe: TestA", "unit: 1 passed, 1 failed, 0 skipped\n"}},
+		{"too many for another run", `func TestA(t *testing.T) { if os.Mkdir("a", 0o700) == nil { t.Fail() } }; func TestB(t *testing.T) { if os.Mkdir("b", 0o700) == nil { t.Fail() } }`, "again",
+			1, []string{"unit: 0 passed, 2 failed, 0 skipped\n"}},
+		{"a package that did not end does not run again", `func TestA(t *testing.T) { if os.Mkdir("once", 0o700) == nil { panic("boom") } }`, "again",
+			1, []string{"boom", "unit: 0 passed, 1 failed, 0 skipped\n"}},
 		{"does not build", `func TestA(t *testing.T) { undefinedName() }`, "",
 			1, []string{"undefinedName", "unit: 0 passed, 1 failed, 0 skipped\n"}},
 	}
@@ -43,7 +51,11 @@ func TestRun(t *testing.T) {
 			write(t, filepath.Join(dir, "go.mod"), "module probe\n\ngo 1.26\n")
 			write(t, filepath.Join(dir, "x_test.go"), "package x\n\nimport (\"testing\"; \"os\"); var _ = os.Exit\n"+tt.test+"\n")
 			args := []string{"-label", "unit"}
-			if tt.allow != "" {
+			switch tt.allow {
+			case "":
+			case "again":
+				args = append(args, "-again", "1")
+			default:
 				list := filepath.Join(dir, "allowed")
 				write(t, list, "# comment\n\n"+tt.allow+"\n")
 				args = append(args, "-allow", list)

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// repeatable returns the top-level tests that failed, or none if running them again would prove nothing: a package that
+// did not build or did not run to its end has tests that nobody has seen.
+func (r *report) repeatable() []testID {
+	if len(r.errs) > 0 || r.cut {
+		return nil
+	}
+	var tests []testID
+	for _, f := range r.failures {
+		if f.id.test == "" {
+			return nil
+		}
+		if !strings.Contains(f.id.test, "/") {
+			tests = append(tests, f.id)
+		}
+	}
+	return tests
+}
+
+// repeat runs tests again as args ran them, one package at a time, and takes back the failures of those that all pass.
+func repeat(r *report, tests []testID, args []string, stderr io.Writer) {
+	flags := args[:firstPackage(args)]
+	for len(tests) > 0 {
+		pkg := tests[0].pkg
+		var names []string
+		tests = slices.DeleteFunc(tests, func(id testID) bool {
+			if id.pkg == pkg {
+				names = append(names, id.test)
+			}
+			return id.pkg == pkg
+		})
+		fmt.Fprintf(r.out, "again %s: %s\n", pkg, strings.Join(names, " "))
+		second := newReport(r.out)
+		run := slices.Concat(flags, []string{"-count=1", "-run", "^(" + strings.Join(names, "|") + ")$", pkg})
+		if err := goTest(second, run, stderr); err == nil && second.failed == 0 && second.passed >= len(names) {
+			r.forgive(pkg, names)
+		}
+	}
+}
+
+// forgive turns the failures of a package into flaky tests.
+func (r *report) forgive(pkg string, names []string) {
+	r.passed += r.failedIn[pkg]
+	r.failed -= r.failedIn[pkg]
+	for _, name := range names {
+		r.flaky = append(r.flaky, testID{pkg, name})
+	}
+}
+
+// firstPackage is the index of the first of the packages at the end of go test's arguments. Their names have a slash.
+func firstPackage(args []string) int {
+	i := len(args)
+	for i > 0 && strings.Contains(args[i-1], "/") {
+		i--
+	}
+	return i
+}
