@@ -68,6 +68,7 @@ const (
 	CodeAgentUnreachable Code = "agent_unreachable"
 	CodeCanceled         Code = "canceled"
 	CodeStateDiffers     Code = "state_differs"
+	CodeTooLarge         Code = "too_large"
 )
 
 // Gated makes the code of a gate that is not satisfied and has no code of its own: "gate:group.ready >= 2".

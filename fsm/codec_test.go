@@ -80,6 +80,11 @@ func TestArbitraryCommandsSurviveTheCodec(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Fatalf("decode(encode(x)) differs from x:\n%s", diff)
 			}
+			empty, err := EncodeEntry(Entry{Format: CurrentFormat, Groups: [][]Command{}})
+			size, refusal := GroupSize(want.Groups[0])
+			if took := len(data) - len(empty); err != nil || refusal != nil || size < took || size > took+16 {
+				t.Fatalf("the group takes %d bytes, told are %d (%v, %v)", took, size, refusal, err)
+			}
 			again, err := EncodeEntry(got)
 			if err != nil || !bytes.Equal(data, again) {
 				t.Fatalf("the same entry has two encodings (%v):\n%x\n%x", err, data, again)

@@ -51,6 +51,7 @@ type Report struct {
 	Took    time.Duration // of Decide; 0 in a report of an outcome
 	Plan    Plan
 	Refused []*fsm.Error // groups that the log refused although the draft had accepted them
+	Skipped []Skip       // planned groups that the log can never take
 	Err     error        // an entry was not committed, or it is not known whether it was
 }
 
@@ -206,7 +207,11 @@ func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 	for len(l.queue) > 0 && len(l.flights) < l.cfg.InFlight && !l.settle {
 		f := &flight{entry: l.queue[0]}
 		outcome, err := l.cfg.Log.Submit(ctx, f.entry)
-		if err != nil {
+		switch refusal := unwritable(err); {
+		case refusal != nil:
+			l.split(f.entry, refusal)
+			continue
+		case err != nil:
 			l.failed(err)
 			return
 		}
@@ -217,6 +222,29 @@ func (l *Loop) submit(ctx context.Context, waiting *sync.WaitGroup) {
 			l.landed <- f // has room for every flight
 		})
 	}
+}
+
+// unwritable returns the refusal of an entry that the log can never take, such as one that is too large; nil for any other outcome.
+func unwritable(err error) *fsm.Error {
+	var refusal *fsm.Error
+	if errors.As(err, &refusal) && (refusal.Code == fsm.CodeInvalid || refusal.Code == fsm.CodeNeedsFormat) {
+		return refusal
+	}
+	return nil
+}
+
+// split puts the halves of an entry that can't be written in its place. A single group is skipped: deciding again would only plan it again, and everything behind
+// it would wait.
+func (l *Loop) split(e fsm.Entry, why *fsm.Error) {
+	l.queue = l.queue[1:]
+	n := len(e.Groups) / 2
+	if n == 0 {
+		l.cfg.Reports(Report{Skipped: []Skip{{Group: e.Groups[0], Why: why}}})
+		return
+	}
+	first, second := e, e
+	first.Groups, second.Groups = e.Groups[:n:n], e.Groups[n:]
+	l.queue = append([]fsm.Entry{first, second}, l.queue...)
 }
 
 // failed drops the rest of the plan: what it rests on may not be there.

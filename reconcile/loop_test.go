@@ -30,6 +30,7 @@ type rig struct {
 	submitted int
 	decisions int
 	refusals  int
+	skipped   int
 	most      int // entries under way at once
 	underway  int
 	last      chan struct{}
@@ -80,6 +81,7 @@ func (r *rig) report(report reconcile.Report) {
 		r.decisions++
 	}
 	r.refusals += len(report.Refused)
+	r.skipped += len(report.Skipped)
 }
 
 type outcome struct {

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	entryBytes    = 256 << 10 // an entry is cut at about this size
+	entryBytes    = 256 << 10 // an entry is cut at this size; a single group may have more
 	entryCommands = 1000
 )
 
@@ -16,6 +16,7 @@ type Plan struct {
 	Entries []fsm.Entry
 	Wake    fsm.Time  // the earliest time at which the answer could change; Never = only after a change
 	Refused []Refusal // what can't be done now, in the order in which it was found
+	Skipped []Skip    // what no entry can hold
 	Calm    fsm.Time  // since when a hold's reason is gone; hand it to the next Input
 }
 
@@ -26,6 +27,15 @@ type Refusal struct {
 	Message string
 }
 
+// Skip is a group of commands that can't be written to the log, whatever the state. Everything else goes on without it.
+type Skip struct {
+	Group []fsm.Command
+	Why   *fsm.Error
+}
+
+// String says what is left out and why.
+func (s Skip) String() string { return fmt.Sprintf("%s: %s", describe(s.Group), s.Why) }
+
 // String is the refusal as a line of a log.
 func (r Refusal) String() string { return fmt.Sprintf("%s %s: %s", r.Subject, r.Code, r.Message) }
 
@@ -34,8 +44,10 @@ type planner struct {
 	draft    *fsm.Draft
 	paused   bool
 	accepted [][]fsm.Command
+	sizes    []int // of those accepted, in bytes
 	wake     fsm.Time
 	refused  []Refusal
+	skipped  []Skip
 }
 
 func newPlanner(in Input) planner {
@@ -44,24 +56,38 @@ func newPlanner(in Input) planner {
 
 // try adds a group of commands to the plan if the log would accept it. While actuation is paused the group is only shown.
 func (p *planner) try(subject string, group ...fsm.Command) *fsm.Error {
-	if refusal := p.draft.Try(group...); refusal != nil {
+	size, refusal := p.draw(group)
+	switch {
+	case refusal != nil:
 		return refusal
-	}
-	if p.paused {
+	case p.paused:
 		p.refuse(subject, fsm.Refuse(fsm.CodePaused, "actuation is paused; would %s", describe(group)))
 		return nil
 	}
-	p.accepted = append(p.accepted, group)
+	p.accept(size, group)
 	return nil
 }
 
 // note is try for what is an observation or bookkeeping, which goes on while actuation is paused.
 func (p *planner) note(group ...fsm.Command) *fsm.Error {
-	refusal := p.draft.Try(group...)
+	size, refusal := p.draw(group)
 	if refusal == nil {
-		p.accepted = append(p.accepted, group)
+		p.accept(size, group)
 	}
 	return refusal
+}
+
+// draw applies a group to the draft and returns its size. What no entry can hold is left out of the draft as well: the rest of the plan must not rest on it.
+func (p *planner) draw(group []fsm.Command) (size int, refusal *fsm.Error) {
+	if size, refusal = fsm.GroupSize(group); refusal != nil {
+		p.skipped = append(p.skipped, Skip{Group: group, Why: refusal})
+		return 0, refusal
+	}
+	return size, p.draft.Try(group...)
+}
+
+func (p *planner) accept(size int, group []fsm.Command) {
+	p.accepted, p.sizes = append(p.accepted, group), append(p.sizes, size)
 }
 
 func (p *planner) refuse(subject string, refusal *fsm.Error) {
@@ -72,47 +98,28 @@ func (p *planner) wakeAt(t fsm.Time) { p.wake = min(p.wake, t) }
 
 // finish packs the accepted groups into entries.
 func (p *planner) finish(in Input, calm fsm.Time) Plan {
-	plan := Plan{Wake: p.wake, Refused: p.refused, Calm: calm}
-	for rest := p.accepted; len(rest) > 0; {
-		n := fit(rest)
+	plan := Plan{Wake: p.wake, Refused: p.refused, Skipped: p.skipped, Calm: calm}
+	for rest, sizes := p.accepted, p.sizes; len(rest) > 0; {
+		n := fit(rest, sizes)
 		plan.Entries = append(plan.Entries, fsm.Entry{
 			Format: in.State.Format, At: in.Now, Term: in.Term, Actor: fsm.ActorLeader, Groups: rest[:n:n],
 		})
-		rest = rest[n:]
+		rest, sizes = rest[n:], sizes[n:]
 	}
 	return plan
 }
 
 // fit is how many of the groups go into one entry: at least one.
-func fit(groups [][]fsm.Command) int {
+func fit(groups [][]fsm.Command, sizes []int) int {
 	commands, bytes := 0, 0
 	for i, group := range groups {
-		for _, c := range group {
-			commands++
-			bytes += roughSize(c)
-		}
+		commands += len(group)
+		bytes += sizes[i]
 		if i > 0 && (commands > entryCommands || bytes > entryBytes) {
 			return i
 		}
 	}
 	return len(groups)
-}
-
-// roughSize is an upper bound of a command's encoded size; only the cut of entries rests on it.
-func roughSize(c fsm.Command) int {
-	switch c := c.(type) {
-	case *fsm.InstancePlace:
-		return 128 + len(c.ID) + len(c.Group) + len(c.Node) + len(c.Replaces) + 80*len(c.Ports)
-	case *fsm.InstanceStop:
-		return 96 + len(c.ID) + len(c.By) + 64*len(c.Facts)
-	case *fsm.InstanceMark:
-		return 96 + len(c.ID) + len(c.By)
-	case *fsm.DrainEnd:
-		return 128 + len(c.LastError)
-	case *fsm.NodeHealth:
-		return 256 + len(c.Reason)
-	}
-	return 512
 }
 
 // describe says in words what a group of commands would do.

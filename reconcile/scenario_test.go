@@ -124,7 +124,12 @@ func (w *world) apply(actor fsm.Actor, group ...fsm.Command) *fsm.Error {
 func (w *world) commit(e fsm.Entry) []fsm.Result {
 	w.t.Helper()
 	before := w.state
-	e.At, e.Wall = w.now, int64(w.now)+1_700_000_000_000
+	e.Format, e.At, e.Wall = fsm.CurrentFormat, w.now, int64(w.now)+1_700_000_000_000
+	if data, err := fsm.EncodeEntry(e); err != nil {
+		w.t.Fatalf("%s: the log can't hold what was planned: %v", w.at, err)
+	} else if len(data) > 300<<10 && len(e.Groups) > 1 {
+		w.t.Fatalf("%s: an entry of %d groups has %d bytes", w.at, len(e.Groups), len(data))
+	}
 	after, results, written := before.ApplyNaming(before.Index+1, w.term, e)
 	w.state = after
 	w.followed.Follow(written)

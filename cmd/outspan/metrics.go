@@ -49,6 +49,7 @@ type loopMetrics struct {
 	decide  prometheus.Histogram
 	apply   *prometheus.CounterVec
 	refused *prometheus.CounterVec
+	skipped prometheus.Counter
 }
 
 func newLoopMetrics() loopMetrics {
@@ -62,6 +63,9 @@ func newLoopMetrics() loopMetrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "outspan_evictions_refused_total", Help: "Evictions that a decision wanted and a rule refused, by code.",
 		}, []string{"code"}),
+		skipped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "outspan_plan_skipped_total", Help: "Planned groups of commands that were left out because no log entry can hold them.",
+		}),
 	}
 	for _, code := range stopCodes() {
 		m.apply.WithLabelValues(string(code))
@@ -76,7 +80,7 @@ func stopCodes() []fsm.Code {
 }
 
 func (m loopMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.decide, m.apply, m.refused}
+	return []prometheus.Collector{m.decide, m.apply, m.refused, m.skipped}
 }
 
 // note counts one report of the loop.
@@ -84,6 +88,7 @@ func (m loopMetrics) note(r reconcile.Report) {
 	if r.Took > 0 {
 		m.decide.Observe(r.Took.Seconds())
 	}
+	m.skipped.Add(float64(len(r.Skipped) + len(r.Plan.Skipped)))
 	for _, refusal := range r.Refused {
 		m.apply.WithLabelValues(string(refusal.Code)).Inc()
 	}

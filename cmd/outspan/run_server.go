@@ -105,11 +105,23 @@ func (s *serverPart) openCluster() error {
 
 // lead decides and proposes for one term.
 func (s *serverPart) lead(ctx context.Context, term uint64) error {
+	told := map[string]bool{}
+	report := func(r reconcile.Report) {
+		s.loop.note(r)
+		for _, skip := range append(r.Plan.Skipped, r.Skipped...) {
+			if text := skip.String(); !told[text] && len(told) < toldSkips { // each decision finds it again
+				told[text] = true
+				s.p.log.Error("left out of the plan: no log entry can hold it", "what", text)
+			}
+		}
+	}
 	loop := reconcile.New(reconcile.Config{
-		States: s.machine, Evidence: s.cluster, Log: submitter{s.cluster}, Term: term, Reports: s.loop.note,
+		States: s.machine, Evidence: s.cluster, Log: submitter{s.cluster}, Term: term, Reports: report,
 	})
 	return loop.Run(ctx)
 }
+
+const toldSkips = 100 // lines about what was left out of plans, in one term
 
 // submitter gives the loop the log; the outcome of an entry has another name there.
 type submitter struct{ *cluster.Server }
