@@ -116,7 +116,7 @@ func (c *checker) volumes() {
 			c.detached(id, v)
 			continue
 		}
-		c.want(c.s.Nodes.Has(v.Home), "volume %s: its home %s does not exist", id, v.Home)
+		c.want(c.s.Nodes.Has(v.Home) || v.Home == "" && v.Lost != nil && v.Kind == VolumeLocal, "volume %s: its home %s does not exist", id, v.Home)
 		c.want(c.s.Groups.Has(v.Group), "volume %s: its group does not exist", id)
 		if v.Kind == VolumeReplicated {
 			c.copyRow(id, v)

@@ -179,7 +179,9 @@ type NodeConfirmDead struct {
 	Force bool   `cbor:"2,keyasint,omitempty"` // the machine is known to be off; recorded
 }
 
-// NodeForget removes an offline or disabled node on which nothing is left. Codes: not_found, conflict.
+// NodeForget removes an offline node on which nothing runs. While the node is the home of local volumes, or has the last copy of one, it is refused,
+// unless LoseData names their groups: their volumes are then lost, and their slots may start empty elsewhere. Codes: not_found, conflict.
 type NodeForget struct {
-	ID NodeID `cbor:"1,keyasint"`
+	ID       NodeID    `cbor:"1,keyasint"`
+	LoseData []GroupID `cbor:"2,keyasint,omitempty"`
 }

@@ -372,6 +372,9 @@ func (c *NodeForget) apply(s *State) error {
 	if n.Placed.Instances > 0 {
 		return Refuse(CodeConflict, "node %s still holds %d instances", n.Name, n.Placed.Instances).WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
 	}
+	if refusal := s.mayLose(n, c.LoseData); refusal != nil {
+		return refusal
+	}
 	var rows []*Instance
 	for inst := range s.InstancesOn(c.ID) {
 		rows = append(rows, inst)
@@ -381,6 +384,7 @@ func (c *NodeForget) apply(s *State) error {
 	}
 	s.endDrainOf(n, PhaseCanceled, "node was forgotten")
 	s.endTransfersOf(c.ID, n.Name)
+	s.loseVolumes(n)
 	s.dropVolumes(func(v *Volume) bool { return v.Home == c.ID })
 	s.Nodes.del(c.ID)
 	s.indexNode(n)

@@ -155,7 +155,10 @@ func (s *State) planVolume(t *Transfer, id VolumeID) *Error {
 	if refusal := s.unbound(t); refusal != nil {
 		return refusal
 	}
-	home, _ := s.Nodes.Get(v.Home)
+	home, there := s.Nodes.Get(v.Home)
+	if !there {
+		return Refuse(CodeConflict, "volume %s is lost: no node has its data", id).WithHint("restore a backup: outspan volume restore BACKUP --node NODE --attach")
+	}
 	if home.Health == HealthOffline {
 		return Refuse(CodeVolumeOffline, "the home of volume %s, node %s, is offline", id, home.Name).
 			WithHint("bring the node back, or restore a backup on another node: outspan volume restore BACKUP --node NODE --attach")
@@ -271,7 +274,7 @@ func (s *State) planReplace(t *Transfer) *Error {
 // coversSlot refuses what would leave the volumes of a slot on different nodes.
 func (s *State) coversSlot(t *Transfer) *Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
-		if v.Home != t.To && !slices.Contains(t.Names, v.Name) {
+		if v.Home != "" && v.Home != t.To && !slices.Contains(t.Names, v.Name) {
 			return Refuse(CodeConflict, "slot %d of %s also has the volume %s on node %s, which the copy lacks", t.Slot, t.Group, v.Name, v.Home)
 		}
 	}

@@ -149,8 +149,10 @@ func (s *State) attach(t *Transfer) {
 		next := Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: VolumeLocal}
 		if v, ok := s.Volumes.Get(id); ok {
 			next = *v
-			t.From = v.Home
-			t.Left.Old, t.Left.Until = v.Home, s.Now.Add(t.Options.Cooling)
+		}
+		if next.Home != "" {
+			t.From = next.Home
+			t.Left.Old, t.Left.Until = next.Home, s.Now.Add(t.Options.Cooling)
 		}
 		next.Home, next.Transfer = t.To, t.ID
 		s.Volumes.put(id, &next)

@@ -13,15 +13,24 @@ type Volume struct {
 	Slot  int        `cbor:"3,keyasint"`
 	Name  string     `cbor:"4,keyasint"`
 	Kind  VolumeKind `cbor:"5,keyasint"`
-	Home  NodeID     `cbor:"6,keyasint"`
+	Home  NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has begun anew
 	// Made says when a copy began, empty: the index, and above madeBits the incarnation, as an index comes again after a restore. The agent tells by it
 	// whether what it finds on its disk is this copy or an older one.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
 	// Held says that a copy was in sync at least once. One that never was has nothing to lose.
-	Held bool `cbor:"8,keyasint,omitempty"`
+	Held bool        `cbor:"8,keyasint,omitempty"`
+	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last time that the data of a local volume was given up
 
 	Transfer TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
 	Copy     TransferID `cbor:"21,keyasint,omitempty"` // of a restored volume that is not in use: the transfer that made it
+}
+
+// VolumeLoss records that somebody gave up the data of a volume with its home.
+type VolumeLoss struct {
+	Node  string `cbor:"1,keyasint"` // the name of the node that was forgotten
+	Actor Actor  `cbor:"2,keyasint"`
+	Index uint64 `cbor:"3,keyasint"`
+	Wall  int64  `cbor:"4,keyasint"`
 }
 
 const madeBits = 44
@@ -39,10 +48,10 @@ func NewCopyID(group GroupID, slot int, name string, node NodeID) VolumeID {
 // Replicated reports whether each instance of the group is a replica that holds a copy of the data.
 func (g *GroupSpec) Replicated() bool { return g.hasVolume(VolumeReplicated) }
 
-// VolumeHome returns the node that holds a slot's local volumes, if it ever had any.
+// VolumeHome returns the node that holds a slot's local volumes; none if it never had any, or if they are lost.
 func (s *State) VolumeHome(spec *GroupSpec, group GroupID, slot int) (NodeID, bool) {
 	for _, v := range spec.Volumes {
-		if row, ok := s.Volumes.Get(NewVolumeID(group, slot, v.Name)); ok && v.Kind == VolumeLocal {
+		if row, ok := s.Volumes.Get(NewVolumeID(group, slot, v.Name)); ok && v.Kind == VolumeLocal && row.Home != "" {
 			return row.Home, true
 		}
 	}
@@ -59,10 +68,16 @@ func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 		if v.Kind == VolumeReplicated {
 			row.ID, row.Made = NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node), s.Incarnation<<madeBits+s.Index
 		}
-		if !s.Volumes.Has(row.ID) {
+		old, known := s.Volumes.Get(row.ID)
+		switch {
+		case !known:
 			row.Transfer = s.transferNaming(row.ID)
-			s.putVolume(&row)
+		case old.Home == "": // lost: it begins anew here
+			row.Lost, row.Transfer = old.Lost, old.Transfer
+		default:
+			continue
 		}
+		s.putVolume(&row)
 	}
 }
 

@@ -1,6 +1,9 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 func (w world) nodeRegister() Command {
 	id := NodeID(fmt.Sprintf("n%d", w.int(1, 5)))
@@ -91,4 +94,15 @@ func (w world) offline() NodeID {
 		}
 	}
 	return w.node().ID
+}
+
+// nodeForget mostly gives up the data that the node has.
+func (w world) nodeForget() Command {
+	c := &NodeForget{ID: w.offline()}
+	for _, id := range w.s.LostWith(c.ID) {
+		if group := w.s.groupOfVolume(id); !slices.Contains(c.LoseData, group) && !w.rarely(4) {
+			c.LoseData = append(c.LoseData, group)
+		}
+	}
+	return c
 }

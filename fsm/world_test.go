@@ -136,7 +136,7 @@ func (w world) drawings() []drawing {
 	return []drawing{
 		{4, w.nodeRegister}, {3, w.nodeHealth}, {16, w.nodeReport}, {6, w.nodeIntent}, {1, w.nodeLabel}, {2, w.nodeAck},
 		{1, func() Command { return &NodeConfirmDead{ID: w.offline(), Force: w.bool()} }},
-		{1, func() Command { return &NodeForget{w.offline()} }},
+		{1, w.nodeForget},
 		{24, w.place}, {7, w.stop},
 		{3, func() Command { return &InstanceKill{w.instance().ID, w.bool()} }},
 		{2, func() Command {

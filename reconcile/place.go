@@ -261,7 +261,7 @@ func unblockPlacement(code fsm.Code) string {
 	case fsm.CodeVolumeNoNode:
 		return "uncordon or enable the node that has its data"
 	case fsm.CodeVolumeOffline:
-		return "bring the home node back"
+		return "bring the home node back, or: outspan volume restore BACKUP --node NODE --attach"
 	case fsm.QuotaExceeded("memory"), fsm.QuotaExceeded("instances"):
 		return "scale something of the class down, or raise the quota: outspan class set CLASS --quota-memory SIZE --quota-instances N"
 	case fsm.CodeRetryLimit:

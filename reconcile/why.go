@@ -52,7 +52,8 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
 		state += ", to be evicted (" + string(inst.Eviction.Cause) + ")"
 	}
 	out := fsm.WhyResult{Subject: "instance/" + string(inst.ID), State: state, Blockers: e.Waiting(inst.ID), Next: e.next(inst)}
-	e.chain(&out, out.Subject)
+	lost := e.lost(&out, inst.Group, func(v *fsm.Volume) bool { return v.Slot == inst.Slot })
+	e.chain(&out, append(lost, out.Subject)...)
 	if _, unplaced := e.p.reasons.slots[slotKey{inst.Group, inst.Slot}]; unplaced {
 		out.Considered = e.considered(inst.Group, inst.Slot)
 	}
@@ -81,11 +82,29 @@ func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
 		}
 	}
 	job, _ := g.ID.Split()
-	e.chain(&out, out.Subject, "job/"+string(job))
+	lost := e.lost(&out, g.ID, func(*fsm.Volume) bool { return true })
+	e.chain(&out, append(lost, out.Subject, "job/"+string(job))...)
 	for inst := range e.p.in.State.InstancesOf(g.ID) {
 		out.Blockers = append(out.Blockers, e.Waiting(inst.ID)...)
 	}
 	return out
+}
+
+// lost says of which volumes of a group the data was given up, and returns them as subjects.
+func (e *Explanation) lost(out *fsm.WhyResult, group fsm.GroupID, concerned func(*fsm.Volume) bool) (subjects []string) {
+	for id, v := range e.p.in.State.Volumes.From(fsm.VolumeID(group + "/")) {
+		if v.Group != group {
+			break
+		}
+		if v.Lost == nil || !concerned(v) {
+			continue
+		}
+		subjects = append(subjects, "volume/"+string(id))
+		if len(subjects) <= ailingAtMost {
+			out.State += fmt.Sprintf("; the data of volume %s was given up by %s with node %s", id, v.Lost.Actor, v.Lost.Node)
+		}
+	}
+	return subjects
 }
 
 // ailing are the instances of a group that are to run, are not ready, and have said why.

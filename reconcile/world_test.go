@@ -99,9 +99,6 @@ func vocabulary() map[string]func(*world, []string) string {
 		"force": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann", Bypass: true}))
 		},
-		"forget": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.NodeForget{ID: fsm.NodeID(a[0])}))
-		},
 		// silent 70s n1 n2: every rule but the mass guard calls them offline
 		"silent": func(w *world, a []string) string {
 			for _, n := range a[1:] {

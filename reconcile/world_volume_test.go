@@ -31,7 +31,11 @@ func volumeVocabulary() map[string]func(*world, []string) string {
 			return w.must(w.apply("cli:ann", &fsm.TransferCancel{ID: fsm.TransferID(a[0])}))
 		},
 		"forget": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.NodeForget{ID: fsm.NodeID(a[0])}))
+			c := &fsm.NodeForget{ID: fsm.NodeID(a[0])}
+			for _, group := range a[1:] { // forget n1 lose=db/main
+				c.LoseData = append(c.LoseData, fsm.GroupID(strings.TrimPrefix(group, "lose=")))
+			}
+			return w.must(w.apply("cli:ann", c))
 		},
 		// part t1 n2 copying 300 1000; part t1 n2 failed integrity_check_failed chunk 7 differs: what an agent says of its part
 		"part": (*world).cmdPart,
@@ -110,7 +114,11 @@ func (w *world) showVolumes(what string) (string, bool) {
 	switch what {
 	case "volumes":
 		for id, v := range w.state.Volumes.All() {
-			fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("%s on %s in %s", id, v.Home, v.Transfer), " in "))
+			where := "on " + string(v.Home)
+			if v.Home == "" {
+				where = "lost"
+			}
+			fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("%s %s in %s", id, where, v.Transfer), " in "))
 		}
 	case "transfers":
 		for id, t := range w.state.Transfers.All() {

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -198,7 +199,7 @@ func (p *performer) giveUp(kind ActionKind) {
 			p.counts[CountConfirmed]++
 			return
 		default:
-			p.clients.ask("confirm dead and forget "+n.Name, &fsm.NodeConfirmDead{ID: n.ID, Force: true}, &fsm.NodeForget{ID: n.ID})
+			p.clients.ask("confirm dead and forget "+n.Name, &fsm.NodeConfirmDead{ID: n.ID, Force: true}, &fsm.NodeForget{ID: n.ID, LoseData: p.homedOn(n.ID)})
 			p.counts[CountForgotten]++
 			if kind == ActReplaceMachine {
 				m.replaced = true
@@ -206,6 +207,18 @@ func (p *performer) giveUp(kind ActionKind) {
 			return
 		}
 	}
+}
+
+// homedOn are the groups whose data is lost with a node.
+func (p *performer) homedOn(node fsm.NodeID) []fsm.GroupID {
+	var groups []fsm.GroupID
+	for _, id := range p.s.LostWith(node) {
+		v, _ := p.s.Volumes.Get(id)
+		if !slices.Contains(groups, v.Group) {
+			groups = append(groups, v.Group)
+		}
+	}
+	return groups
 }
 
 func (p *performer) evict(kind ActionKind) {

@@ -314,17 +314,30 @@ func nodeLabel(a *app) *cobra.Command {
 
 func nodeForget(a *app) *cobra.Command {
 	var write writeFlags
+	var lose []string
 	cmd := &cobra.Command{
-		Use: "forget NODE", Short: "remove an offline or disabled node on which nothing is left", Args: exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
+		Use: "forget NODE", Short: "remove an offline node on which nothing is left", Args: exactly("NODE"), ValidArgsFunction: a.complete("nodes"),
+		Long: `Removes an offline node on which nothing is left. While the node is the home of a local volume this is refused and lists the volumes: bring the node back,
+or restore backups on other nodes. --lose-data JOB/GROUP gives the data of a group up: its slots start empty on other nodes. That is recorded and shown by why.`,
+		Example: "outspan node forget n7 --dry-run\noutspan node forget n7 --lose-data cache/main",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			got, err := call[api.NodeReply](cmd.Context(), a, http.MethodDelete, "/v1/nodes/"+segment(args[0]), write.query(), nil)
+			q := write.query()
+			q["lose_data"] = lose
+			got, err := call[api.ForgetReply](cmd.Context(), a, http.MethodDelete, "/v1/nodes/"+segment(args[0]), q, nil)
 			if err != nil {
 				return err
 			}
-			return a.showNodeReply(got, args[0], "is forgotten", &write)
+			name := first(repliedNode(got.value.NodeReply), args[0])
+			return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
+				p.line("node %s is forgotten %s", name, write.done(got.value.Index))
+				for _, id := range got.value.Lost {
+					p.line("  the data of volume %s is lost", id)
+				}
+			}})
 		},
 	}
-	write.register(cmd, "check only, change nothing")
+	write.register(cmd, "check and show which data would be lost, change nothing")
+	cmd.Flags().StringArrayVar(&lose, "lose-data", nil, "JOB/GROUP whose data on the node is given up; may be repeated")
 	return cmd
 }
 

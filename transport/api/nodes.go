@@ -105,11 +105,6 @@ type nodeRead struct {
 	NodePath
 }
 
-type nodeWrite struct {
-	WriteParams
-	NodePath
-}
-
 func (s *Server) nodeOperations() []operation {
 	return []operation{
 		list(s, route{id: "list-nodes", path: "/v1/nodes", tag: "nodes", summary: "List nodes"}, listing[nodeList, Node]{
@@ -127,7 +122,7 @@ func (s *Server) nodeOperations() []operation {
 		write(s, nodeRoute("ack-blockers", "Accept that instances stay running on a draining node"), ackBlockers()),
 		write(s, nodeRoute("confirm-dead", "Say that nothing runs on an offline node any more"), confirmDead()),
 		write(s, nodeRoute("label", "Set labels; an empty value removes one"), labelNode()),
-		write(s, route{id: "forget-node", method: http.MethodDelete, path: "/v1/nodes/{id}", tag: "nodes", summary: "Remove an offline or disabled node on which nothing is left"}, forgetNode()),
+		write(s, route{id: "forget-node", method: http.MethodDelete, path: "/v1/nodes/{id}", tag: "nodes", summary: "Remove an offline node on which nothing is left"}, forgetNode()),
 		write(s, drainNodeRoute(), startDrain[nodeDrainInput]()),
 	}
 }
@@ -260,12 +255,42 @@ func confirmDead() change[deadInput, NodeReply] {
 	})
 }
 
-func (in *nodeWrite) ref() string { return in.ID }
+type forgetInput struct {
+	WriteParams
+	NodePath
+	LoseData []string `query:"lose_data,explode" doc:"job/group: a group whose data on this node is given up; its slots start empty elsewhere; recorded"`
+}
 
-func forgetNode() change[nodeWrite, NodeReply] {
-	return onNode((*nodeWrite).ref, func(_ *reading, n *fsm.Node, _ *nodeWrite) (fsm.Command, error) {
-		return &fsm.NodeForget{ID: n.ID}, nil
-	})
+// ForgetReply is the answer to the removal of a node.
+type ForgetReply struct {
+	NodeReply
+	Lost []fsm.VolumeID `json:"lost,omitempty" doc:"volumes whose data is given up"`
+}
+
+func forgetNode() change[forgetInput, ForgetReply] {
+	return change[forgetInput, ForgetReply]{
+		prepare: func(r *reading, in *forgetInput) ([]fsm.Command, error) {
+			n, refusal := r.FindNode(in.ID)
+			if refusal != nil {
+				return nil, refusal
+			}
+			c := &fsm.NodeForget{ID: n.ID}
+			for _, group := range in.LoseData {
+				c.LoseData = append(c.LoseData, fsm.GroupID(group))
+			}
+			return []fsm.Command{c}, nil
+		},
+		answer: func(o *outcome, in *forgetInput) (ForgetReply, error) {
+			node, err := o.nodeReply(in.ID)
+			reply := ForgetReply{NodeReply: node}
+			for id, v := range o.Volumes.All() {
+				if v.Lost != nil && v.Lost.Index >= o.Written.Index && slices.Contains(in.LoseData, string(v.Group)) {
+					reply.Lost = append(reply.Lost, id)
+				}
+			}
+			return reply, err
+		},
+	}
 }
 
 type labelInput struct {

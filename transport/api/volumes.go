@@ -17,6 +17,7 @@ const (
 	VolumeMoving      VolumeState = "moving"       // a transfer works on it
 	VolumeDetached    VolumeState = "detached"     // restored, and not put to use
 	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
+	VolumeLost        VolumeState = "lost"         // its home was forgotten and its data given up; the next instance begins anew
 )
 
 // Volume is how a volume is shown.
@@ -29,10 +30,19 @@ type Volume struct {
 	Kind      fsm.VolumeKind `json:"kind" enum:"local,replicated"`
 	Node      string         `json:"node" doc:"name of the node that has the data"`
 	NodeID    fsm.NodeID     `json:"node_id"`
-	State     VolumeState    `json:"state" enum:"in_use,moving,detached,home_offline"`
+	State     VolumeState    `json:"state" enum:"in_use,moving,detached,home_offline,lost"`
 	Instance  fsm.InstanceID `json:"instance" doc:"that uses it now"`
 	Transfer  fsm.TransferID `json:"transfer" doc:"that works on it now"`
 	OldCopies []OldCopy      `json:"old_copies" doc:"what it was before it was moved or replaced"`
+	Lost      *VolumeLoss    `json:"lost" doc:"the last time that its data was given up"`
+}
+
+// VolumeLoss says that the data of a volume was given up with its home.
+type VolumeLoss struct {
+	Node  string    `json:"node" doc:"name of the node that was forgotten"`
+	Actor fsm.Actor `json:"actor"`
+	At    time.Time `json:"at"`
+	Index uint64    `json:"index"`
 }
 
 // OldCopy is a copy that is no longer in use, and kept for a while.
@@ -94,10 +104,15 @@ func (r *reading) volume(v *fsm.Volume) Volume {
 		ID: v.ID, Job: job, Group: group, Slot: v.Slot, Name: v.Name, Kind: v.Kind, Node: r.nodeName(v.Home), NodeID: v.Home, State: VolumeInUse,
 		Transfer: v.Transfer, OldCopies: []OldCopy{},
 	}
+	if v.Lost != nil {
+		out.Lost = &VolumeLoss{Node: v.Lost.Node, Actor: v.Lost.Actor, At: wallTime(v.Lost.Wall), Index: v.Lost.Index}
+	}
 	home, ok := r.Nodes.Get(v.Home)
 	switch {
 	case v.Transfer != "":
 		out.State = VolumeMoving
+	case v.Home == "":
+		out.State = VolumeLost
 	case !ok || home.Health == fsm.HealthOffline:
 		out.State = VolumeHomeOffline
 	case v.Copy != "":

@@ -1,0 +1,108 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const namedVolumes = 10 // of those that a refusal is about
+
+// LostWith lists the volumes whose data would be lost with a node, in order: those that have their home there, and those whose last copy is an old one there.
+func (s *State) LostWith(node NodeID) []VolumeID {
+	var lost []VolumeID
+	for id, v := range s.Volumes.All() {
+		if v.Home == node && v.Kind == VolumeLocal && v.Copy == "" {
+			lost = append(lost, id)
+		}
+	}
+	for _, t := range s.Transfers.All() {
+		if t.Left.Old == node && !t.Left.Drop && s.homeMissing(t) != nil {
+			lost = append(lost, t.Volumes()...)
+		}
+	}
+	slices.Sort(lost)
+	return slices.Compact(lost)
+}
+
+// homeMissing says why the copy of a transfer's volumes that is in use can't be counted on now: it is lost, or its home is offline. nil: it is there.
+func (s *State) homeMissing(t *Transfer) *Error {
+	for _, v := range s.slotVolumes(t.Group, t.Slot) {
+		if !slices.Contains(t.Names, v.Name) {
+			continue
+		}
+		home, ok := s.Nodes.Get(v.Home)
+		if !ok {
+			return Refuse(CodeConflict, "the data of volume %s is lost but for this copy", v.ID)
+		}
+		if home.Health == HealthOffline {
+			return Refuse(CodeConflict, "the home of volume %s, node %s, is offline", v.ID, home.Name)
+		}
+	}
+	return nil
+}
+
+// mayLose refuses to forget a node whose data somebody may still want.
+func (s *State) mayLose(n *Node, given []GroupID) *Error {
+	var kept []VolumeID
+	var flags strings.Builder
+	named := map[GroupID]bool{}
+	for _, id := range s.LostWith(n.ID) {
+		group := s.groupOfVolume(id)
+		if slices.Contains(given, group) {
+			named[group] = true
+			continue
+		}
+		kept = append(kept, id)
+		if flag := " --lose-data " + string(group); !strings.Contains(flags.String()+" ", flag+" ") {
+			flags.WriteString(flag)
+		}
+	}
+	if len(kept) > 0 {
+		return Refuse(CodeConflict, "node %s has the data of %s", n.Name, listVolumes(kept)).
+			WithHint("bring the node back, or restore backups elsewhere: outspan volume restore BACKUP --node NODE --attach; to give the data up: outspan node forget %s%s", n.Name, flags.String())
+	}
+	for _, group := range given {
+		if !named[group] {
+			return Refuse(CodeConflict, "node %s has no data of %q that would be lost", n.Name, group).WithHint("name the groups that a dry run lists: outspan node forget %s --dry-run", n.Name)
+		}
+	}
+	return nil
+}
+
+// groupOfVolume is the group in the id of a volume.
+func (s *State) groupOfVolume(id VolumeID) GroupID {
+	parts := strings.SplitN(string(id), "/", 3)
+	return GroupID(parts[0] + "/" + parts[1])
+}
+
+func listVolumes(ids []VolumeID) string {
+	texts := make([]string, 0, namedVolumes)
+	for _, id := range ids[:min(len(ids), namedVolumes)] {
+		texts = append(texts, string(id))
+	}
+	text := strings.Join(texts, ", ")
+	if more := len(ids) - namedVolumes; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// loseVolumes notes that the data of the local volumes at home on a node is gone. Their rows stay: an instance that starts anew is told apart from the first.
+func (s *State) loseVolumes(n *Node) {
+	var rows []*Volume
+	for _, v := range s.Volumes.All() {
+		if v.Home == n.ID && v.Kind == VolumeLocal && v.Copy == "" {
+			rows = append(rows, v)
+		}
+	}
+	for _, v := range rows {
+		next := *v
+		next.Home, next.Lost = "", &VolumeLoss{Node: n.Name, Actor: s.entry.actor, Index: s.Index, Wall: s.Wall}
+		s.Volumes.put(next.ID, &next)
+		s.touch("volumes")
+		s.touchJob(jobOf(next.Group))
+		s.emit(Event{Type: EventVolume, Subject: "volume/" + string(next.ID), Before: "in_use", After: "lost",
+			Data: map[string]string{"node": n.Name, "text": "its data was given up when its home was forgotten"}})
+	}
+}
