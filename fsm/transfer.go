@@ -111,6 +111,7 @@ type TransferLeft struct {
 	Until    Time   `cbor:"2,keyasint,omitempty"` // for how long
 	Drop     bool   `cbor:"3,keyasint,omitempty"` // its agent was told to remove it
 	Detached NodeID `cbor:"4,keyasint,omitempty"` // where a restored copy waits to be attached
+	Proven   bool   `cbor:"5,keyasint,omitempty"` // an instance was ready on the copy that replaced the old one
 }
 
 // TransferMarks are when things happened to a transfer.
@@ -207,8 +208,8 @@ type TransferStart struct {
 }
 
 // TransferStep moves a transfer on, or ends it. The step to attaching makes the target's copy the one in use; it is refused unless that copy was verified
-// and nothing can run on the old one. Drop instead tells the agent to remove an old copy whose time is over. Codes: not_found, stale (it is elsewhere
-// by now), volume_in_use, node_not_eligible, no_capacity_memory.
+// and nothing can run on the old one. Drop instead tells the agent to remove an old copy whose time is over and which is not needed any more. Codes: not_found,
+// stale (it is elsewhere by now), conflict (the old copy is needed), volume_in_use, node_not_eligible, no_capacity_memory.
 type TransferStep struct {
 	ID      TransferID    `cbor:"1,keyasint"`
 	Phase   TransferPhase `cbor:"2,keyasint,omitempty"`

@@ -134,6 +134,7 @@ func (s *State) step(t *Transfer, to TransferPhase) {
 		s.keepDetached(&next)
 	}
 	if to.Ended() {
+		next.Left.Proven = next.Left.Old != "" && s.provenCopy(t)
 		next.Marks.EndedIndex, next.Marks.EndedWall = s.Index, s.Wall
 		next.Token = ""
 		s.bindVolumes(&next, "")
@@ -203,6 +204,9 @@ func (s *State) dropOld(t *Transfer) *Error {
 	if t.Left.Old == "" || t.Left.Drop || s.Now < t.Left.Until {
 		return Refuse(CodeStale, "transfer %s has no old copy whose time is over", t.ID)
 	}
+	if refusal := s.NeedsOld(t); refusal != nil {
+		return refusal
+	}
 	next := *t
 	next.Left.Drop = true
 	s.setTransfer(t, &next)
@@ -226,6 +230,9 @@ func (c *TransferCancel) apply(s *State) error {
 		s.forgetDetached(t)
 		return nil
 	case t.Left.Old != "" && !t.Left.Drop:
+		if refusal := s.homeMissing(t); refusal != nil {
+			return refusal.WithHint("wait until the node is back, or restore a backup")
+		}
 		next := *t
 		next.Left.Drop, next.Left.Until = true, s.Now
 		s.setTransfer(t, &next)

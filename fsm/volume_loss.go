@@ -25,7 +25,7 @@ func (s *State) LostWith(node NodeID) []VolumeID {
 	return slices.Compact(lost)
 }
 
-// homeMissing says why the copy of a transfer's volumes that is in use can't be counted on now: it is lost, or its home is offline. nil: it is there.
+// homeMissing says why the copy of a transfer's volumes that is in use can't be counted on now: it is lost, or its home is not online. nil: it is there.
 func (s *State) homeMissing(t *Transfer) *Error {
 	for _, v := range s.slotVolumes(t.Group, t.Slot) {
 		if !slices.Contains(t.Names, v.Name) {
@@ -35,11 +35,35 @@ func (s *State) homeMissing(t *Transfer) *Error {
 		if !ok {
 			return Refuse(CodeConflict, "the data of volume %s is lost but for this copy", v.ID)
 		}
-		if home.Health == HealthOffline {
-			return Refuse(CodeConflict, "the home of volume %s, node %s, is offline", v.ID, home.Name)
+		if home.Health != HealthOnline {
+			return Refuse(CodeConflict, "the home of volume %s, node %s, is %s", v.ID, home.Name, home.Health)
 		}
 	}
 	return nil
+}
+
+// NeedsOld says why the old copy that a transfer left must be kept, however old it is: nobody has seen that the one which replaced it is good, or its home can't
+// be counted on now. nil: it may go.
+func (s *State) NeedsOld(t *Transfer) *Error {
+	if refusal := s.homeMissing(t); refusal != nil {
+		return refusal
+	}
+	if !t.Left.Proven && !s.provenCopy(t) {
+		return Refuse(CodeConflict, "no instance of slot %d of %s has been ready since its volumes were moved", t.Slot, t.Group)
+	}
+	return nil
+}
+
+// provenCopy reports whether an instance is ready on the volumes in use.
+func (s *State) provenCopy(t *Transfer) bool {
+	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
+		for _, v := range s.slotVolumes(t.Group, t.Slot) {
+			if inst.Ready() && inst.Links.VolumeHome && inst.Node == v.Home {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // mayLose refuses to forget a node whose data somebody may still want.

@@ -33,9 +33,9 @@ func (p *pass) stepTransfers() {
 
 func transferSubject(t *fsm.Transfer) string { return "volume/" + string(t.Volume()) }
 
-// coolDown has an old copy removed when its time is over.
+// coolDown has an old copy removed when its time is over, and what replaced it is known to be good.
 func (p *pass) coolDown(t *fsm.Transfer) {
-	if t.Left.Old == "" || t.Left.Drop || !p.past(t.Left.Until) {
+	if t.Left.Old == "" || t.Left.Drop || !p.past(t.Left.Until) || p.state().NeedsOld(t) != nil {
 		return
 	}
 	if refusal := p.plan.try(transferSubject(t), &fsm.TransferStep{ID: t.ID, Drop: true}); refusal != nil {

@@ -50,6 +50,7 @@ type OldCopy struct {
 	Transfer fsm.TransferID `json:"transfer" doc:"that replaced it"`
 	Node     string         `json:"node"`
 	Until    time.Time      `json:"until" doc:"when it is removed"`
+	Needed   string         `json:"needed,omitempty" doc:"why it is kept even after that"`
 }
 
 // VolumeDetail is a volume with what was done to it.
@@ -151,7 +152,11 @@ func (r *reading) oldCopy(t *fsm.Transfer) *OldCopy {
 		return nil
 	}
 	left := time.Duration(t.Left.Until.Sub(r.now)) * time.Millisecond
-	return &OldCopy{Transfer: t.ID, Node: r.nodeName(t.Left.Old), Until: r.wall.Add(left).UTC().Truncate(time.Second)}
+	old := &OldCopy{Transfer: t.ID, Node: r.nodeName(t.Left.Old), Until: r.wall.Add(left).UTC().Truncate(time.Second)}
+	if refusal := r.NeedsOld(t); refusal != nil {
+		old.Needed = refusal.Message
+	}
+	return old
 }
 
 func (r *reading) transfer(t *fsm.Transfer) Transfer {
