@@ -144,7 +144,7 @@ func (s *State) emit(e Event) {
 	}
 	e.Key = NewEventKey(s.Index, s.entry.events)
 	s.entry.events++
-	e.Wall, e.Actor, e.Request = s.Wall, s.entry.actor, s.entry.request
+	e.At, e.Wall, e.Actor, e.Request = s.Now, s.Wall, s.entry.actor, s.entry.request
 	s.Events.put(e.Key, &e)
 	s.touchTable("events")
 }

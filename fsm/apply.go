@@ -34,9 +34,8 @@ func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 }
 
 func (s *State) begin(index, logTerm uint64, e Entry) {
+	s.tellTime(e, logTerm != s.LogTerm)
 	s.Index, s.LogTerm = index, logTerm
-	s.Now = max(s.Now, e.At)
-	s.Wall = max(s.Wall, e.Wall)
 	s.entry = entryContext{actor: e.Actor, request: e.Request, touched: s.entry.touched, names: s.entry.names, written: s.entry.written}
 	s.entry.touched.objects = slices.Grow(s.entry.touched.objects, touchedAGroup*len(e.Groups))
 }
@@ -113,7 +112,7 @@ type Draft struct{ s *State }
 // NewDraft forks s as of cluster time now. Row indexes written by the draft are those of the next entry.
 func (s State) NewDraft(now Time) *Draft {
 	f := s.fork()
-	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.Wall, Actor: ActorLeader})
+	f.begin(s.Index+1, s.LogTerm, Entry{At: now, Wall: s.WallAt(now), Actor: ActorLeader})
 	f.entry.draft, f.entry.names, f.entry.written = true, true, nil
 	return &Draft{s: f}
 }

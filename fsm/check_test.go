@@ -222,7 +222,6 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"index", "index", func(s *State) { s.Index-- }},
 		{"term", "term", func(s *State) { s.LogTerm = 0 }},
 		{"time", "time", func(s *State) { s.Now -= 100 }},
-		{"wall time", "wall time", func(s *State) { s.Wall-- }},
 		{"cluster", "became {ID:c2", func(s *State) { s.Cluster.ID = "c2" }},
 		{"incarnation", "incarnation", func(s *State) { s.Format = 0 }},
 		{"epoch", "epoch 1 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},

@@ -117,18 +117,19 @@ type metaRow struct {
 	Hold          Hold      `cbor:"11,keyasint"`
 	Classes       []Class   `cbor:"12,keyasint"`
 	Confirmed     Time      `cbor:"13,keyasint,omitempty"`
+	WallDoubt     WallDoubt `cbor:"14,keyasint"`
 }
 
 func (s *State) meta() metaRow {
 	return metaRow{
-		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex, s.Hold, s.Classes, s.Confirmed,
+		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex, s.Hold, s.Classes, s.Confirmed, s.WallDoubt,
 	}
 }
 
 // empty returns a State with the scalars of m and no row, which can be written.
 func (m *metaRow) empty() *State {
 	s := State{
-		Index: m.Index, LogTerm: m.LogTerm, Now: m.Now, Wall: m.Wall, Format: m.Format,
+		Index: m.Index, LogTerm: m.LogTerm, Now: m.Now, Wall: m.Wall, WallDoubt: m.WallDoubt, Format: m.Format,
 		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Cluster: m.Cluster,
 		Settings: m.Settings, SettingsIndex: m.SettingsIndex, Hold: m.Hold, Classes: m.Classes,
 	}

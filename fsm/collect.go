@@ -12,8 +12,8 @@ const (
 // collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up (model section 15).
 func (s *State) collect() {
 	for range eventsAnEntry {
-		key, wall, ok := s.Events.oldest()
-		if !ok || s.Events.Len() <= s.Settings.EventLimit && wall >= s.Wall-int64(s.Settings.EventAge) {
+		key, at, ok := s.Events.oldest()
+		if !ok || s.Events.Len() <= s.Settings.EventLimit && at.Add(s.Settings.EventAge) >= s.Now {
 			return
 		}
 		s.Events.del(key)

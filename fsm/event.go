@@ -48,4 +48,5 @@ type Event struct {
 	Before  string            `cbor:"8,keyasint,omitempty"`
 	After   string            `cbor:"9,keyasint,omitempty"`
 	Data    map[string]string `cbor:"10,keyasint,omitempty"` // such as node, group, reason, text
+	At      Time              `cbor:"11,keyasint"`           // cluster time, which says how long it is kept
 }

@@ -26,13 +26,8 @@ func pack(e *Event) packedEvent {
 	b = appendHead(b, cborUint, uint64(e.Key))
 	b = appendText(appendHead(b, cborUint, 2), string(e.Type))
 	b = appendText(appendHead(b, cborUint, 3), e.Subject)
-	b = appendHead(b, cborUint, 4)
-	if e.Wall < 0 {
-		b = appendHead(b, cborNegative, uint64(-1-e.Wall))
-	} else {
-		b = appendHead(b, cborUint, uint64(e.Wall))
-	}
-	fields := byte(4)
+	b = appendInt(appendHead(b, cborUint, 4), e.Wall)
+	fields := byte(5)
 	for i, text := range [...]string{string(e.Cause), string(e.Actor), string(e.Request), e.Before, e.After} {
 		if text != "" {
 			b = appendText(appendHead(b, cborUint, uint64(5+i)), text)
@@ -43,6 +38,7 @@ func pack(e *Event) packedEvent {
 		b = appendPairs(appendHead(b, cborUint, 10), e.Data)
 		fields++
 	}
+	b = appendInt(appendHead(b, cborUint, 11), int64(e.At))
 	b[0] = cborMap<<5 | fields
 	return packedEvent(b)
 }
@@ -61,6 +57,13 @@ func appendHead(b []byte, major byte, n uint64) []byte {
 		return append(b, major|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 	}
 	return append(b, major|27, byte(n>>56), byte(n>>48), byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+func appendInt(b []byte, n int64) []byte {
+	if n < 0 {
+		return appendHead(b, cborNegative, uint64(-1-n))
+	}
+	return appendHead(b, cborUint, uint64(n))
 }
 
 func appendText(b []byte, text string) []byte {
@@ -102,7 +105,7 @@ func (p packedEvent) event() *Event {
 	return e
 }
 
-// head decodes the fields that each event has: key, type, subject and time. It allocates nothing.
+// head decodes the first fields of an event: key, type, subject and wall time. It allocates nothing.
 func (p packedEvent) head() (e Event) {
 	in := unpacker{rest: string(p)}
 	_, _ = in.head()
@@ -121,9 +124,9 @@ func (p packedEvent) valid() (key EventKey, ok bool) {
 func (p packedEvent) read(e *Event, data bool) bool {
 	in := unpacker{rest: string(p)}
 	major, left := in.head()
-	in.want(major == cborMap && left >= 4 && left <= 10)
+	in.want(major == cborMap && left >= 5 && left <= 11)
 	in.required(e)
-	left -= 4
+	left -= 5
 	texts := [...]struct {
 		key uint64
 		to  *string
@@ -139,6 +142,8 @@ func (p packedEvent) read(e *Event, data bool) bool {
 		e.Data = in.pairs(data)
 		left--
 	}
+	in.want(in.nextIs(11))
+	e.At = Time(in.int())
 	return !in.failed && left == 0 && in.rest == ""
 }
 

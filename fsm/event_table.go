@@ -62,9 +62,11 @@ func (t EventTable) Max() (key EventKey, e *Event, ok bool) {
 }
 
 // oldest returns the key of the oldest event and when it happened.
-func (t EventTable) oldest() (key EventKey, wall int64, ok bool) {
+func (t EventTable) oldest() (key EventKey, at Time, ok bool) {
 	key, p, ok := t.rows.Min()
-	return key, p.head().Wall, ok
+	var e Event
+	_ = p.read(&e, false)
+	return key, e.At, ok
 }
 
 func (t EventTable) fork(undo *undoLog) EventTable { return EventTable{t.rows.fork(undo)} }

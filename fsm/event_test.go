@@ -74,7 +74,7 @@ func FuzzPackedEvent(f *testing.F) {
 }
 
 func TestEventRowsThatAreRefused(t *testing.T) {
-	good := map[int]any{1: 1 << 20, 2: "job.changed", 3: "job/web", 4: 5, 10: map[string]string{"a": "1", "b": "2"}}
+	good := map[int]any{1: 1 << 20, 2: "job.changed", 3: "job/web", 11: 5, 4: 5, 10: map[string]string{"a": "1", "b": "2"}}
 	canonical := func(row map[int]any) []byte {
 		data, err := wire.enc.Marshal(row)
 		if err != nil {
@@ -99,15 +99,15 @@ func TestEventRowsThatAreRefused(t *testing.T) {
 		code Code
 		says string
 	}{
-		{"a field of a newer program", with(11, "x"), CodeNeedsFormat, "field"},
+		{"a field of a newer program", with(12, "x"), CodeNeedsFormat, "field"},
 		{"no subject", with(3, nil), CodeInvalid, "canonical"},
 		{"an empty text that is never written", with(8, ""), CodeInvalid, "canonical"},
 		{"no data, but room for it", with(10, map[string]string{}), CodeInvalid, "canonical"},
 		{"data of another type", with(10, 5), CodeInvalid, "damaged"},
 		{"bytes as a subject", with(3, []byte("x")), CodeInvalid, "damaged"},
-		{"a key in more bytes than it needs", []byte{0xa4, 1, 0x18, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0}, CodeInvalid, "canonical"},
-		{"keys out of order", []byte{0xa4, 2, 0x61, 'x', 1, 1, 3, 0x61, 'x', 4, 0}, CodeInvalid, "canonical"},
-		{"a time too large", []byte{0xa4, 1, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0x1b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, CodeInvalid, "damaged"},
+		{"a key in more bytes than it needs", []byte{0xa5, 1, 0x18, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0, 11, 0}, CodeInvalid, "canonical"},
+		{"keys out of order", []byte{0xa5, 2, 0x61, 'x', 1, 1, 3, 0x61, 'x', 4, 0, 11, 0}, CodeInvalid, "canonical"},
+		{"a time too large", []byte{0xa5, 1, 1, 2, 0x61, 'x', 3, 0x61, 'x', 4, 0x1b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 11, 0}, CodeInvalid, "damaged"},
 		{"data in another order", []byte(strings.Replace(string(plain), "aa", "ac", 1)), CodeInvalid, "canonical"},
 		{"cut", plain[:len(plain)-1], CodeInvalid, "damaged"},
 		{"longer", append(plain[:len(plain):len(plain)], 0), CodeInvalid, "damaged"},

@@ -217,7 +217,7 @@ func TestDraftIsApply(t *testing.T) {
 		frozen := Digest(base)
 		now := base.Now + 100
 		draft := base.NewDraft(now)
-		e := Entry{Format: CurrentFormat, At: now, Actor: ActorLeader}
+		e := Entry{Format: CurrentFormat, At: now, Wall: base.WallAt(now), Actor: ActorLeader}
 		for _, seed := range seeds(10).Draw(t, "tries") {
 			group := []Command{newWorld(seed, draft.State(), &h.seq).command()}
 			if draft.Try(group...) == nil {

@@ -43,10 +43,10 @@ func TestOfflineAfterCallsEveryAgent(t *testing.T) {
 // Events older than event_age go with the next entry that is written anyway.
 func TestEventAge(t *testing.T) {
 	s := fsm.NewState()
-	apply := func(wall int64, c fsm.Command) {
+	apply := func(at fsm.Time, c fsm.Command) {
 		t.Helper()
 		var results []fsm.Result
-		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Wall: wall, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, At: at, Actor: "test", Groups: [][]fsm.Command{{c}}})
 		if results[0].Refusal != nil {
 			t.Fatal(results[0].Refusal)
 		}
@@ -58,13 +58,13 @@ func TestEventAge(t *testing.T) {
 	apply(2000, &fsm.SettingsSet{Settings: settings})
 	kept := s.Events.Len()
 	settings.DrainDeadline = 3 * fsm.Hour
-	apply(2000+int64(fsm.Hour), &fsm.SettingsSet{Settings: settings})
+	apply(2000+fsm.Time(fsm.Hour), &fsm.SettingsSet{Settings: settings})
 	if s.Events.Len() != kept+1 {
 		t.Errorf("%d events after an hour, want %d: none is older than event_age", s.Events.Len(), kept+1)
 	}
 	settings.DrainDeadline = 4 * fsm.Hour
-	apply(2001+int64(fsm.Hour), &fsm.SettingsSet{Settings: settings})
-	if key, e, _ := s.Events.Min(); e.Wall <= 2000 {
+	apply(2001+fsm.Time(fsm.Hour), &fsm.SettingsSet{Settings: settings})
+	if key, e, _ := s.Events.Min(); e.At <= 2000 {
 		t.Errorf("event %s is older than event_age and still kept", key)
 	}
 	settings.EventAge = fsm.Second

@@ -15,7 +15,8 @@ type State struct {
 	Index       uint64 // of the last applied entry
 	LogTerm     uint64 // of that entry
 	Now         Time   // cluster time; never goes back
-	Wall        int64  // Unix ms of the latest entry, for people
+	Wall        int64  // Unix ms of the latest entry, for people; it may go back
+	WallDoubt   WallDoubt
 	Format      uint16
 	Incarnation uint64 // raised when a snapshot is restored by an operator
 	Unconfirmed bool   // restored, and the operator has not confirmed yet

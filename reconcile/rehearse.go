@@ -88,7 +88,7 @@ func (r *rehearsal) next(wait fsm.Duration, wake fsm.Time) fsm.Time {
 
 // commit applies one entry with one group of commands.
 func (r *rehearsal) commit(group ...fsm.Command) {
-	r.apply(fsm.Entry{Format: r.in.State.Format, At: r.in.Now, Wall: r.in.State.Wall, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{group}})
+	r.apply(fsm.Entry{Format: r.in.State.Format, At: r.in.Now, Wall: r.in.State.WallAt(r.in.Now), Actor: fsm.ActorLeader, Groups: [][]fsm.Command{group}})
 }
 
 func (r *rehearsal) apply(e fsm.Entry) {

@@ -15,7 +15,7 @@ func (p *pass) windowOpen(expression string) (open bool, next fsm.Time) {
 	if expression == "" {
 		return true, 0
 	}
-	wall := time.UnixMilli(p.in.State.Wall + int64(p.in.Now.Sub(p.in.State.Now))).UTC()
+	wall := time.UnixMilli(p.in.State.WallAt(p.in.Now)).UTC()
 	minute := wall.Truncate(time.Minute)
 	if due, err := gronx.New().IsDue(expression, minute); err != nil || due {
 		return err == nil, fsm.Never

@@ -8,10 +8,10 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Codes of the HTTP API that have no meaning inside the state.
+// Codes of the HTTP API that have no meaning inside the state, but for the first.
 const (
 	// CodeTooLarge: a request's body is above the limit.
-	CodeTooLarge fsm.Code = "too_large"
+	CodeTooLarge = fsm.CodeTooLarge
 	// CodeMediaType: a request's body is not of the type that the operation takes.
 	CodeMediaType fsm.Code = "unsupported_media_type"
 	// CodeNoRoute: there is no such path, or not with this method.
