@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -37,7 +38,8 @@ type Agent struct {
 	crew     *crew
 	forward  *forwarder
 	mover    *transfer.Mover
-	seen     seen // of the goroutine of keepAssigned
+	seen     seen         // of the goroutine of keepAssigned
+	every    atomic.Int64 // how often the servers want a heartbeat, as a time.Duration
 
 	mu       sync.Mutex
 	problems map[string]string // what doesn't work now, by part; for the status page
@@ -85,7 +87,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	reports.stale = a.session.lost
 	a.shop = &workshop{
 		node: a.facts, runtime: cfg.Runtime, records: h.records,
-		reports: reports, volumes: newVolumes(h.path("volumes")), ports: ports, lease: newLease(cfg.Runtime.BootNow),
+		reports: reports, volumes: newVolumes(h.path("volumes")), ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
 		services: a.forward.exposed, prepare: a.prepareNode, log: cfg.Log.Named("instance"),
 	}
 	a.crew = newCrew(a.shop)
@@ -118,7 +120,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 func (a *Agent) Identity() Identity { return a.identity }
 
 // UseHeartbeats gives the agent its heartbeats. Call it before Run. Without them the node is never online for long, and
-// groups with exclusive = true don't start here.
+// exclusive groups don't start here.
 func (a *Agent) UseHeartbeats(h Heartbeats) {
 	a.beats = h
 	a.shop.reports.facts.tell = h.SetFacts

@@ -66,6 +66,17 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 	}
 }
 
+// beatEvery is how often a heartbeat is sent: as the servers ask, or more often for the shortest lease of what runs here.
+func (a *Agent) beatEvery() time.Duration {
+	every := time.Duration(a.every.Load())
+	for _, m := range a.crew.list() {
+		if want := m.wanted(); fenced(want) {
+			every = min(every, leaseOf(want)/fsm.LeaseBeats)
+		}
+	}
+	return every
+}
+
 // pollAssignments is one long poll; a new registration ends it.
 func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last seen, registered <-chan struct{}) (transport.Assignments, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
@@ -108,12 +119,13 @@ func (a *Agent) accept(epoch uint64, answer transport.Assignments) (taken, whole
 			a.log.Error("index of the assignments could not be written", "error", err)
 		}
 	}
-	if a.beats != nil && answer.Heartbeat > 0 {
-		interval := asDuration(answer.Heartbeat)
-		a.shop.lease.set(a.beats, interval) // first: beats that are further apart need the longer one
-		a.beats.SetInterval(interval)
+	if answer.Heartbeat > 0 {
+		a.every.Store(int64(asDuration(answer.Heartbeat)))
 	}
 	whole = a.crew.converge(epoch, answer)
+	if a.beats != nil {
+		a.beats.SetInterval(a.beatEvery())
+	}
 	a.shop.reports.keepTransfers(answer.Transfers)
 	a.mover.Set(answer.Transfers, answer.Unconfirmed)
 	return true, whole

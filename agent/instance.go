@@ -22,6 +22,7 @@ type workshop struct {
 	volumes  *volumes
 	ports    *driver.Ports
 	lease    *lease
+	host     string                         // this boot of this machine
 	services func() map[fsm.ServiceName]int // exposed services and their ports
 	prepare  func(transport.Assignment) error
 	log      hclog.Logger
@@ -63,7 +64,7 @@ func newInstance(shop *workshop, e entry, task Task) *instance {
 	}
 	shop.reports.set(i.entry.Status)
 	if task != nil && !ended(task) { // before any other instance is started
-		i.entry.Live, i.adopted = true, true
+		i.entry.Live, i.adopted, i.entry.Host = true, true, shop.host
 		shop.claim(e.Assignment)
 	}
 	return i
@@ -144,7 +145,7 @@ func (i *instance) start(ctx context.Context) {
 	if pause := time.Until(i.retryAt); pause > 0 && !i.wait(ctx, pause) {
 		return
 	}
-	if !i.holdVolumes(ctx, want) {
+	if !i.holdVolumes(ctx, want) || !i.holdSlot(ctx, want) {
 		return
 	}
 	lease, ok := i.holdLease(ctx, want)
@@ -160,7 +161,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, fsm.HookAfterStart)
-	i.entry.Live, i.entry.AfterStart, i.adopted = true, hooked, false // in the journal before there is a process
+	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host = true, hooked, false, i.shop.host // in the journal before there is a process
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	task, err := i.shop.runtime.Start(ctx, spec)
 	if err != nil {
@@ -191,6 +192,24 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
+// holdSlot waits, where only one instance of a slot may run, until this one may: at once if it was started in this boot of this machine before, else
+// when the servers have said in this registration what is assigned. A machine that was rebooted, or whose disk was copied, must not start from its
+// journal what runs elsewhere by now. False: the assignment moved meanwhile.
+func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
+	if !want.Spec.OneHolder() || i.entry.Host == i.shop.host {
+		return true
+	}
+	for first := true; !i.shop.lease.assignedNow(); first = false {
+		if first {
+			i.log.Warn("waiting for the servers: only one may run, and this was not started since the machine was booted")
+		}
+		if !i.wait(ctx, leaseCheck) {
+			return false
+		}
+	}
+	return i.wanted().Desired == fsm.DesiredRunning // the assignment that was waited for may be the one that ends this instance
+}
+
 // holdLease waits until a fenced instance may run, and returns until when; false when the assignment moved meanwhile. Who
 // needs no lease gets 0.
 func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (until driver.BootTime, ok bool) {
@@ -199,7 +218,7 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 	}
 	_, grace := i.shop.stopPolicy(want)
 	for first := true; ; first = false {
-		if until = i.shop.lease.until(grace); until != 0 {
+		if until = i.shop.lease.until(leaseOf(want), grace); until != 0 {
 			break
 		}
 		if first {
@@ -261,12 +280,13 @@ func (i *instance) oversee(ctx context.Context) {
 
 // keepLease renews the lease of a fenced program until the returned function is called.
 func (i *instance) keepLease(ctx context.Context, task Task) (stop func()) {
-	if !fenced(i.wanted()) {
+	want := i.wanted()
+	if !fenced(want) {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { i.shop.lease.hand(ctx, task, i.log) })
+	wg.Go(func() { i.shop.lease.hand(ctx, leaseOf(want), task, i.log) })
 	return func() { cancel(); wg.Wait() }
 }
 

@@ -27,6 +27,8 @@ type entry struct {
 	// AfterStart is set before the program is started and cleared once its after_start hook has ended, so that an agent that comes in between runs
 	// the hook again. The outcome of a preparation is in Status.Hook: one that isn't there is run again too.
 	AfterStart bool `cbor:"7,keyasint,omitempty"`
+	// Host is the boot and the machine on which the program was last started. Only there it is started again without the servers if only one may run.
+	Host string `cbor:"8,keyasint,omitempty"`
 }
 
 // Keys of the journal.

@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
-	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -18,25 +17,27 @@ const leaseCheck = 200 * time.Millisecond
 // fenced reports whether the assignment may run only while the lease is held.
 func fenced(a transport.Assignment) bool { return a.Spec != nil && a.Spec.Fenced() }
 
-// lease is the right of fenced instances to run: it is held while a majority of the voters answer heartbeats sent
-// within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Nothing is started
+// leaseOf is the length of the assignment's lease.
+func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Exclusive.Lease) }
+
+// lease is the right of fenced instances to run, each for the length that its group says: it is held while a majority of the voters answer
+// heartbeats sent within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Nothing is started
 // under it before the servers have said in this epoch what is assigned: what ran in an earlier one may run elsewhere by
 // now (S2). Nor while an operator has not confirmed a restore, and for a while after: what the restored state does not
 // know of runs until then. Safe for many goroutines.
 type lease struct {
 	boot func() driver.BootTime
 
-	mu     sync.Mutex
-	beats  Heartbeats // nil: never held
-	length time.Duration
-	epoch  uint64    // of the newest registration
-	told   uint64    // the newest epoch of which assignments are known, and confirmed
-	reign  uint64    // the incarnation of the servers' state that sure is of
-	sure   time.Time // since when, at the latest, the restore that began it is confirmed; zero: there was none
-	end    driver.BootTime
-	moved  chan struct{} // closed and replaced when end moved
-	mark   clocks        // of the last look
-	awake  time.Time     // answers to heartbeats sent before don't count: the machine slept since
+	mu    sync.Mutex
+	beats Heartbeats      // nil: never held
+	epoch uint64          // of the newest registration
+	told  uint64          // the newest epoch of which assignments are known, and confirmed
+	reign uint64          // the incarnation of the servers' state that sure is of
+	sure  time.Time       // since when, at the latest, the restore that began it is confirmed; zero: there was none
+	heard driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none was
+	moved chan struct{}   // closed and replaced when heard moved
+	mark  clocks          // of the last look
+	awake time.Time       // answers to heartbeats sent before don't count: the machine slept since
 }
 
 // clocks are one moment on both clocks. Only the second goes on in suspend.
@@ -49,11 +50,11 @@ func newLease(boot func() driver.BootTime) *lease {
 	return &lease{boot: boot, moved: make(chan struct{})}
 }
 
-// set tells who confirms, and the interval of heartbeats.
-func (l *lease) set(beats Heartbeats, interval time.Duration) {
+// set tells who confirms.
+func (l *lease) set(beats Heartbeats) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.beats, l.length = beats, fsm.LeaseBeats*interval
+	l.beats = beats
 }
 
 // enrol begins an epoch.
@@ -80,15 +81,23 @@ func (l *lease) assigned(epoch uint64, a transport.Assignments) {
 	}
 }
 
-// until is when the lease ends; 0 = it is not held, or nothing with this grace may be started under it yet. Behind a restore that is when another
-// node has heard that it must end its holder, and has given it its grace, or has lost its lease.
-func (l *lease) until(grace time.Duration) driver.BootTime {
+// until is when a lease of this length ends; 0 = it is not held, or nothing with this grace may be started under it yet. Behind a restore that is when
+// another node has heard that it must end its holder, and has given it its grace, or has lost its lease.
+func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.end <= l.boot() || l.told != l.epoch || !l.sure.IsZero() && time.Since(l.sure) < l.length+grace {
+	end := l.heard.Add(length)
+	if l.heard == 0 || end <= l.boot() || l.told != l.epoch || !l.sure.IsZero() && time.Since(l.sure) < length+grace {
 		return 0
 	}
-	return l.end
+	return end
+}
+
+// assignedNow reports whether the servers have said in this epoch what is assigned.
+func (l *lease) assignedNow() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.epoch != 0 && l.told == l.epoch
 }
 
 // run looks for newer answers until ctx ends.
@@ -97,11 +106,11 @@ func (l *lease) run(ctx context.Context) {
 	}
 }
 
-// refresh moves the end, if newer answers allow it, and returns when to look again.
+// refresh takes note of newer answers, and returns when to look again.
 func (l *lease) refresh() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.beats == nil || l.length == 0 {
+	if l.beats == nil {
 		return leaseCheck
 	}
 	// The boot clock is read first: sleep between the two reads makes the end come early, never late.
@@ -111,25 +120,25 @@ func (l *lease) refresh() time.Duration {
 		l.awake = now.mono
 	}
 	l.mark = now
-	until := l.beats.LeaseUntil(l.length)
-	if !until.IsZero() && until.Add(-l.length).After(l.awake) {
-		if end := now.boot.Add(until.Sub(now.mono)); end > l.end {
-			l.end = end
+	if sent := l.beats.LeaseUntil(0); !sent.IsZero() && sent.After(l.awake) {
+		if heard := now.boot.Add(sent.Sub(now.mono)); heard > l.heard {
+			l.heard = heard
 			close(l.moved)
 			l.moved = make(chan struct{})
 		}
 	}
-	return min(l.length/(2*fsm.LeaseBeats), leaseCheck)
+	return leaseCheck
 }
 
-// hand gives each new end to the program's shim until ctx ends or the program has.
-func (l *lease) hand(ctx context.Context, task Task, log hclog.Logger) {
+// hand gives each new end of a lease of this length to the program's shim until ctx ends or the program has.
+func (l *lease) hand(ctx context.Context, length time.Duration, task Task, log hclog.Logger) {
 	var given driver.BootTime
 	for {
 		l.mu.Lock()
-		end, moved := l.end, l.moved
+		end, moved := l.heard.Add(length), l.moved
+		known := l.heard != 0
 		l.mu.Unlock()
-		if end > given {
+		if known && end > given {
 			if err := task.Renew(ctx, end); err == nil {
 				given = end
 			} else if ctx.Err() == nil && !ended(task) {

@@ -16,6 +16,7 @@ type votes struct {
 	mu      sync.Mutex
 	last    time.Time // when the last confirmed heartbeat was sent
 	silent  bool
+	every   time.Duration
 	givenUp chan uint64
 	facts   [][2]uint64 // epoch and generation, as they were told
 }
@@ -23,8 +24,19 @@ type votes struct {
 func newVotes() *votes { return &votes{givenUp: make(chan uint64, 1)} }
 
 func (v *votes) Register([]byte, uint64, time.Duration) {}
-func (v *votes) SetInterval(time.Duration)              {}
 func (v *votes) GivenUp() <-chan uint64                 { return v.givenUp }
+
+func (v *votes) SetInterval(every time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.every = every
+}
+
+func (v *votes) interval() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.every
+}
 
 func (v *votes) SetFacts(epoch, generation uint64) {
 	v.mu.Lock()
@@ -59,7 +71,7 @@ func (v *votes) told() [][2]uint64 {
 // exclusive is a group whose instances need the lease.
 func exclusive() fsm.GroupSpec {
 	g := sh("")
-	g.Exclusive = true
+	g.Exclusive = &fsm.ExclusiveSpec{Lease: fsm.Minute}
 	return g
 }
 
@@ -88,7 +100,7 @@ func TestLease(t *testing.T) {
 		v.set(false)
 		b.pass(time.Second)
 		b.want(id, fsm.ObservedReady, "")
-		length := 6 * 300 * time.Millisecond
+		length := time.Minute
 		for range 20 {
 			b.pass(time.Second)
 			if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < length-500*time.Millisecond || left > length {
@@ -112,21 +124,87 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// A new interval of heartbeats is that of the lease too: one that lasts for two seconds ends between beats that come every ten.
-func TestLeaseFollowsTheInterval(t *testing.T) {
+// The length of a lease is the group's own, whatever the interval of heartbeats; and six of them are sent within the shortest one.
+func TestLeaseIsTheGroupsOwn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
-		b.beats = newVotes()
+		v := newVotes()
+		b.beats = v
 		b.start()
-		id := b.runExclusive("one")
-		b.change(func(a *transport.Assignments) { a.Heartbeat = 10 * fsm.Second })
 		settings := b.m.State().Settings
 		settings.OfflineAfter = 2 * fsm.Minute
 		b.apply(&fsm.SettingsSet{Settings: settings})
+		b.change(func(a *transport.Assignments) { a.Heartbeat = 10 * fsm.Second })
+		long := b.runExclusive("long")
+		if every := v.interval(); every != 10*time.Second {
+			t.Errorf("a heartbeat every %v, the servers want one every 10s", every)
+		}
+		g := exclusive()
+		g.Exclusive.Lease = 12 * fsm.Second
+		short := b.run("short", g)
 		b.pass(time.Second)
-		if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < 59*time.Second {
-			t.Errorf("%v of the lease left, of 1m", left)
+		if every := v.interval(); every != 2*time.Second {
+			t.Errorf("a heartbeat every %v, want a sixth of the shortest lease, 2s", every)
+		}
+		for id, length := range map[fsm.InstanceID]time.Duration{long: time.Minute, short: 12 * time.Second} {
+			if left := time.Duration(b.mem.task(id).lease() - b.mem.BootNow()); left < length-time.Second || left > length {
+				t.Errorf("%v of the lease left, of %v", left, length)
+			}
 		}
 	})
+}
+
+// Nothing that runs is ended because servers can't be heard, and what fails meanwhile is started again where it is, also by an agent that was restarted. Only what
+// a rebooted or a copied machine finds in its journal waits for the servers, where one may run.
+func TestOneHolderWithoutServers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reboot, restart, starts bool
+	}{
+		"same agent": {starts: true}, "agent restarted": {restart: true, starts: true}, "machine rebooted": {restart: true, reboot: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				v := newVotes()
+				b.beats, b.host = v, "boot 1"
+				b.start()
+				g := sh("")
+				g.Role, g.RoleCheck = fsm.RoleQuorum, &fsm.RoleCheckSpec{Exec: []string{"/bin/true"}}
+				one, free := b.run("one", g), b.run("free", sh(""))
+				b.pass(time.Second)
+				b.want(one, fsm.ObservedReady, "")
+				b.setDown(true)
+				v.set(true)
+				b.pass(24 * time.Hour)
+				if b.mem.running() != 2 {
+					t.Fatalf("%d of 2 run on after a day without servers", b.mem.running())
+				}
+				if tt.reboot {
+					b.host = "boot 2"
+				}
+				if tt.restart {
+					b.end()
+				}
+				b.mem.task(one).finish(memExit(1))
+				b.mem.task(free).finish(memExit(1))
+				if tt.restart {
+					b.start()
+				}
+				b.pass(time.Hour)
+				if got := b.mem.task(free); ended(got) {
+					t.Error("what may run anywhere was not started again without servers")
+				}
+				if got := !ended(b.mem.task(one)); got != tt.starts {
+					t.Errorf("runs without servers: %v, want %v", got, tt.starts)
+				}
+				b.setDown(false)
+				v.set(false)
+				b.pass(time.Minute)
+				b.pass(time.Minute)
+				if ended(b.mem.task(one)) {
+					t.Error("it does not run although it is assigned again")
+				}
+			})
+		})
+	}
 }
 
 // S2: a node that was given up comes back into a new epoch, and its lease is held before a server has said what is assigned. What ran there may run only once
@@ -202,7 +280,7 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 					b.end()
 					b.start()
 				}
-				length, grace := 6*300*time.Millisecond, asDuration(exclusive().Stop.Grace)
+				length, grace := time.Minute, asDuration(exclusive().Stop.Grace)
 				b.pass(length + grace - time.Since(confirmed) - time.Second)
 				if b.mem.task(id) != nil {
 					t.Fatal("it was started while the holder elsewhere still had its grace")

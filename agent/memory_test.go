@@ -204,6 +204,7 @@ type bubble struct {
 	cfg   Config
 	mem   *memory
 	beats Heartbeats
+	host  string // this boot of this machine; empty: the real one
 	agent *Agent
 	end   func()
 }
@@ -232,6 +233,9 @@ func (b *bubble) start() {
 	b.t.Helper()
 	a, err := New(b.cfg)
 	must(b.t, err)
+	if b.host != "" {
+		a.shop.host = b.host
+	}
 	if b.beats != nil {
 		a.UseHeartbeats(b.beats)
 	}

@@ -227,13 +227,13 @@ func TestFencing(t *testing.T) {
 	b.start()
 	onePid, freePid := filepath.Join(b.dir, "one"), filepath.Join(b.dir, "free")
 	g := sh("trap '' TERM; echo $$ > " + onePid + "; while :; do sleep 0.05; done")
-	g.Exclusive = true
+	g.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
 	one := b.run("one", g, nil)
 	free := b.run("free", sh("echo $$ > "+freePid+"; exec sleep 1000"), nil)
 	b.await(one, fsm.ObservedReady)
 	b.await(free, fsm.ObservedReady)
 	pid := pidOf(t, onePid)
-	time.Sleep(2500 * time.Millisecond) // longer than a lease
+	time.Sleep(12 * time.Second) // longer than a lease
 	if !alive(pid) {
 		t.Fatal("it was killed while servers answered")
 	}

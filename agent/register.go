@@ -161,11 +161,11 @@ func (a *Agent) shape(node NodeConfig) fsm.NodeShape {
 func (a *Agent) registered(reply transport.RegisterReply, labels map[string]string) {
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")
-	interval := asDuration(reply.Heartbeat)
+	a.every.Store(int64(asDuration(reply.Heartbeat)))
 	a.shop.lease.enrol(reply.Epoch) // before servers answer for it
 	if a.beats != nil {
-		a.beats.Register(reply.Key, reply.Epoch, interval)
-		a.shop.lease.set(a.beats, interval)
+		a.beats.Register(reply.Key, reply.Epoch, a.beatEvery())
+		a.shop.lease.set(a.beats)
 	}
 	a.shop.reports.enrol(reply.Epoch)
 	a.session.set(reply, labels)

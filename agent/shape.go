@@ -108,6 +108,12 @@ func attributes() map[string]string {
 	return a
 }
 
+// hostID names this boot of this machine: a copy of a machine boots by itself, or bears another machine id.
+func hostID(boot string) string {
+	machine, _ := os.ReadFile("/etc/machine-id") // not every machine has one
+	return boot + "/" + strings.TrimSpace(string(machine))
+}
+
 // bootID names this boot of the kernel.
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -104,7 +104,7 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 				duration("unreachable", func(v fsm.Duration) { g.Toleration.Unreachable = &v }),
 				duration("not_ready", func(v fsm.Duration) { g.Toleration.NotReady = &v }))
 		}),
-		flag("exclusive", &g.Exclusive),
+		leaseOrNot(&g.Exclusive), leaseBlock(&g.Exclusive),
 		blocksOf("constraint", nil, func(d *decoder, b *hcl.Block) {
 			c := fsm.Constraint{Operator: "="}
 			d.body(b.Body, text("attribute", &c.Attribute, true), text("operator", &c.Operator), text("value", &c.Value))
@@ -129,6 +129,22 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 		blocksOf("hook", []string{"name"}, func(d *decoder, b *hcl.Block) { g.Hooks = append(g.Hooks, d.hook(b)) }),
 	)
 	return g
+}
+
+// leaseOrNot is the short form of the block exclusive: true is a lease of the default length, false none.
+func leaseOrNot(to **fsm.ExclusiveSpec) field {
+	return field{name: "exclusive", set: func(d *decoder, a *hcl.Attribute) {
+		if v, ok := d.value(a, cty.Bool, `exclusive { lease = "1m" }`); ok && v.True() {
+			*to = &fsm.ExclusiveSpec{}
+		}
+	}}
+}
+
+func leaseBlock(to **fsm.ExclusiveSpec) field {
+	return block("exclusive", func(d *decoder, b *hcl.Block) {
+		*to = &fsm.ExclusiveSpec{}
+		d.body(b.Body, durationTo("lease", &(*to).Lease))
+	})
 }
 
 func (d *decoder) exec(body hcl.Body, e *fsm.ExecSpec) {

@@ -102,6 +102,8 @@ func TestParseJobMistakes(t *testing.T) {
 		{"wrong unit", group("    resources { memory = \"128 MegaByte\" }"), "invalid", "unknown unit"},
 		{"count in quotes", group("    count = \"3\""), "invalid", "count takes a number"},
 		{"fraction", group("    count = 1.5"), "invalid", "whole number"},
+		{"exclusive in quotes", group("    exclusive = \"1m\""), "invalid", `exclusive { lease = "1m" }`},
+		{"a lease without unit", group("    exclusive { lease = 60 }"), "invalid", "lease takes a text"},
 		{"count -1", group("    count = -1"), "invalid", "count is -1"},
 		{"duration without unit", group("    stop { grace = 10 }"), "invalid", "grace takes a text"},
 		{"wrong duration unit", group("    stop { grace = \"10 parsecs\" }"), "invalid", "unknown unit"},

@@ -37,8 +37,7 @@ const stubborn = "    restart {\n      attempts = 1000\n      interval = \"10m\"
 // holder is the job of an exclusive group. What it runs writes its name into a file that all nodes share.
 const holderJob = `job %q {
   group "one" {
-    count     = %d
-    exclusive = %t
+    count = %d
     exec {
       command = "/bin/sh"
       args    = ["-c", "while read up idle </proc/uptime; do echo $OUTSPAN_INSTANCE_ID $OUTSPAN_FENCING_EPOCH $OUTSPAN_NODE $up >>%s.$OUTSPAN_SLOT; sleep 0.2; done"]
@@ -89,8 +88,8 @@ func newWorkload(x *chaos) *workload {
 	c, stop := x.c, "    stop {\n      grace = \"3s\"\n    }\n"
 	w.learn("web", job{name: "web", count: chaosCounts["web"], expose: chaosPort, more: "    budget { min_ready = 4 }\n" + stop + stubborn}.hcl(c.bin))
 	w.learn("pool", job{name: "pool", count: chaosCounts["pool"], args: []string{"--boot", "500ms"}, more: "    budget { min_ready = 2 }\n" + stop + stubborn}.hcl(c.bin))
-	w.learn("solo", fmt.Sprintf(holderJob, "solo", chaosCounts["solo"], true, x.witness("solo"), "", stubborn))
-	w.learn("base", fmt.Sprintf(holderJob, "base", chaosCounts["base"], false, x.witness("base"), volume, stubborn))
+	w.learn("solo", fmt.Sprintf(holderJob, "solo", chaosCounts["solo"], x.witness("solo"), "    exclusive {\n      lease = \"10s\"\n    }\n", stubborn))
+	w.learn("base", fmt.Sprintf(holderJob, "base", chaosCounts["base"], x.witness("base"), volume, stubborn))
 	w.learn("churn", job{name: "churn", count: 1, more: stop + stubborn}.hcl(c.bin))
 	w.learn(ledgerJob, job{name: ledgerJob, count: 0}.hcl(c.bin))
 	return w

@@ -242,7 +242,7 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	home.die(t)
 	c.must(t, "node", "status", home.name, "--wait=offline", "--timeout", "60s")
 	c.refused(t, 5, []string{"volume_in_use", "confirm-dead"}, "volume", "restore", backup, "--node", other.name, "--attach")
-	c.must(t, "node", "confirm-dead", home.name)
+	c.must(t, "node", "confirm-dead", home.name, "--force")
 
 	archive := c.path("backups", backup, "data.tar")
 	damage(t, archive, 17<<20)

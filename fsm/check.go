@@ -174,7 +174,7 @@ func (c *checker) slot(running, alive []*Instance) {
 	}
 	var holder InstanceID // by the spec that each of them runs: a version without volumes shares nothing with one that has some
 	for _, i := range alive {
-		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.singleHolder() {
+		if spec, ok := c.s.Spec(i.Group, i.Version); ok && spec.OneHolder() {
 			c.want(holder == "", "S2: slot %d of %s may have a single holder, and neither %s nor %s is confirmed stopped", i.Slot, i.Group, holder, i.ID)
 			holder = i.ID
 		}

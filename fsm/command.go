@@ -59,6 +59,7 @@ var kinds = [...]kindInfo{
 	{24, "instance.restart", 1, func() Command { return new(InstanceRestart) }},
 	{25, "instance.prepare", 1, func() Command { return new(InstancePrepare) }},
 	{26, "instance.release", 1, func() Command { return new(InstanceRelease) }},
+	{27, "instance.fenced", 1, func() Command { return new(InstanceFenced) }},
 	{28, "instance.move", 1, func() Command { return new(InstanceMove) }},
 	{30, "drain.start", 1, func() Command { return new(DrainStart) }},
 	{31, "drain.turn", 1, func() Command { return new(DrainTurn) }},
@@ -141,6 +142,9 @@ func (*InstancePrepare) Kind() Kind { return 25 }
 
 // Kind implements Command.
 func (*InstanceRelease) Kind() Kind { return 26 }
+
+// Kind implements Command.
+func (*InstanceFenced) Kind() Kind { return 27 }
 
 // Kind implements Command.
 func (*InstanceMove) Kind() Kind { return 28 }

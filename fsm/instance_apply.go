@@ -123,7 +123,7 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 		if inst.Desired == DesiredRunning && inst.ID != c.Replaces {
 			return nil, Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s", c.Slot, c.Group, inst.ID)
 		}
-		if spec.singleHolder() && inst.holdsClaims() && !plant.Is(plant.ReplaceBeforeFencing) {
+		if spec.OneHolder() && inst.holdsClaims() && !plant.Is(plant.ReplaceBeforeFencing) {
 			return nil, Refuse(CodeVolumeInUse, "the volumes or the identity of slot %d of %s are in use by instance %s", c.Slot, c.Group, inst.ID)
 		}
 	}

@@ -23,7 +23,7 @@ type GroupSpec struct {
 	Checks    []CheckSpec       `json:"checks,omitempty" cbor:"10,keyasint,omitempty"`
 	Stop      StopSpec          `json:"stop" cbor:"11,keyasint"`
 	Restart   RestartSpec       `json:"restart" cbor:"12,keyasint"`
-	Exclusive bool              `json:"exclusive,omitempty" cbor:"13,keyasint,omitempty"`
+	Exclusive *ExclusiveSpec    `json:"exclusive,omitempty" cbor:"16,keyasint,omitempty"` // nil: no lease
 	RoleCheck *RoleCheckSpec    `json:"role_check,omitempty" cbor:"14,keyasint,omitempty"`
 	Hooks     []HookSpec        `json:"hooks,omitempty" cbor:"15,keyasint,omitempty"`
 

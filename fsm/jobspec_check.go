@@ -55,7 +55,7 @@ func (j *JobSpec) Check() *Error {
 }
 
 func (g *GroupSpec) check() *Error {
-	for _, test := range []func() *Error{g.checkBasics, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
+	for _, test := range []func() *Error{g.checkBasics, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
 		if refusal := test(); refusal != nil {
 			return refusal
 		}
@@ -163,7 +163,7 @@ func (g *GroupSpec) checkHooks() *Error {
 
 // checkOrder refuses a surge where two instances of a slot would share a volume or an identity: the old one must be gone first (X8).
 func (g *GroupSpec) checkOrder() *Error {
-	if !g.singleHolder() {
+	if !g.OneHolder() {
 		return nil
 	}
 	key := ""
@@ -175,7 +175,10 @@ func (g *GroupSpec) checkOrder() *Error {
 	default:
 		return nil
 	}
-	why := "has an exclusive identity, which only one instance may bear"
+	why := "keeps the identity of a slot, which only one instance may bear"
+	if g.Fenced() {
+		why = "is exclusive: only one instance of a slot may run"
+	}
 	if g.hasVolume(VolumeLocal) {
 		why = fmt.Sprintf("has the volume %q, which only one instance may use", g.Volumes[0].Name)
 	}

@@ -75,6 +75,11 @@ func (g GroupSpec) expand() GroupSpec {
 		orZero(&g.Hooks[i].Timeout, defaultHookTimeout)
 		orZero(&g.Hooks[i].OnFailure, HookAbort)
 	}
+	if g.Fenced() {
+		lease := *g.Exclusive
+		orZero(&lease.Lease, defaultLease)
+		g.Exclusive = &lease
+	}
 	g.preset()
 	orZero(&g.Update.Order, g.Eviction.Order)
 	return g
@@ -163,9 +168,7 @@ func (g *GroupSpec) preset() {
 	if g.Toleration.NotReady == nil {
 		g.Toleration.NotReady = &r.notReady
 	}
-	// A local volume alone needs no fencing: its data can't be elsewhere (model section 6).
-	g.Exclusive = g.Exclusive || g.Replacement.Identity == "same" && !g.hasVolume(VolumeLocal)
-	if g.singleHolder() { // the old one must be gone first (X8); who asks for surge is refused by checkRole
+	if g.OneHolder() { // the old one must be gone first (X8); who asks for surge is refused by checkRole
 		r.order = OrderStopFirst
 	}
 	orZero(&g.Eviction.Order, r.order)

@@ -17,9 +17,9 @@ func TestSingleHolderOrder(t *testing.T) {
 		{"a volume and stop-first", GroupSpec{Volumes: volumes, Update: UpdateSpec{Order: OrderStopFirst}, Eviction: EvictionSpec{Order: OrderStopFirst}}, ""},
 		{"a volume and a surge of updates", GroupSpec{Volumes: volumes, Update: UpdateSpec{Order: OrderSurge}}, `update.order is "surge", but the group has the volume "data"`},
 		{"a volume and a surge of evictions", GroupSpec{Volumes: volumes, Eviction: EvictionSpec{Order: OrderSurge}}, `eviction.order is "surge", but the group has the volume "data"`},
-		{"exclusive", GroupSpec{Exclusive: true}, ""},
-		{"exclusive and a surge of updates", GroupSpec{Exclusive: true, Update: UpdateSpec{Order: OrderSurge}}, "exclusive identity"},
-		{"same identity and a surge of evictions", GroupSpec{Replacement: ReplacementSpec{Identity: "same"}, Eviction: EvictionSpec{Order: OrderSurge}}, "exclusive identity"},
+		{"exclusive", GroupSpec{Exclusive: &ExclusiveSpec{}}, ""},
+		{"exclusive and a surge of updates", GroupSpec{Exclusive: &ExclusiveSpec{}, Update: UpdateSpec{Order: OrderSurge}}, "is exclusive"},
+		{"same identity and a surge of evictions", GroupSpec{Replacement: ReplacementSpec{Identity: "same"}, Eviction: EvictionSpec{Order: OrderSurge}}, "keeps the identity"},
 		{"neither", GroupSpec{Update: UpdateSpec{Order: OrderSurge}, Eviction: EvictionSpec{Order: OrderSurge}}, ""},
 	}
 	for _, tt := range tests {
@@ -34,7 +34,7 @@ func TestSingleHolderOrder(t *testing.T) {
 				t.Fatalf("got %v, want a refusal that says %s", refusal, tt.says)
 			}
 			g := spec.Groups[0]
-			if single := len(g.Volumes) > 0 || g.Exclusive; tt.says == "" && single && (g.Eviction.Order != OrderStopFirst || g.Update.Order != OrderStopFirst) {
+			if single := g.OneHolder(); tt.says == "" && single && (g.Eviction.Order != OrderStopFirst || g.Update.Order != OrderStopFirst) {
 				t.Errorf("orders are %s and %s, want stop_first", g.Eviction.Order, g.Update.Order)
 			}
 		})

@@ -2,13 +2,14 @@ package fsm
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
 // fencedSpec is a job of which only one instance may run.
 func fencedSpec() JobSpec {
 	spec := webSpec()
-	spec.Groups[0].Exclusive = true
+	spec.Groups[0].Exclusive = &ExclusiveSpec{Lease: 10 * Second}
 	return spec
 }
 
@@ -49,7 +50,7 @@ func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	s := leaseState(t, fencedSpec(), 6*Second)
 	s = run(t, s, 10_000, offline(s, "n1"))
 	spec, _ := s.Spec("web/api", 1)
-	end := Time(10_000).Add(6*Second + spec.Stop.DrainDelay + spec.Stop.Grace + 5*Second)
+	end := Time(10_000).Add(10*Second + spec.Stop.DrainDelay + spec.Stop.Grace + 5*Second)
 	_, refusal := attempt(s, end-11_500, &NodeConfirmDead{ID: "n1"})
 	if !errors.Is(refusal, &Error{Code: CodeLeaseHeld}) || refusal.Message != "node n1 may still run what only one may run: its lease may hold for another 12s" {
 		t.Errorf("12 s before its end: %v", refusal)
@@ -66,40 +67,85 @@ func TestConfirmDeadWaitsForTheLease(t *testing.T) {
 	}
 	stopped(run(t, s, end, &NodeConfirmDead{ID: "n1"}), "confirmed dead by the operator")
 	forced := run(t, s, 10_001, &NodeConfirmDead{ID: "n1", Force: true})
-	stopped(forced, "confirmed dead by the operator, by force while its lease may hold")
+	stopped(forced, "confirmed dead by the operator, by force while it might still run")
 	run(t, forced, 10_002, &NodeConfirmDead{ID: "n1"}) // said again: nothing is left that could run
 }
 
-// What runs under no lease is not made safer by waiting.
-func TestConfirmDeadOfWhatIsNotFenced(t *testing.T) {
-	local := fencedSpec()
+// Nothing ends by itself what runs under no lease: only a person's word does where only one may run, and any word where more may.
+func TestConfirmDeadOfWhatHasNoLease(t *testing.T) {
+	local, same := webSpec(), webSpec()
 	local.Groups[0].Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
-	for name, spec := range map[string]JobSpec{"ordinary": webSpec(), "local volume": local} {
+	same.Groups[0].Role, same.Groups[0].RoleCheck = RoleQuorum, &RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	for name, spec := range map[string]JobSpec{"local volume": local, "same identity": same} {
 		t.Run(name, func(t *testing.T) {
 			s := leaseState(t, spec, 6*Second)
 			s = run(t, s, 10_000, offline(s, "n1"))
-			run(t, s, 10_001, &NodeConfirmDead{ID: "n1"})
+			if _, refusal := attempt(s, 10_000_000, &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal, &Error{Code: CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
+				t.Errorf("without force: %v", refusal)
+			}
+			if _, refusal := attempt(s, 10_000_000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeStale}) {
+				t.Errorf("fenced without a lease: %v", refusal)
+			}
+			forced := run(t, s, 10_001, &NodeConfirmDead{ID: "n1", Force: true})
+			if inst, _ := forced.Instances.Get("i1"); !inst.Terminal() {
+				t.Error("force did not confirm it")
+			}
 		})
+	}
+	s := leaseState(t, webSpec(), 6*Second)
+	run(t, s, 10_001, offline(s, "n1"), &NodeConfirmDead{ID: "n1"})
+}
+
+// The length of a lease is the group's own: a node counts as offline before it or after it.
+func TestFencedByTheLease(t *testing.T) {
+	for _, offlineAfter := range []Duration{2 * Second, Minute} {
+		s := leaseState(t, fencedSpec(), offlineAfter)
+		if _, refusal := attempt(s, 9000, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeStale}) {
+			t.Errorf("while it runs: %v", refusal)
+		}
+		s = run(t, s, 10_000, offline(s, "n1"))
+		spec, _ := s.Spec("web/api", 1)
+		end := Time(10_000).Add(10*Second + spec.Stop.DrainDelay + spec.Stop.Grace + leaseMargin)
+		if inst, _ := s.Instances.Get("i1"); s.LeaseEnd(inst) != end {
+			t.Errorf("offline_after %s: it ends at %d, want %d", offlineAfter, s.LeaseEnd(inst), end)
+		}
+		if _, refusal := attempt(s, end-1, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeLeaseHeld}) {
+			t.Errorf("offline_after %s, before its end: %v", offlineAfter, refusal)
+		}
+		back := run(t, s, end-1, register("n1"), &NodeReport{ID: "n1", Epoch: 2, Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}})
+		if _, refusal := attempt(back, end, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeStale}) {
+			t.Errorf("after its node came back: %v", refusal)
+		}
+		s = run(t, s, end, &InstanceFenced{ID: "i1"})
+		if inst, _ := s.Instances.Get("i1"); !inst.Terminal() || inst.Status.Reason != "its lease is over" {
+			t.Errorf("at its end it is %s/%s (%s)", inst.Desired, inst.Status.Observed, inst.Status.Reason)
+		}
 	}
 }
 
-// An agent that was cut off before it heard of a shorter offline_after uses the longer lease of before.
-func TestConfirmDeadAfterTheLeaseWasShortened(t *testing.T) {
-	s := leaseState(t, fencedSpec(), Minute)
-	settings := s.Settings
-	settings.OfflineAfter = 6 * Second
-	s = run(t, s, 5000, &SettingsSet{Settings: settings})
-	again := register("n1") // the agent, and not the machine, was restarted: its shims hold the old lease
-	s = run(t, s, 6000, again, &NodeReport{ID: "n1", Epoch: 2, Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}})
-	down := run(t, s, 13_000, offline(s, "n1"))
-	inst, _ := down.Instances.Get("i1")
-	grace := down.graceOf(inst, nil)
-	if _, refusal := attempt(down, Time(13_000).Add(Minute+grace), &NodeConfirmDead{ID: "n1"}); !errors.Is(refusal, &Error{Code: CodeLeaseHeld}) {
-		t.Errorf("while the old lease may hold: %v", refusal)
+// A role never implies a lease: without servers nothing ends an instance unless its group says so itself.
+func TestNoRoleImpliesALease(t *testing.T) {
+	facts := &RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	for _, preset := range rolePresets() {
+		g := GroupSpec{Name: "g", Count: 3, Role: preset.role, Exec: ExecSpec{Command: "/bin/x"}, RoleCheck: facts}
+		spec := JobSpec{Name: "j", Groups: []GroupSpec{g}}.Expand()
+		if spec.Groups[0].Fenced() {
+			t.Errorf("%s runs under a lease that nobody asked for", preset.role)
+		}
+		if one := spec.Groups[0].OneHolder(); one != (preset.identity == "same") {
+			t.Errorf("%s: one holder is %v", preset.role, one)
+		}
+		g.Exclusive = &ExclusiveSpec{}
+		if spec = (JobSpec{Name: "j", Groups: []GroupSpec{g}}).Expand(); !spec.Groups[0].Fenced() || spec.Groups[0].Exclusive.Lease != Minute {
+			t.Errorf("%s with a lease of the default length: %+v", preset.role, spec.Groups[0].Exclusive)
+		}
 	}
-	run(t, down, Time(13_000).Add(Minute+grace+leaseMargin), &NodeConfirmDead{ID: "n1"})
-	back := run(t, down, 13_000+100_000, register("n1"), &NodeReport{ID: "n1", Epoch: 3, Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}})
-	if n, _ := back.Nodes.Get("n1"); n.Return.Lease != 0 {
-		t.Errorf("a lease of %s is remembered after an outage that was longer", n.Return.Lease)
+	for lease, code := range map[Duration]Code{10 * Second: "", 10*Second - 1: CodeInvalid, -1: CodeInvalid, 24*Hour + 1: CodeInvalid} {
+		spec := fencedSpec()
+		spec.Groups[0].Exclusive.Lease = lease
+		spec = spec.Expand()
+		if refusal := spec.Check(); code == "" && refusal != nil || code != "" && (refusal == nil || refusal.Code != code) {
+			t.Errorf("a lease of %s: %v", lease, refusal)
+		}
 	}
 }

@@ -87,7 +87,7 @@ func (s *State) MayMove(inst *Instance, cause Cause) *Error {
 	if refusal := s.Movable(inst); refusal != nil {
 		return refusal
 	}
-	if group.Role == RoleSystem || len(policy.Volumes) > 0 || policy.Exclusive || policy.Eviction.Order != OrderSurge {
+	if group.Role == RoleSystem || len(policy.Volumes) > 0 || policy.OneHolder() || policy.Eviction.Order != OrderSurge {
 		return Refuse(CodeRoleNever, "instances of %s can't run twice or have data: they are not moved for a better place", group.ID).
 			WithHint("move it with: outspan instance evict %s", inst.ID)
 	}

@@ -84,7 +84,6 @@ type NodeReturn struct {
 	Hold          Duration `cbor:"4,keyasint,omitempty"` // length of the last hold, doubled at each flap
 	LastReturn    Time     `cbor:"6,keyasint,omitempty"` // when it last came back from an outage
 	ConfirmedDead bool     `cbor:"5,keyasint,omitempty"` // the operator said that nothing runs there any more
-	Lease         Duration `cbor:"7,keyasint,omitempty"` // its agent may still use this lease, which is longer than that of the settings; 0: it doesn't
 }
 
 // NodeState is the one state that people see.
@@ -173,7 +172,8 @@ type NodeAck struct {
 }
 
 // NodeConfirmDead is the operator's word that nothing runs on an offline node any more: its instances count as stopped. Codes: not_found,
-// conflict (it is not offline), lease_held (what is fenced may still run there under its lease) unless Force.
+// conflict (it is not offline); unless Force lease_held (what only one may run may run there under its lease) and node_offline_unconfirmed_stop (it may run there
+// without one, so no time ends it).
 type NodeConfirmDead struct {
 	ID    NodeID `cbor:"1,keyasint"`
 	Force bool   `cbor:"2,keyasint,omitempty"` // the machine is known to be off; recorded

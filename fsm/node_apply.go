@@ -74,7 +74,6 @@ func (c *NodeRegister) apply(s *State) error {
 	}
 	n.Return.Recovering, n.Return.ConfirmedDead = true, false
 	if known && old.Health == HealthOffline {
-		s.endLease(&n)
 		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
 	}
 	n.Assigned, n.FactsGen = s.Index, 0
@@ -331,12 +330,11 @@ func (c *NodeConfirmDead) apply(s *State) error {
 		return Refuse(CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
 	}
 	word := "confirmed dead by the operator"
-	if left := s.mayRunUntil(n).Sub(s.Now); left > 0 {
+	if refusal := s.mayStillRun(n); refusal != nil {
 		if !c.Force {
-			return Refuse(CodeLeaseHeld, "node %s may still run what only one may run: its lease may hold for another %s", n.Name, (left+Second-1)/Second*Second).
-				WithHint("wait for that time; or if the machine is known to be off: outspan node confirm-dead %s --force", n.Name)
+			return refusal
 		}
-		word += ", by force while its lease may hold"
+		word += ", by force while it might still run"
 	}
 	s.stopAll(c.ID, word)
 	current, _ := s.Nodes.Get(c.ID)

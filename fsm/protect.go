@@ -269,7 +269,7 @@ func (s *State) mayPolicyStop(inst *Instance) *Error {
 // builtElsewhere refuses to stop a member before the one that takes its place has its copy. Only where a slot may never have two instances it goes first.
 func (s *State) builtElsewhere(inst *Instance) *Error {
 	policy, ok := s.Policy(inst.Group)
-	if next, has := s.Successor(inst); !ok || policy.singleHolder() || has && s.covers(next) {
+	if next, has := s.Successor(inst); !ok || policy.OneHolder() || has && s.covers(next) {
 		return nil
 	}
 	return Refuse(CodeReplicaEvicting, "the copy of instance %s is not in sync elsewhere yet", inst.ID)

@@ -42,8 +42,8 @@ func TestRolePresets(t *testing.T) {
 	if refusal := spec.Check(); refusal != nil {
 		t.Fatal(refusal)
 	}
-	if got, want := shape(spec.Groups[0]), "always, , surge, when, group.ready >= 2, new/keep, 1m, 5m"; got != want || spec.Groups[0].Exclusive {
-		t.Errorf("with every key overridden: %s, exclusive %v; want %s", got, spec.Groups[0].Exclusive, want)
+	if got, want := shape(spec.Groups[0]), "always, , surge, when, group.ready >= 2, new/keep, 1m, 5m"; got != want || spec.Groups[0].OneHolder() {
+		t.Errorf("with every key overridden: %s, one holder %v; want %s", got, spec.Groups[0].OneHolder(), want)
 	}
 }
 

@@ -148,7 +148,7 @@ func (c *HoldSet) apply(s *State) error {
 	return nil
 }
 
-// callAgents has every agent read its assignments again: with them comes how often it must be heard, and how long its lease is.
+// callAgents has every agent read its assignments again: with them comes how often it must be heard.
 func (s *State) callAgents(before Settings) {
 	var nodes []*Node
 	for _, n := range s.Nodes.All() {
@@ -157,7 +157,6 @@ func (s *State) callAgents(before Settings) {
 	for _, n := range nodes {
 		next := *n
 		next.Assigned = s.Index
-		s.keepLease(&next, before)
 		s.Nodes.put(n.ID, &next)
 		s.touch(Topic("assigned/" + n.ID))
 	}

@@ -58,9 +58,6 @@ func (s *State) VolumeHome(spec *GroupSpec, group GroupID, slot int) (NodeID, bo
 	return "", false
 }
 
-// singleHolder reports whether a slot may never have two instances that are not confirmed stopped: they would share a volume or an identity.
-func (g *GroupSpec) singleHolder() bool { return g.hasVolume(VolumeLocal) || g.Exclusive }
-
 // claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was kept there is used again.
 func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 	for _, v := range spec.Volumes {

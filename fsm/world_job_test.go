@@ -36,7 +36,7 @@ func (w world) group(job JobName, name string) GroupSpec {
 	case job == "db" && !w.rarely(4):
 		g.Volumes, g.RoleCheck = []VolumeSpec{{Name: "data", Kind: VolumeReplicated, Path: "/data"}}, &RoleCheckSpec{Exec: []string{"/bin/facts"}}
 	case w.rarely(6):
-		g.Exclusive = true
+		g.Exclusive = &ExclusiveSpec{Lease: Duration(w.int(10, 60)) * Second}
 	case w.rarely(20):
 		g.Resources.MemoryBytes = pick[int64](w, 0, -1, 1<<62, 1<<63-1)
 	}

@@ -119,7 +119,7 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 		return p.memberVacancy(g, slot, n)
 	}
 	for _, old := range slot.leaving {
-		if p.mustGoFirst(g, old) {
+		if p.mustGoFirst(g, old) && !p.fenced(g, old) {
 			p.wait(old, fsm.CodeStopping, "the next instance of its slot waits until it has stopped", "")
 			if _, why := p.peek(n); why != nil {
 				p.reasons.noRoom(slotKey{g.id, slot.n}, why)
@@ -191,8 +191,11 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
 	case g.spec.Replacement.Mode != fsm.ModeAlways && g.spec.Replacement.Mode != fsm.ModeWhen:
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")
+	case p.state().LeaseEnd(lost) != fsm.Never && !plant.Is(plant.ReplaceBeforeFencing):
+		p.fenced(g, lost) // then its slot is vacant, and filled as any other
 	case g.pinned() && !plant.Is(plant.ReplaceBeforeFencing):
-		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name), "bring the node back, or: outspan node confirm-dead "+name)
+		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance is not known to have stopped, and only one may run", name),
+			fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
 	case p.onHold(lost):
 	case !p.tolerated(g, lost):
 		p.wait(lost, fsm.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
@@ -200,6 +203,26 @@ func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	case !p.mayBuild(g, lost):
 	default:
 		return true
+	}
+	return false
+}
+
+// fenced takes a lost instance for stopped once its lease has ended it and its group waits for its node no longer; it reports whether it did.
+func (p *pass) fenced(g *groupView, lost *fsm.Instance) bool {
+	end := p.state().LeaseEnd(lost)
+	name := p.nodeName(lost.Node)
+	switch {
+	case end == fsm.Never || lost.Status.Observed != fsm.ObservedLost || p.onHold(lost):
+	case !p.past(end):
+		p.wait(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline: the instance may run there until its lease is over", name), "")
+	case !p.tolerated(g, lost):
+		p.wait(lost, fsm.CodeReplacementPending, fmt.Sprintf("node %s is offline; the group tolerates that for %s", name, *g.spec.Toleration.Unreachable), "")
+	default:
+		refusal := p.plan.try("instance/"+string(lost.ID), &fsm.InstanceFenced{ID: lost.ID})
+		if refusal != nil {
+			p.blockBy(lost, refusal)
+		}
+		return refusal == nil
 	}
 	return false
 }

@@ -222,7 +222,7 @@ func ActionOf(s *fsm.State, inst *fsm.Instance) fsm.Action {
 		return fsm.ActionLeave
 	case ok && g.Role == fsm.RoleSystem:
 		return fsm.ActionStop
-	case known && (spec.Exclusive || len(spec.Volumes) > 0 && !spec.Replicated() || spec.Eviction.Order == fsm.OrderStopFirst):
+	case known && (spec.OneHolder() || spec.Eviction.Order == fsm.OrderStopFirst):
 		return fsm.ActionStopFirst
 	case known && !spec.Replicated() && s.NoSurge(inst) != nil:
 		return fsm.ActionStopFirst

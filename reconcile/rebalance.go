@@ -100,7 +100,7 @@ func (b *balancer) limit() (*fsm.Error, fsm.Time) {
 
 // movable reports whether a group's policy lets its instances run twice for a moment, and elsewhere.
 func movable(spec *fsm.GroupSpec) bool {
-	return len(spec.Volumes) == 0 && !spec.Exclusive && spec.Eviction.Mode != fsm.ModeNever && spec.Eviction.Order == fsm.OrderSurge
+	return len(spec.Volumes) == 0 && !spec.OneHolder() && spec.Eviction.Mode != fsm.ModeNever && spec.Eviction.Order == fsm.OrderSurge
 }
 
 // use is how full a node's memory is, in hundredths of a percent, with so much more on it.

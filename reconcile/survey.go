@@ -147,10 +147,10 @@ func older(a, b *fsm.Instance) int {
 // subject names the group in refusals.
 func (g *groupView) subject() string { return "group/" + string(g.id) }
 
-// pinned reports whether a slot's old instance must be confirmed stopped before another one may hold it: a local volume has one holder, and an
-// exclusive group one instance of each identity.
+// pinned reports whether a slot's old instance must be confirmed stopped before another one may hold it: a local volume has one holder, and so has an
+// identity that is kept.
 func (g *groupView) pinned() bool {
-	return g.spec.Exclusive || len(g.spec.Volumes) > 0 && !g.spec.Replicated()
+	return g.spec.OneHolder()
 }
 
 // stopFirst reports whether an instance that must leave is stopped before its replacement is made.

@@ -59,7 +59,10 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 		}
 		g.Volumes = append(g.Volumes, v)
 	case "exclusive":
-		g.Exclusive = true
+		g.Exclusive = &fsm.ExclusiveSpec{}
+		if value != "" { // exclusive=10s
+			g.Exclusive.Lease = duration(value)
+		}
 	case "grace":
 		g.Stop.Grace = duration(value)
 	case "order":

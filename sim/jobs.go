@@ -103,7 +103,7 @@ func shape(r *rand.Rand, j *fsm.JobSpec, g *fsm.GroupSpec) {
 		g.Volumes, g.RoleCheck = data(fsm.VolumeReplicated), check
 		g.Count = 1 + r.IntN(3)
 	case "lock":
-		g.Exclusive, g.Eviction.Order = true, ""
+		g.Exclusive, g.Eviction.Order = &fsm.ExclusiveSpec{Lease: pick[fsm.Duration](r, 10, 20, 60) * fsm.Second}, ""
 	case "quo":
 		g.Role, g.RoleCheck, g.Hooks, g.Eviction.Order = fsm.RoleQuorum, check, hook, ""
 		g.Count = pick(r, 1, 3)

@@ -192,7 +192,7 @@ func jobOf(s *fsm.State, id fsm.GroupID) *fsm.Job {
 // needed holds that nobody was stopped while a node had room, where nothing but room decides. Room that others wait for, until somebody has stopped, is theirs.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
-	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.Exclusive || spec.Role == fsm.RoleSystem || place.Replaces != "" {
+	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() || spec.Role == fsm.RoleSystem || place.Replaces != "" {
 		return
 	}
 	room := c.after.ClaimsOf(spec, nil).Resources.MemoryBytes + waitedFor(c.after)

@@ -5,7 +5,7 @@ import "github.com/outspan/outspan/fsm"
 // lease is a node's right to run fenced programs. The shims hold its timers, so it ends whatever becomes of the agent.
 type lease struct {
 	held  bool     // a majority answers, so it moves on with each heartbeat
-	until fsm.Time // its end, once nobody moves it
+	since fsm.Time // the last heartbeat that a majority answered, once it is not held
 }
 
 // leaseMoved takes note of who answers the node's heartbeats now.
@@ -23,27 +23,32 @@ func (m *machine) leaseMoved() {
 	}
 	m.lease.held = held
 	if held {
-		m.lease.until = 0
+		m.lease.since = 0
 		return
 	}
-	m.lease.until = m.w.net.beatBefore(m.index, m.w.now).Add(fsm.LeaseBeats * m.w.net.interval())
-	m.later(max(m.lease.until.Sub(m.w.now), 0), m.fence)
+	m.lease.since = m.w.net.beatBefore(m.index, m.w.now)
+	for _, p := range m.programs {
+		if p.fenced() {
+			m.later(max(m.lease.end(p).Sub(m.w.now), 0), m.fence)
+		}
+	}
 }
 
 // fence kills what may run only under the lease, if that is over.
 func (m *machine) fence() {
-	if !m.lease.over(m.w.now) {
-		return
-	}
 	for _, p := range append([]*program(nil), m.programs...) {
-		if p.fenced() && p.alive {
+		if p.alive && m.lease.over(p, m.w.now) {
 			m.w.step(CountFenced)
 			p.fails("fenced")
 		}
 	}
 }
 
-func (l *lease) over(now fsm.Time) bool { return !l.held && l.until != 0 && now >= l.until }
+func (l *lease) end(p *program) fsm.Time { return l.since.Add(p.spec.Exclusive.Lease) }
+
+func (l *lease) over(p *program, now fsm.Time) bool {
+	return p.fenced() && !l.held && l.since != 0 && now >= l.end(p)
+}
 
 // thaw has the shims look at their timers.
 func (l *lease) thaw(m *machine) { m.fence() }

@@ -118,8 +118,8 @@ func (w *hclWriter) group(g *fsm.GroupSpec) {
 		w.number("count", int64(g.Count))
 	}
 	w.text("role", string(g.Role))
-	if g.Exclusive {
-		w.raw("exclusive", "true")
+	if g.Fenced() {
+		w.block("exclusive", nil, func() { w.duration("lease", g.Exclusive.Lease) })
 	}
 	w.block("exec", nil, func() {
 		w.text("command", g.Exec.Command)

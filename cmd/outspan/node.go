@@ -262,8 +262,8 @@ func nodeEnable(a *app) *cobra.Command {
 func nodeConfirmDead(a *app) *cobra.Command {
 	return nodeVerb{
 		verb: "confirm-dead", short: "say that nothing runs on an offline node any more", done: "is confirmed dead",
-		long:  "Says that nothing runs on an offline node any more: its instances count as stopped, and what must not run twice may be replaced.\nSwitch the machine off first. A machine that is only cut off ends what must not run twice by itself, when its lease is over: until lease, grace and a margin have passed since it went offline this is refused with lease_held, and --force says that the machine is known to be off.",
-		force: "the machine is known to be off: don't wait until its lease must be over; recorded",
+		long:  "Says that nothing runs on an offline node any more: its instances count as stopped, and what must not run twice may be replaced.\nSwitch the machine off first: a machine that is only cut off goes on with its work. What runs under a lease (a group with a block exclusive) it ends by itself; until lease, grace and a margin have passed since it went offline this is refused with lease_held. What has no lease and must not run twice (same identity, local volume) nothing ends: this is refused with node_offline_unconfirmed_stop. --force says that the machine is known to be off.",
+		force: "the machine is known to be off, whatever it might still run; recorded",
 	}.command(a)
 }
 

@@ -26,7 +26,7 @@ func (f faults) run(t *testing.T, random *rand.Rand) {
 		web.Budget = &fsm.BudgetSpec{MinReady: amount(4)}
 		w.run("web", web)
 		alone := group("alone", 2, 64*mib)
-		alone.Exclusive = true
+		alone.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
 		w.run("alone", alone)
 		c := chaos{w: w, random: random}
 		l := w.keep(3, random)

@@ -59,7 +59,7 @@ func (c *court) holders(s step) error {
 	return f.err()
 }
 
-func single(spec *fsm.GroupSpec) bool { return spec.Exclusive || hasVolume(spec, fsm.VolumeLocal) }
+func single(spec *fsm.GroupSpec) bool { return spec.OneHolder() }
 
 func hasVolume(spec *fsm.GroupSpec, kind fsm.VolumeKind) bool {
 	for _, v := range spec.Volumes {

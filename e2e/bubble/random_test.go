@@ -42,7 +42,7 @@ func TestRandomFaults(t *testing.T) {
 			w.run("web", web)
 			w.run("big", group("big", 3, 2<<30))
 			alone := group("alone", 2, 64*mib)
-			alone.Exclusive = true
+			alone.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
 			w.run("alone", alone)
 			c := chaos{w: w, random: random}
 			c.run(2*time.Minute, c.drain, c.uncordon, c.evict, c.release, c.killServer, c.killLeader, c.cutServer, c.lossy, c.powerOff, c.killAgent, c.cutNode, c.cutNode)

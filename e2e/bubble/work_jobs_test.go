@@ -22,7 +22,7 @@ func TestJobChurn(t *testing.T) {
 			canary := roleGroup(fsm.RoleFront, 3, "")
 			canary.Update = fsm.UpdateSpec{MaxSurge: 1, Canary: 1, Deadline: 20 * fsm.Second}
 			alone := roleGroup(fsm.RoleService, 2, "")
-			alone.Exclusive = true
+			alone.Exclusive = &fsm.ExclusiveSpec{Lease: 10 * fsm.Second}
 			local := roleGroup(fsm.RoleLocal, 2, "")
 			local.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
 			local.Env["ONE"] = "1"

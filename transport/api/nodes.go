@@ -242,7 +242,7 @@ type deadInput struct {
 }
 
 type deadBody struct {
-	Force bool `json:"force,omitempty" doc:"the machine is known to be off: do not wait until the lease must be over under which it may run what only one may run; recorded"`
+	Force bool `json:"force,omitempty" doc:"the machine is known to be off, whatever it might still run of which only one may run; recorded"`
 }
 
 func (in *deadInput) body() any { return &in.Input }

@@ -136,7 +136,7 @@ func TestFencingEpoch(t *testing.T) {
 	r := newRig(t)
 	r.node("01N2", "n2")
 	one := spec("web", 2)
-	one.Groups[0].Exclusive, one.Groups[0].Budget = true, &fsm.BudgetSpec{MinReady: &fsm.Amount{}}
+	one.Groups[0].Exclusive, one.Groups[0].Budget = &fsm.ExclusiveSpec{}, &fsm.BudgetSpec{MinReady: &fsm.Amount{}}
 	r.apply(&fsm.JobSubmit{Spec: one})
 	epochs := func() map[fsm.InstanceID]uint64 {
 		t.Helper()
