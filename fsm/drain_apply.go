@@ -74,7 +74,7 @@ func (c *DrainStart) check() *Error {
 func (s *State) sameWish(c *DrainStart, old *Drain) bool {
 	asked := map[string]bool{}
 	for _, name := range c.Nodes {
-		n, refusal := s.FindNode(name)
+		n, refusal := s.NamedNode(name)
 		switch {
 		case refusal == nil && slices.ContainsFunc(old.Nodes, func(p DrainNode) bool { return p.Node == n.ID }):
 			asked[string(n.ID)] = true
@@ -89,7 +89,7 @@ func (s *State) sameWish(c *DrainStart, old *Drain) bool {
 
 // drainable finds a node that a drain can start on. An offline one is accepted.
 func (s *State) drainable(name string) (*Node, *Error) {
-	n, refusal := s.FindNode(name)
+	n, refusal := s.NamedNode(name)
 	if refusal != nil {
 		return nil, refusal
 	}

@@ -124,18 +124,6 @@ func (s *State) groupRows(prefix string) iter.Seq[*Instance] {
 	}
 }
 
-// FindNode finds a node by id, name, or unique id prefix. Codes: not_found, ambiguous.
-func (s *State) FindNode(nameOrID string) (*Node, *Error) {
-	if n, ok := s.Nodes.Get(NodeID(nameOrID)); ok {
-		return n, nil
-	}
-	if id, ok := s.nodeNames.Get(nameOrID); ok {
-		n, _ := s.Nodes.Get(id)
-		return n, nil
-	}
-	return findPrefix(s.Nodes, NodeID(nameOrID), "node")
-}
-
 // Spec returns the spec that an instance runs, or the current one of a group for its version.
 func (s *State) Spec(group GroupID, version uint64) (*GroupSpec, bool) {
 	job, name := group.Split()
@@ -160,52 +148,4 @@ func (s *State) JobVersion(job JobName, version uint64) (*JobVersion, bool) {
 func versionKey(job JobName, version uint64) string {
 	digits := strconv.FormatUint(version, 10)
 	return string(job) + "/" + "0000000000"[min(len(digits), 10):] + digits
-}
-
-// findPrefix returns the one row whose key begins with prefix.
-func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *Error) {
-	found := 0
-	if prefix != "" {
-		for key, v := range t.From(prefix) {
-			if len(key) < len(prefix) || key[:len(prefix)] != prefix {
-				break
-			}
-			if found++; found > 1 {
-				var none V
-				return none, Refuse(CodeAmbiguous, "more than one %s begins with %q", noun, prefix).WithHint("give more characters of the id")
-			}
-			row = v
-		}
-	}
-	if found == 0 {
-		return row, Refuse(CodeNotFound, "there is no %s %q", noun, prefix).WithHint("list them with: outspan %s ls", noun)
-	}
-	return row, nil
-}
-
-// FindInstance finds an instance by id or unique id prefix.
-func (s *State) FindInstance(prefix string) (*Instance, *Error) {
-	return findExactOrPrefix(s.Instances, InstanceID(prefix), "instance")
-}
-
-// FindDrain finds a drain by id or unique id prefix.
-func (s *State) FindDrain(prefix string) (*Drain, *Error) {
-	return findExactOrPrefix(s.Drains, DrainID(prefix), "drain")
-}
-
-// FindJob finds a job by name or unique prefix.
-func (s *State) FindJob(prefix string) (*Job, *Error) {
-	return findExactOrPrefix(s.Jobs, JobName(prefix), "job")
-}
-
-// FindDeployment finds a deployment by id or unique id prefix.
-func (s *State) FindDeployment(prefix string) (*Deployment, *Error) {
-	return findExactOrPrefix(s.Deployments, DeploymentID(prefix), "deployment")
-}
-
-func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, *Error) {
-	if row, ok := t.Get(key); ok {
-		return row, nil
-	}
-	return findPrefix(t, key, noun)
 }

@@ -84,29 +84,6 @@ func (s *State) slotBusy(group GroupID, slot int) (*Instance, bool) {
 	return nil, false
 }
 
-// FindVolume finds a volume by id or unique id prefix.
-func (s *State) FindVolume(prefix string) (*Volume, *Error) {
-	return findExactOrPrefix(s.Volumes, VolumeID(prefix), "volume")
-}
-
-// FindTransfer finds a transfer by id or unique id prefix.
-func (s *State) FindTransfer(prefix string) (*Transfer, *Error) {
-	t, refusal := findExactOrPrefix(s.Transfers, TransferID(prefix), "transfer")
-	if refusal != nil {
-		refusal = refusal.WithHint("list volumes and what is done to them with: outspan volume ls")
-	}
-	return t, refusal
-}
-
-// FindBackup finds a backup by id or unique id prefix.
-func (s *State) FindBackup(prefix string) (*Backup, *Error) {
-	b, refusal := findExactOrPrefix(s.Backups, BackupID(prefix), "backup")
-	if refusal != nil {
-		refusal = refusal.WithHint("list them with: outspan volume backups")
-	}
-	return b, refusal
-}
-
 func (c *TransferStart) apply(s *State) error {
 	if !ValidName(string(c.ID)) || len(c.Token) > 128 {
 		return Refuse(CodeInvalid, "%q is no id of a transfer", c.ID)

@@ -50,7 +50,7 @@ func ForecastDrain(in Input, nodes []string, options fsm.DrainOptions) ([]fsm.Fo
 func beginForecast(in Input, nodes []string, options fsm.DrainOptions) (begin [][]fsm.Command, after fsm.State, _ *fsm.Error) {
 	draft := in.State.NewDraft(in.Now)
 	for _, name := range nodes {
-		n, refusal := draft.State().FindNode(name)
+		n, refusal := draft.State().NamedNode(name)
 		if refusal != nil {
 			continue
 		}

@@ -50,7 +50,7 @@ func documented(cmd *cobra.Command) bool { return cmd.IsAvailableCommand() && cm
 func docsIndex(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# The command line\n\nMade from the program by `make docs`.\n\n    outspan NOUN VERB [ID|PREFIX] [flags]\n\n")
-	b.WriteString("Ids may be cut to a unique prefix; nodes and servers are called by name or id. `-json` is taken for `--json`, and so for every long flag.\n\n")
+	b.WriteString("What changes something takes whole names and ids; only the id of an instance may be cut, to at least 6 characters. What only reads takes\nany unique prefix. `-json` is taken for `--json`, and so for every long flag.\n\n")
 	b.WriteString("| command | |\n|---|---|\n")
 	for _, cmd := range root.Commands() {
 		if documented(cmd) {

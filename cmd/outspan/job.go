@@ -99,8 +99,20 @@ func jobStatus(a *app) *cobra.Command {
 	return statusVerb{
 		of: "JOB", short: "show a job, its groups and instances", kind: "jobs",
 		example: "outspan job status web\noutspan job status web --wait --timeout 60s",
-		states:  []string{"ready", "running", "pending", "starting", "stopping", "stopped"}, wait: a.waitForJob, show: a.showJob,
+		states:  []string{"ready", "running", "pending", "starting", "stopping", "stopped"}, wait: a.waitForJobLike, show: a.showJob,
 	}.command(a)
+}
+
+// waitForJobLike is waitForJob for a unique prefix of a name, too.
+func (a *app) waitForJobLike(ctx context.Context, ref string, until *waitFlags) error {
+	if until.state == "" {
+		return nil
+	}
+	job, err := get[api.JobDetail](ctx, a, "/v1/jobs/"+segment(ref), nil)
+	if err != nil {
+		return err
+	}
+	return a.waitForJob(ctx, string(job.value.Name), until)
 }
 
 func (a *app) showJob(ctx context.Context, ref string) error {

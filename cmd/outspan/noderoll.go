@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -52,7 +51,7 @@ until the groups that it had are whole again. The first failure stops it. What i
 machine, after Ctrl-C too.
 
 Exit codes: 0 every node is done; 21 (with --dry-run) a node could not be drained; 22 a drain failed; 1 the command failed, or a node did not come back.`,
-		Example: "outspan node roll --selector rack=r1 --dry-run\noutspan node roll n1 n2 n3 --exec 'ssh {node} reboot || true'\noutspan node roll --wait-reboot --selector os=debian12 -m 'new kernel'\noutspan node roll --resume 01JD",
+		Example: "outspan node roll --selector rack=r1 --dry-run\noutspan node roll n1 n2 n3 --exec 'ssh {node} reboot || true'\noutspan node roll --wait-reboot --selector os=debian12 -m 'new kernel'\noutspan node roll --resume 01JDC8Y7VQ4M2N6S1T0K9H3RFW",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.rollNodes(cmd.Context(), args, &f) },
 	}
 	f.register(cmd)
@@ -97,8 +96,12 @@ func (a *app) rolledNodes(ctx context.Context, refs []string, f *rollFlags) ([]s
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(names, got.value.Name) {
-			names = append(names, got.value.Name)
+		n := &got.value
+		if ref != n.Name && ref != string(n.ID) {
+			return nil, fsm.NoSuch("node", ref, []string{n.Name}) // a read takes a prefix
+		}
+		if !slices.Contains(names, n.Name) {
+			names = append(names, n.Name)
 		}
 	}
 	if len(labels) == 0 {
@@ -133,25 +136,20 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	return a.runRoll(ctx, r)
 }
 
-// drainsOfRoll are the drains of a roll, the latest first. The id may be a unique prefix.
+// drainsOfRoll are the drains of a roll, the latest first.
 func (a *app) drainsOfRoll(ctx context.Context, id string) ([]api.Drain, error) {
 	all, err := list[api.Drain](ctx, a, "/v1/drains", nil)
 	if err != nil {
 		return nil, err
 	}
 	var found []api.Drain
-	rolls := map[string]bool{}
 	for _, d := range all.items {
-		if r := d.Options.Roll; r != nil && strings.HasPrefix(r.ID, id) {
+		if r := d.Options.Roll; r != nil && r.ID == id {
 			found = append(found, d)
-			rolls[r.ID] = true
 		}
 	}
-	switch {
-	case len(found) == 0:
-		return nil, fsm.Refuse(fsm.CodeNotFound, "no drain is a step of a roll %q", id).WithHint("list drains with: outspan drain ls -o wide")
-	case len(rolls) > 1:
-		return nil, fsm.Refuse(fsm.CodeAmbiguous, "more than one roll begins with %q", id).WithHint("give more characters of the id")
+	if len(found) == 0 {
+		return nil, fsm.Refuse(fsm.CodeNotFound, "no drain is a step of a roll %q", id).WithHint("give its whole id; list drains with: outspan drain ls -o wide")
 	}
 	slices.SortFunc(found, func(x, y api.Drain) int { return cmp.Compare(y.Index, x.Index) })
 	return found, nil

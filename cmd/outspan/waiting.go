@@ -90,6 +90,8 @@ type waiting[T any] struct {
 	done  func(T) bool
 	// over says that it can no longer get there; nil: it always can.
 	over func(T) error
+	// is tells the object from another one, whose name begins with the name in path: a read takes that for it. nil: it can't happen.
+	is func(T) bool
 	// absent objects may come into being while one waits.
 	absent bool
 }
@@ -103,6 +105,9 @@ func waitUntil[T any](ctx context.Context, a *app, until *waitFlags, w waiting[T
 	defer cancel()
 	last := "not heard of"
 	look := func(got answer[T]) (bool, error) {
+		if w.is != nil && !w.is(got.value) {
+			return false, fsm.Refuse(fsm.CodeNotFound, "there is no %s", w.what)
+		}
 		last = w.state(got.value)
 		if last == until.state || w.done != nil && w.done(got.value) {
 			return true, nil
@@ -204,10 +209,11 @@ func (a *app) waitForRestart(ctx context.Context, before *api.Instance, until *w
 	})
 }
 
-// waitForJob waits until every group of a job is ready, with nothing too much, or until the job has a status.
+// waitForJob waits until every group of the job with this name is ready, with nothing too much, or until the job has a status.
 func (a *app) waitForJob(ctx context.Context, name string, until *waitFlags) error {
 	err := waitUntil(ctx, a, until, waiting[api.JobDetail]{
 		what: "job " + name, path: "/v1/jobs/" + segment(name),
+		is:    func(j api.JobDetail) bool { return string(j.Name) == name },
 		state: func(j api.JobDetail) string { return string(j.Status) },
 		done: func(j api.JobDetail) bool {
 			return until.state == "ready" && j.Status == api.JobRunning && settled(&j.Job)

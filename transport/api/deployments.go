@@ -71,7 +71,7 @@ type deploymentList struct {
 
 // DeploymentPath is the part of a path that names a deployment.
 type DeploymentPath struct {
-	ID string `path:"id" doc:"job-version, or unique prefix of it"`
+	ID string `path:"id" doc:"job-version; a read also takes a unique prefix"`
 }
 
 type deploymentRead struct {
@@ -173,7 +173,7 @@ func (r *reading) autoReverts(d *fsm.Deployment) bool {
 func onDeployment[I any](ref func(*I) string, commands func(*reading, *fsm.Deployment, *I) []fsm.Command) change[I, DeploymentReply] {
 	return change[I, DeploymentReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
-			d, refusal := r.FindDeployment(ref(in))
+			d, refusal := r.NamedDeployment(ref(in))
 			if refusal != nil {
 				return nil, refusal
 			}
@@ -181,7 +181,7 @@ func onDeployment[I any](ref func(*I) string, commands func(*reading, *fsm.Deplo
 		},
 		answer: func(o *outcome, in *I) (DeploymentReply, error) {
 			reply := DeploymentReply{Written: o.Written}
-			if d, refusal := o.FindDeployment(ref(in)); refusal == nil {
+			if d, refusal := o.NamedDeployment(ref(in)); refusal == nil {
 				v := o.deployment(d)
 				reply.Deployment = &v
 			}

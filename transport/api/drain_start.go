@@ -22,7 +22,7 @@ type drainInput struct {
 }
 
 type drainBody struct {
-	Nodes    []string          `json:"nodes,omitempty" maxItems:"1000" doc:"ids, names or unique prefixes, in the order in which they are drained"`
+	Nodes    []string          `json:"nodes,omitempty" maxItems:"1000" doc:"ids or whole names, in the order in which they are drained"`
 	Selector map[string]string `json:"selector,omitempty" doc:"instead of nodes: all nodes with these labels, by name"`
 	DrainChoices
 }
@@ -85,7 +85,7 @@ func startDrain[I any, P drainRequest[I]]() change[I, DrainReply] {
 
 // ownDrain lets an agent drain its own node, in the gentle way only. Codes: forbidden, not_found.
 func (r *reading) ownDrain(node string, choices *DrainChoices) error {
-	n, refusal := r.FindNode(node)
+	n, refusal := r.NamedNode(node)
 	if refusal != nil {
 		return refusal
 	}

@@ -122,7 +122,7 @@ func drainBlocker(b fsm.Blocker) DrainBlocker {
 
 // DrainPath is the part of a path that names a drain.
 type DrainPath struct {
-	ID string `path:"id" doc:"id or unique prefix of it"`
+	ID string `path:"id" doc:"id; a read also takes a unique prefix"`
 }
 
 type drainList struct{ ListParams }
@@ -183,7 +183,7 @@ func showDrain(_ context.Context, r *reading, in *drainRead) (Drain, error) {
 func onDrain[I any](ref func(*I) string, command func(*fsm.Drain, *I) fsm.Command) change[I, DrainWriteReply] {
 	return change[I, DrainWriteReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
-			d, refusal := r.FindDrain(ref(in))
+			d, refusal := r.NamedDrain(ref(in))
 			if refusal != nil {
 				return nil, refusal
 			}
@@ -191,7 +191,7 @@ func onDrain[I any](ref func(*I) string, command func(*fsm.Drain, *I) fsm.Comman
 		},
 		answer: func(o *outcome, in *I) (DrainWriteReply, error) {
 			reply := DrainWriteReply{Written: o.Written}
-			if d, refusal := o.FindDrain(ref(in)); refusal == nil {
+			if d, refusal := o.NamedDrain(ref(in)); refusal == nil {
 				v := o.drain(d)
 				reply.Drain = &v
 			}

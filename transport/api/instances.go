@@ -119,7 +119,7 @@ func (r *reading) endpoint(i *fsm.Instance, port string) (string, bool) {
 
 // InstancePath is the part of a path that names an instance.
 type InstancePath struct {
-	ID string `path:"id" doc:"id or unique prefix of it"`
+	ID string `path:"id" doc:"id or unique prefix of it; a write takes at least 6 characters"`
 }
 
 type instanceList struct {
@@ -227,7 +227,7 @@ func showInstance(_ context.Context, r *reading, in *instanceRead) (Instance, er
 func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.Command) change[I, InstanceReply] {
 	return change[I, InstanceReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
-			i, refusal := r.FindInstance(ref(in))
+			i, refusal := r.NamedInstance(ref(in))
 			if refusal != nil {
 				return nil, refusal
 			}
@@ -235,7 +235,7 @@ func onInstance[I any](ref func(*I) string, command func(*fsm.Instance, *I) fsm.
 		},
 		answer: func(o *outcome, in *I) (InstanceReply, error) {
 			reply := InstanceReply{Written: o.Written}
-			if i, refusal := o.FindInstance(ref(in)); refusal == nil {
+			if i, refusal := o.NamedInstance(ref(in)); refusal == nil {
 				v := o.instance(i)
 				reply.Instance = &v
 			}
@@ -269,7 +269,7 @@ func evictInstance() change[evictInput, InstanceReply] {
 		}
 	})
 	c.refused = func(r *reading, in *evictInput, p *transport.Problem) {
-		i, refusal := r.FindInstance(in.ID)
+		i, refusal := r.NamedInstance(in.ID)
 		if refusal != nil || p.Code != fsm.CodeBudgetRate && p.Code != fsm.CodeActorRate {
 			return
 		}
@@ -283,7 +283,7 @@ func evictInstance() change[evictInput, InstanceReply] {
 func evictReplica(c change[evictInput, InstanceReply]) change[evictInput, InstanceReply] {
 	stop := c.prepare
 	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
-		i, refusal := r.FindInstance(in.ID)
+		i, refusal := r.NamedInstance(in.ID)
 		if refusal != nil {
 			return nil, refusal
 		}

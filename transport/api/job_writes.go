@@ -133,7 +133,7 @@ func (o *outcome) jobReply(name fsm.JobName) (JobReply, error) {
 func onJob[I any](ref func(*I) string, command func(*reading, *fsm.Job, *I) (fsm.Command, error)) change[I, JobReply] {
 	return change[I, JobReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
-			j, refusal := r.FindJob(ref(in))
+			j, refusal := r.NamedJob(ref(in))
 			if refusal != nil {
 				return nil, refusal
 			}
@@ -141,7 +141,7 @@ func onJob[I any](ref func(*I) string, command func(*reading, *fsm.Job, *I) (fsm
 			return []fsm.Command{c}, err
 		},
 		answer: func(o *outcome, in *I) (JobReply, error) {
-			if j, refusal := o.FindJob(ref(in)); refusal == nil {
+			if j, refusal := o.NamedJob(ref(in)); refusal == nil {
 				return o.jobReply(j.Name)
 			}
 			return JobReply{Written: o.Written, Changed: true}, nil

@@ -32,3 +32,42 @@ func TestAnswerOfAJobWrite(t *testing.T) {
 		}
 	}
 }
+
+// A write reaches only what its name names: the beginning of another's is not enough, also once the one that was meant is gone.
+func TestWritesTakeWholeNames(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	for name, count := range map[string]int{"api-prod": 3, "api": 0} {
+		one := spec(name, count)
+		one.Groups[0].Services = nil
+		r.apply(&fsm.JobSubmit{Spec: one})
+	}
+	stop := func() (map[string]any, error) {
+		raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/api/stop", nil, map[string]any{"purge": true})
+		if err != nil {
+			return nil, err
+		}
+		return decode(t, raw), nil
+	}
+	got, err := stop()
+	if err != nil || got["job"] != nil {
+		t.Errorf("stopped and purged at once: the answer shows job %v, %v", got["job"], err)
+	}
+	_, err = stop()
+	wantCode(t, err, fsm.CodeNotFound)
+	if job := get(t, r.cli(), "/v1/jobs/api-prod"); job["status"] != "pending" || isTrue(job["purge"]) {
+		t.Errorf("another job is %v, purged %v", job["status"], job["purge"])
+	}
+	for path, body := range map[string]map[string]any{
+		"/v1/nodes/01N1/cordon": {}, "/v1/instances/inst-a/restart": {}, // whole ids
+	} {
+		if _, _, err := r.cli().Do(t.Context(), http.MethodPost, path, nil, body); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	r.node("01M1", "machine-1")
+	for _, path := range []string{"/v1/nodes/01M/disable", "/v1/nodes/machine/drain", "/v1/instances/inst-/evict", "/v1/members/s/promote"} {
+		_, _, err := r.cli().Do(t.Context(), http.MethodPost, path, nil, map[string]any{})
+		wantCode(t, err, fsm.CodeNotFound)
+	}
+}

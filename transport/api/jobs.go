@@ -141,7 +141,7 @@ func (r *reading) eligibleNodes(g *fsm.Group) int {
 
 // JobPath is the part of a path that names a job.
 type JobPath struct {
-	Name string `path:"name" doc:"name or unique prefix of it"`
+	Name string `path:"name" doc:"name; a read also takes a unique prefix"`
 }
 
 type jobList struct{ ListParams }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -33,7 +34,7 @@ type memberList struct{ ListParams }
 
 // MemberPath is the part of a path that names a server.
 type MemberPath struct {
-	ID string `path:"id" doc:"id, name or unique prefix of the id"`
+	ID string `path:"id" doc:"id or name"`
 }
 
 type joinInput struct {
@@ -136,7 +137,7 @@ func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
 	return s.onMember(ctx, in.Input.To, s.cfg.Servers.Ops.TransferLeader)
 }
 
-// onMember finds a server by id, name or unique prefix of its id. Codes: not_found, ambiguous.
+// onMember finds a server by id or name. Code: not_found.
 func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, fsm.ServerID) error) error {
 	if s.cfg.Servers.Roster == nil {
 		return notOffered("members")
@@ -145,22 +146,16 @@ func (s *Server) onMember(ctx context.Context, ref string, do func(context.Conte
 	if err != nil {
 		return err
 	}
-	var found []fsm.ServerID
+	var near []string
 	for _, m := range members {
-		switch {
-		case string(m.ID) == ref || m.Name == ref:
+		if string(m.ID) == ref || m.Name == ref {
 			return do(ctx, m.ID)
-		case len(ref) > 0 && len(ref) < len(m.ID) && string(m.ID[:len(ref)]) == ref:
-			found = append(found, m.ID)
+		}
+		if ref != "" && (strings.HasPrefix(m.Name, ref) || strings.HasPrefix(string(m.ID), ref)) {
+			near = append(near, m.Name)
 		}
 	}
-	switch len(found) {
-	case 0:
-		return fsm.Refuse(fsm.CodeNotFound, "there is no server %q", clip(ref)).WithHint("list them with: outspan server members")
-	case 1:
-		return do(ctx, found[0])
-	}
-	return fsm.Refuse(fsm.CodeAmbiguous, "more than one server begins with %q", clip(ref)).WithHint("give more characters of the id")
+	return fsm.NoSuch("server", clip(ref), near)
 }
 
 // bodied is an input that may have a JSON body.

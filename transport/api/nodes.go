@@ -95,7 +95,7 @@ func (r *reading) node(n *fsm.Node) Node {
 
 // NodePath is the part of a path that names a node.
 type NodePath struct {
-	ID string `path:"id" doc:"id, name or unique prefix of the id"`
+	ID string `path:"id" doc:"id or name; a read also takes a unique prefix of the id"`
 }
 
 type nodeList struct{ ListParams }
@@ -157,7 +157,7 @@ func showNode(_ context.Context, r *reading, in *nodeRead) (Node, error) {
 // nodeReply shows the node after a write; after a repeated request it may be gone.
 func (o *outcome) nodeReply(ref string) (NodeReply, error) {
 	reply := NodeReply{Written: o.Written}
-	if n, refusal := o.FindNode(ref); refusal == nil {
+	if n, refusal := o.NamedNode(ref); refusal == nil {
 		v := o.node(n)
 		reply.Node = &v
 	}
@@ -168,7 +168,7 @@ func (o *outcome) nodeReply(ref string) (NodeReply, error) {
 func onNode[I any](ref func(*I) string, command func(*reading, *fsm.Node, *I) (fsm.Command, error)) change[I, NodeReply] {
 	return change[I, NodeReply]{
 		prepare: func(r *reading, in *I) ([]fsm.Command, error) {
-			n, refusal := r.FindNode(ref(in))
+			n, refusal := r.NamedNode(ref(in))
 			if refusal != nil {
 				return nil, refusal
 			}
@@ -225,7 +225,7 @@ func ackBlockers() change[ackInput, NodeReply] {
 	return onNode((*ackInput).ref, func(r *reading, n *fsm.Node, in *ackInput) (fsm.Command, error) {
 		c := &fsm.NodeAck{ID: n.ID}
 		for _, ref := range in.Input.Instances {
-			inst, refusal := r.FindInstance(string(ref))
+			inst, refusal := r.NamedInstance(string(ref))
 			if refusal != nil {
 				return nil, refusal
 			}
@@ -270,7 +270,7 @@ type ForgetReply struct {
 func forgetNode() change[forgetInput, ForgetReply] {
 	return change[forgetInput, ForgetReply]{
 		prepare: func(r *reading, in *forgetInput) ([]fsm.Command, error) {
-			n, refusal := r.FindNode(in.ID)
+			n, refusal := r.NamedNode(in.ID)
 			if refusal != nil {
 				return nil, refusal
 			}

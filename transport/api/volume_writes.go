@@ -21,7 +21,7 @@ type migrateInput struct {
 }
 
 type migrateBody struct {
-	To   string        `json:"to" doc:"node: id, name or unique prefix"`
+	To   string        `json:"to" doc:"node: id or name"`
 	Keep *fsm.Duration `json:"keep,omitempty" doc:"how long the old copy is kept; default: the setting volume_cooling"`
 }
 
@@ -53,7 +53,7 @@ type restoreInput struct {
 
 type restoreBody struct {
 	Volume fsm.VolumeID  `json:"volume,omitempty" doc:"what it is to become; default: what it was made of"`
-	Node   string        `json:"node" doc:"whose backup directory has the archive: id, name or unique prefix"`
+	Node   string        `json:"node" doc:"whose backup directory has the archive: id or name"`
 	Attach bool          `json:"attach,omitempty" doc:"put it to use at once; the instance is stopped for that"`
 	Keep   *fsm.Duration `json:"keep,omitempty" doc:"with attach: how long the copy that is replaced is kept; default: the setting volume_cooling"`
 }
@@ -84,7 +84,7 @@ func (s *Server) volumeWrites() []operation {
 		write(s, rt("restore-backup", "/v1/backups/{id}/restore", "Make a new volume of a backup"), starting(prepareRestore)),
 		write(s, rt("forget-backup", "/v1/backups/{id}/forget", "Remove the record of a backup; its archive stays"), change[backupWrite, TransferReply]{
 			prepare: func(r *reading, in *backupWrite) ([]fsm.Command, error) {
-				b, refusal := r.FindBackup(in.ID)
+				b, refusal := r.NamedBackup(in.ID)
 				if refusal != nil {
 					return nil, refusal
 				}
@@ -94,14 +94,14 @@ func (s *Server) volumeWrites() []operation {
 		}),
 		write(s, rt("cancel-transfer", "/v1/transfers/{id}/cancel", "Give up work on volumes, or remove what it left"), change[transferWrite, TransferReply]{
 			prepare: func(r *reading, in *transferWrite) ([]fsm.Command, error) {
-				t, refusal := r.FindTransfer(in.ID)
+				t, refusal := r.NamedTransfer(in.ID)
 				if refusal != nil {
 					return nil, refusal
 				}
 				return []fsm.Command{&fsm.TransferCancel{ID: t.ID}}, nil
 			},
 			answer: func(o *outcome, in *transferWrite) (TransferReply, error) {
-				t, refusal := o.FindTransfer(in.ID)
+				t, refusal := o.NamedTransfer(in.ID)
 				if refusal != nil {
 					return TransferReply{Written: o.Written}, nil // it left nothing, and is no longer on record
 				}
@@ -146,7 +146,7 @@ func (o *outcome) transferReply(t *fsm.Transfer) TransferReply {
 }
 
 func prepareMigrate(r *reading, in *migrateInput) (*fsm.TransferStart, error) {
-	v, refusal := r.FindVolume(in.ID)
+	v, refusal := r.NamedVolume(in.ID)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -161,7 +161,7 @@ func (r *reading) target(node, key string) (fsm.NodeID, error) {
 	if node == "" {
 		return "", fsm.Refuse(fsm.CodeInvalid, "no node is given").WithHint("name one with %s", key)
 	}
-	n, refusal := r.FindNode(node)
+	n, refusal := r.NamedNode(node)
 	if refusal != nil {
 		return "", refusal
 	}
@@ -177,7 +177,7 @@ func keepFor(d *fsm.Duration) fsm.Duration {
 }
 
 func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
-	v, refusal := r.FindVolume(in.ID)
+	v, refusal := r.NamedVolume(in.ID)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -185,7 +185,7 @@ func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
 }
 
 func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
-	v, refusal := r.FindVolume(in.ID)
+	v, refusal := r.NamedVolume(in.ID)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -193,7 +193,7 @@ func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 }
 
 func prepareRestore(r *reading, in *restoreInput) (*fsm.TransferStart, error) {
-	b, refusal := r.FindBackup(in.ID)
+	b, refusal := r.NamedBackup(in.ID)
 	if refusal != nil {
 		return nil, refusal
 	}

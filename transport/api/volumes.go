@@ -215,17 +215,17 @@ type backupList struct{ ListParams }
 
 // VolumePath is the part of a path that names a volume. The slashes of its id are written as %2F.
 type VolumePath struct {
-	ID string `path:"id" doc:"id of a volume, or unique prefix of it; with %2F for each /"`
+	ID string `path:"id" doc:"id of a volume, with %2F for each /; a read also takes a unique prefix"`
 }
 
 // TransferPath is the part of a path that names a transfer.
 type TransferPath struct {
-	ID string `path:"id" doc:"id of a transfer, or unique prefix of it"`
+	ID string `path:"id" doc:"id of a transfer; a read also takes a unique prefix"`
 }
 
 // BackupPath is the part of a path that names a backup.
 type BackupPath struct {
-	ID string `path:"id" doc:"id of a backup, or unique prefix of it"`
+	ID string `path:"id" doc:"id of a backup; a read also takes a unique prefix"`
 }
 
 type volumeRead struct {

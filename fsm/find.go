@@ -1,0 +1,178 @@
+package fsm
+
+import "strings"
+
+// People name things in two ways. Reads take the beginning of a name or id if only one thing begins so: Find. Writes take whole names, so that a
+// command for `api` never reaches `api-prod`: Named. Only ids of instances, which nobody chooses, may be cut in writes too.
+
+// FindNode finds a node by id, name, or unique id prefix. Codes: not_found, ambiguous.
+func (s *State) FindNode(nameOrID string) (*Node, *Error) {
+	if n, ok := s.node(nameOrID); ok {
+		return n, nil
+	}
+	return findPrefix(s.Nodes, NodeID(nameOrID), "node")
+}
+
+// FindInstance finds an instance by id or unique id prefix. Codes: not_found, ambiguous.
+func (s *State) FindInstance(prefix string) (*Instance, *Error) {
+	return findExactOrPrefix(s.Instances, InstanceID(prefix), "instance")
+}
+
+// FindDrain finds a drain by id or unique id prefix. Codes: not_found, ambiguous.
+func (s *State) FindDrain(prefix string) (*Drain, *Error) {
+	return findExactOrPrefix(s.Drains, DrainID(prefix), "drain")
+}
+
+// FindJob finds a job by name or unique prefix. Codes: not_found, ambiguous.
+func (s *State) FindJob(prefix string) (*Job, *Error) {
+	return findExactOrPrefix(s.Jobs, JobName(prefix), "job")
+}
+
+// FindDeployment finds a deployment by id or unique id prefix. Codes: not_found, ambiguous.
+func (s *State) FindDeployment(prefix string) (*Deployment, *Error) {
+	return findExactOrPrefix(s.Deployments, DeploymentID(prefix), "deployment")
+}
+
+// FindVolume finds a volume by id or unique id prefix. Codes: not_found, ambiguous.
+func (s *State) FindVolume(prefix string) (*Volume, *Error) {
+	return findExactOrPrefix(s.Volumes, VolumeID(prefix), "volume")
+}
+
+// FindTransfer finds a transfer by id or unique id prefix. Codes: not_found, ambiguous.
+func (s *State) FindTransfer(prefix string) (*Transfer, *Error) {
+	return findExactOrPrefix(s.Transfers, TransferID(prefix), "transfer")
+}
+
+// FindBackup finds a backup by id or unique id prefix. Codes: not_found, ambiguous.
+func (s *State) FindBackup(prefix string) (*Backup, *Error) {
+	return findExactOrPrefix(s.Backups, BackupID(prefix), "backup")
+}
+
+// NamedNode is the node with this name or id. Code: not_found.
+func (s *State) NamedNode(nameOrID string) (*Node, *Error) {
+	if n, ok := s.node(nameOrID); ok {
+		return n, nil
+	}
+	near := beginning(s.nodeNames, nameOrID)
+	for _, id := range beginning(s.Nodes, NodeID(nameOrID)) {
+		n, _ := s.Nodes.Get(NodeID(id))
+		near = append(near, n.Name)
+	}
+	return nil, NoSuch("node", nameOrID, near)
+}
+
+// NamedJob is the job with this name. Code: not_found.
+func (s *State) NamedJob(name string) (*Job, *Error) { return named(s.Jobs, JobName(name), "job") }
+
+// NamedDrain is the drain with this id. Code: not_found.
+func (s *State) NamedDrain(id string) (*Drain, *Error) {
+	return named(s.Drains, DrainID(id), "drain")
+}
+
+// NamedDeployment is the deployment with this id. Code: not_found.
+func (s *State) NamedDeployment(id string) (*Deployment, *Error) {
+	return named(s.Deployments, DeploymentID(id), "deployment")
+}
+
+// NamedVolume is the volume with this id. Code: not_found.
+func (s *State) NamedVolume(id string) (*Volume, *Error) {
+	return named(s.Volumes, VolumeID(id), "volume")
+}
+
+// NamedTransfer is the transfer with this id. Code: not_found.
+func (s *State) NamedTransfer(id string) (*Transfer, *Error) {
+	return named(s.Transfers, TransferID(id), "transfer")
+}
+
+// NamedBackup is the backup with this id. Code: not_found.
+func (s *State) NamedBackup(id string) (*Backup, *Error) {
+	return named(s.Backups, BackupID(id), "backup")
+}
+
+// minInstancePrefix is how many characters of an instance's id a write takes for the whole.
+const minInstancePrefix = 6
+
+// NamedInstance is the instance with this id, or the only one whose id begins so, with at least 6 characters. Codes: not_found, ambiguous.
+func (s *State) NamedInstance(id string) (*Instance, *Error) {
+	if len(id) < minInstancePrefix {
+		inst, refusal := named(s.Instances, InstanceID(id), "instance")
+		if refusal != nil && id != "" {
+			refusal = refusal.WithHint("give the id of an instance, or at least %d characters of it; list them with: outspan instance ls", minInstancePrefix)
+		}
+		return inst, refusal
+	}
+	return s.FindInstance(id)
+}
+
+func (s *State) node(nameOrID string) (*Node, bool) {
+	if n, ok := s.Nodes.Get(NodeID(nameOrID)); ok {
+		return n, true
+	}
+	id, ok := s.nodeNames.Get(nameOrID)
+	if !ok {
+		return nil, false
+	}
+	return s.Nodes.Get(id)
+}
+
+func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *Error) {
+	if row, ok := t.Get(key); ok {
+		return row, nil
+	}
+	return row, NoSuch(noun, string(key), beginning(t, key))
+}
+
+// NoSuch is the refusal of a name that nothing has. near are the names that may have been meant.
+func NoSuch(noun, name string, near []string) *Error {
+	refusal := Refuse(CodeNotFound, "there is no %s %q", noun, name)
+	if len(near) > 0 {
+		return refusal.WithHint("did you mean %s? what changes something takes the whole name", strings.Join(near, " or "))
+	}
+	return refusal.WithHint("list them with: outspan %s", listVerb(noun))
+}
+
+func listVerb(noun string) string {
+	switch noun {
+	case "transfer":
+		return "volume ls"
+	case "backup":
+		return "volume backups"
+	case "server":
+		return "server members"
+	}
+	return noun + " ls"
+}
+
+// beginning are the first keys that begin with prefix, at most three.
+func beginning[K ~string, V any](t Table[K, V], prefix K) []string {
+	var found []string
+	if prefix == "" {
+		return nil
+	}
+	for key := range t.From(prefix) {
+		if !strings.HasPrefix(string(key), string(prefix)) || len(found) == 3 {
+			break
+		}
+		found = append(found, string(key))
+	}
+	return found
+}
+
+func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, *Error) {
+	if row, ok := t.Get(key); ok {
+		return row, nil
+	}
+	return findPrefix(t, key, noun)
+}
+
+// findPrefix returns the one row whose key begins with prefix.
+func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *Error) {
+	switch near := beginning(t, prefix); len(near) {
+	case 0:
+		return row, NoSuch(noun, string(prefix), nil)
+	case 1:
+		row, _ = t.Get(K(near[0]))
+		return row, nil
+	}
+	return row, Refuse(CodeAmbiguous, "more than one %s begins with %q", noun, prefix).WithHint("give more characters of the id")
+}
