@@ -95,7 +95,7 @@ func asRefusal(err error) *Error {
 	}
 	var refusal *Error
 	if errors.As(err, &refusal) {
-		return refusal
+		return refusal.clipped()
 	}
 	panic(fmt.Sprintf("fsm: a command failed without a code: %v", err))
 }

@@ -173,6 +173,9 @@ func (s *State) knowsBudgets(id GroupID, g *GroupSpec) *Error {
 		if !ok {
 			return Refuse(CodeUnknownBudget, "%s names the budget %q, which does not exist", id, name).WithHint("%s", s.budgetHint(name))
 		}
+		if len(b.Groups) >= maxSharers && !slices.Contains(b.Groups, id) {
+			return Refuse(CodeInvalid, "budget %s is shared by %d groups, which is the most", name, maxSharers).WithHint("let %s name another budget", id)
+		}
 		if g.Count > 0 && g.stopsFirst() && b.Spec.allowsNone() && !b.Spec.Blocking {
 			return Refuse(CodeInvalid, "budget %s allows nothing to be down, and %s is stopped before it is replaced, so no drain could ever finish", name, id).
 				WithHint("let the budget allow one to be down, use order = \"surge\", or set the budget with blocking")

@@ -61,6 +61,8 @@ func (c *DrainStart) check() *Error {
 	switch r := c.Options.Roll; {
 	case !ValidName(string(c.ID)):
 		return Refuse(CodeInvalid, "%q is no drain id: use 1 to 63 letters, digits, '-', '_' or '.'", c.ID)
+	case len(c.Nodes) > maxDrainNodes:
+		return Refuse(CodeInvalid, "a drain has at most %d nodes, these are %d", maxDrainNodes, len(c.Nodes)).WithHint("drain them in several parts")
 	case len(c.Nodes) == 0 || c.Options.Deadline <= 0 || c.Options.MaxParallelNodes < 0:
 		return Refuse(CodeInvalid, "a drain needs at least one node, a deadline above 0s or none, and max-parallel-nodes of 0 or more")
 	case r != nil && (!ValidName(r.ID) || len(r.Nodes) == 0 || len(r.Nodes) > maxRoll || r.Parallel < 0 || len(r.Exec) > maxRollExec):
@@ -282,7 +284,9 @@ func (s *State) endDrainOf(n *Node, phase DrainPhase, why string) {
 	if !ok {
 		return
 	}
-	s.editDrain(d, n.ID, func(p *DrainNode) { p.Phase, p.LastError, p.EndedWall = phase, why, s.Wall })
+	s.editDrain(d, n.ID, func(p *DrainNode) {
+		p.Phase, p.LastError, p.EndedWall = phase, clipText(why, lastErrorRoom(len(d.Nodes))), s.Wall
+	})
 	s.emit(Event{Type: EventDrainPhase, Subject: "drain/" + string(d.ID), Before: string(PhaseDraining), After: string(phase), Data: map[string]string{"node": string(n.ID), "reason": why}})
 	var marked []*Instance
 	for inst := range s.InstancesOn(n.ID) {

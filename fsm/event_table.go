@@ -70,8 +70,15 @@ func (t EventTable) oldest() (key EventKey, at Time, ok bool) {
 }
 
 func (t EventTable) fork(undo *undoLog) EventTable { return EventTable{t.rows.fork(undo)} }
-func (t EventTable) put(key EventKey, e *Event)    { t.rows.put(key, pack(e)) }
-func (t EventTable) del(key EventKey)              { t.rows.del(key) }
+func (t EventTable) put(key EventKey, e *Event) {
+	p := pack(e)
+	if len(p) > maxEvent {
+		e.clip()
+		p = pack(e)
+	}
+	t.rows.put(key, p)
+}
+func (t EventTable) del(key EventKey) { t.rows.del(key) }
 
 // eventRows is the events' entry in rowTables.
 func eventRows(id tableID, name string) rowTable {

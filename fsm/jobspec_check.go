@@ -55,7 +55,7 @@ func (j *JobSpec) Check() *Error {
 }
 
 func (g *GroupSpec) check() *Error {
-	for _, test := range []func() *Error{g.checkBasics, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
+	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
 		if refusal := test(); refusal != nil {
 			return refusal
 		}

@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // The hold before new placements on a node that keeps going offline.
 const (
@@ -55,6 +58,9 @@ func (c *NodeRegister) apply(s *State) error {
 	if !ValidName(c.Name) || !ValidName(string(c.ID)) || c.Agent.BootID == "" {
 		return Refuse(CodeInvalid, "a node needs a boot id, and an id and a name of 1 to 63 letters, digits, '-', '_' or '.'; got name %q", c.Name)
 	}
+	if refusal := c.checkBounds(); refusal != nil {
+		return refusal
+	}
 	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
 		return Refuse(CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
 	}
@@ -66,7 +72,7 @@ func (c *NodeRegister) apply(s *State) error {
 	}
 	epoch := n.Agent.Epoch + 1
 	n.Name, n.Agent, n.Health = c.Name, c.Agent, HealthOnline
-	n.Agent.Epoch = epoch
+	n.Agent.Epoch, n.Agent.Warnings = epoch, cutWarnings(c.Agent.Warnings)
 	labels := n.Shape.Labels
 	n.Shape = c.Shape
 	if known && c.Shape.Labels == nil {
@@ -275,14 +281,12 @@ func (c *NodeLabel) apply(s *State) error {
 		labels[k] = n.Shape.Labels[k]
 	}
 	for _, k := range sortedKeys(c.Labels) {
-		if !ValidName(k) {
-			return Refuse(CodeInvalid, "%q is no label name: use 1 to 63 letters, digits, '-', '_' or '.'", k)
-		}
-		if c.Labels[k] == "" {
+		if labels[k] = c.Labels[k]; c.Labels[k] == "" {
 			delete(labels, k)
-		} else {
-			labels[k] = c.Labels[k]
 		}
+	}
+	if refusal := cmp.Or(checkLabels(c.Labels), checkLabels(labels)); refusal != nil {
+		return refusal
 	}
 	next := *n
 	next.Shape.Labels = labels
@@ -299,7 +303,7 @@ func (c *NodeAck) apply(s *State) error {
 		return Refuse(CodeConflict, "node %s is %s: there is nothing to acknowledge", n.Name, n.Intent).WithHint("drain it first: outspan node drain %s", n.Name)
 	}
 	next := *n
-	next.Acked = slices.Clone(n.Acked)
+	next.Acked = slices.DeleteFunc(slices.Clone(n.Acked), func(id InstanceID) bool { _, kept := s.Instances.Get(id); return !kept })
 	ids := c.Instances
 	if len(ids) == 0 {
 		for inst := range s.InstancesOn(c.ID) {

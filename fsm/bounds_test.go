@@ -1,0 +1,193 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// glutton writes as much into a state as the log takes.
+type glutton struct {
+	t interface {
+		Helper()
+		Fatal(...any)
+		Fatalf(string, ...any)
+	}
+	s State
+}
+
+// try commits one group and returns why it was refused, if it was.
+func (g *glutton) try(group ...Command) *Error {
+	g.t.Helper()
+	data, err := EncodeEntry(Entry{Format: 1, At: g.s.Now + 1, Wall: 1, Actor: "cli:ann", Groups: [][]Command{group}})
+	if err != nil {
+		return asRefusal(err) // too large for an entry
+	}
+	e, err := DecodeEntry(data)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	var results []Result
+	g.s, results = g.s.Apply(g.s.Index+1, 1, e)
+	return results[0].Refusal
+}
+
+func (g *glutton) must(group ...Command) {
+	g.t.Helper()
+	if refusal := g.try(group...); refusal != nil {
+		g.t.Fatal(refusal)
+	}
+}
+
+func (g *glutton) register(id string, labels, attributes map[string]string, text string) *Error {
+	var warnings []string
+	for range 100 {
+		warnings = append(warnings, text)
+	}
+	return g.try(&NodeRegister{ID: NodeID(id), Name: id, Agent: AgentInfo{BootID: "b", Address: "10.0.0.1", Version: text[:min(len(text), 8)], Key: []byte("k"), Warnings: warnings},
+		Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 40}, PortMin: 20000, PortMax: 21000, Labels: labels, Attributes: attributes}})
+}
+
+// readBack holds that the state can be written and is read as the same.
+func (g *glutton) readBack() {
+	g.t.Helper()
+	var buf bytes.Buffer
+	if err := WriteSnapshot(&buf, g.s); err != nil {
+		g.t.Fatalf("the state can't be written: %v", err)
+	}
+	s, err := ReadSnapshot(&buf)
+	if err != nil {
+		g.t.Fatalf("the state can't be read back: %v", err)
+	}
+	if Digest(s) != Digest(g.s) {
+		g.t.Fatal("the state is read as another one")
+	}
+}
+
+func labelsOf(n, from, size int) map[string]string {
+	labels := map[string]string{}
+	for i := range n {
+		labels[fmt.Sprintf("l%06d", from+i)] = strings.Repeat("x", size)
+	}
+	return labels
+}
+
+// Whatever is written, in however many entries, the state can be written to a snapshot and read back.
+func TestEveryStateIsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := &glutton{t: t, s: NewState()}
+		if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
+			t.Fatal(refusal)
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "writes") {
+			n, size := rapid.SampledFrom([]int{1, 60, 1000, 60_000}).Draw(t, "how many"), rapid.SampledFrom([]int{1, 10, 1000, 1 << 20}).Draw(t, "how long")
+			if n*size > 1<<20 {
+				n = max(1, 1<<20/(size+30))
+			}
+			from, text := rapid.IntRange(0, 1<<17).Draw(t, "from"), strings.Repeat("é", size/2)
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0:
+				g.try(&NodeLabel{ID: "n1", Labels: labelsOf(n, from, size)})
+			case 1:
+				g.register("n1", labelsOf(min(n, 100), 0, min(size, 300)), labelsOf(min(n, 300), 0, min(size, 300)), text[:min(len(text), 1<<12)]+"v")
+			case 2:
+				g.try(&DrainStart{ID: DrainID(fmt.Sprint("d", from)), Nodes: append(keysIn(labelsOf(n, from, 1)), "n1"), Message: text, Options: DrainOptions{Deadline: Hour}})
+			case 3:
+				g.try(&DrainCancel{ID: DrainID(fmt.Sprint("d", from)), Uncordon: true})
+				g.try(&NodeIntent{ID: "n1", Intent: IntentActive, Reason: text})
+			case 4:
+				g.try(&JobSubmit{Spec: wideJob(n, size)})
+			case 5:
+				g.try(&JobScale{Job: JobName(text), Group: text, Count: n})
+			}
+		}
+		g.readBack()
+	})
+}
+
+func keysIn(m map[string]string) []string { return sortedKeys(m) }
+
+func wideJob(n, size int) JobSpec {
+	g := GroupSpec{Name: "app", Count: 1, Exec: ExecSpec{Command: "/bin/app", Args: []string{strings.Repeat("x", size/2)}}, Env: labelsOf(min(n, 5000), 0, 1)}
+	for i := range min(n, 20_000) {
+		g.Checks = append(g.Checks, CheckSpec{Name: fmt.Sprint("c", i), Kind: CheckExec, Command: []string{"x"}})
+	}
+	return JobSpec{Name: "web", Groups: []GroupSpec{g}}
+}
+
+// Labels gather over many entries. There is room for 64 of 256 bytes each.
+func TestLabelsAreBounded(t *testing.T) {
+	g := &glutton{t: t, s: NewState()}
+	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
+		t.Fatal(refusal)
+	}
+	for from := range 64 {
+		g.must(&NodeLabel{ID: "n1", Labels: labelsOf(1, from, 256)})
+	}
+	for name, labels := range map[string]map[string]string{"one more": labelsOf(1, 64, 1), "a longer value": labelsOf(1, 0, 257), "thousands": labelsOf(1000, 0, 1)} {
+		if refusal := g.try(&NodeLabel{ID: "n1", Labels: labels}); refusal == nil || refusal.Code != CodeInvalid {
+			t.Errorf("%s: %v, want invalid", name, refusal)
+		}
+	}
+	g.must(&NodeLabel{ID: "n1", Labels: map[string]string{"l000000": ""}})
+	g.must(&NodeLabel{ID: "n1", Labels: labelsOf(1, 64, 1)})
+	g.readBack()
+}
+
+// The last errors of a drain of many nodes come one by one, and all of them stand in one row.
+func TestLastErrorsOfADrainAreBounded(t *testing.T) {
+	g := &glutton{t: t, s: NewState()}
+	var names []string
+	for i := range 300 {
+		names = append(names, fmt.Sprintf("n%d", i))
+		if refusal := g.register(names[i], nil, nil, "v1"); refusal != nil {
+			t.Fatal(refusal)
+		}
+	}
+	g.must(&DrainStart{ID: "d1", Nodes: names, Options: DrainOptions{Deadline: 1}})
+	for _, name := range names {
+		g.must(&DrainEnd{ID: "d1", Node: NodeID(name), Phase: PhaseFailed, LastError: strings.Repeat("é", 50_000)})
+	}
+	g.readBack()
+	if d, _ := g.s.Drains.Get("d1"); len(d.Nodes[0].LastError) < 1000 {
+		t.Errorf("of the last error %d bytes are kept", len(d.Nodes[0].LastError))
+	}
+	if refusal := g.try(&DrainStart{ID: "d2", Nodes: make([]string, maxDrainNodes+1), Options: DrainOptions{Deadline: Hour}}); refusal == nil || refusal.Code != CodeInvalid {
+		t.Errorf("a drain of too many nodes: %v, want invalid", refusal)
+	}
+}
+
+// A refusal is stored with its request; it does not repeat a megabyte that somebody sent.
+func TestRefusalsAreBounded(t *testing.T) {
+	g := &glutton{t: t, s: NewState()}
+	refusal := g.try(&JobScale{Job: JobName(strings.Repeat("é", 400_000)), Group: "app", Count: 1})
+	if refusal == nil || len(refusal.Message) > maxRefusal || len(refusal.Hint) > maxRefusal {
+		t.Errorf("a refusal of %d bytes", len(refusal.Error()))
+	}
+}
+
+// Lists of a group are bounded where their defaults are filled in.
+func TestListsOfAGroupAreBounded(t *testing.T) {
+	g := &glutton{t: t, s: NewState()}
+	g.must(&JobSubmit{Spec: wideJob(256, 1)})
+	if refusal := g.try(&JobSubmit{Spec: wideJob(257, 1)}); refusal == nil || !strings.Contains(refusal.Message, "checks has 257 elements") {
+		t.Errorf("257 checks: %v", refusal)
+	}
+}
+
+// An event repeats no text of any length.
+func TestEventsAreBounded(t *testing.T) {
+	g := &glutton{t: t, s: NewState()}
+	if refusal := g.register("n1", nil, nil, "v1"); refusal != nil {
+		t.Fatal(refusal)
+	}
+	g.must(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Message: strings.Repeat("é", 400_000), Options: DrainOptions{Deadline: Hour}})
+	for _, e := range g.s.Events.All() {
+		if text := e.Data["message"]; len(text) > maxEventText {
+			t.Errorf("event %s of %s has a message of %d bytes", e.Key, e.Type, len(text))
+		}
+	}
+}
