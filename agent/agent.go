@@ -15,6 +15,7 @@ import (
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // Identity names this agent to heartbeats and gossip.
@@ -82,7 +83,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		cfg: cfg, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels), problems: map[string]string{},
 		identity: Identity{Node: h.node, Name: cfg.Name, BootID: boot, Incarnation: ulid.Make().String()},
 	}
-	a.forward = newForwarder(h.node, cfg.Node.Address, a.setProblem, cfg.Log.Named("forward"))
+	a.forward = newForwarder(h.node, cfg.Node.Address, h.path("services"), a.setProblem, cfg.Log.Named("forward"))
 	reports := newReporter(h.node, cfg.Servers.Report, cfg.Log.Named("report"))
 	reports.stale = a.session.lost
 	a.shop = &workshop{
@@ -198,16 +199,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// keepServing forwards services, once the servers know the node.
+// keepServing forwards services. The servers are asked for them once they know the node.
 func (a *Agent) keepServing(ctx context.Context) {
-	for ctx.Err() == nil {
-		epoch, registered := a.session.epoch()
-		if epoch != 0 {
-			a.forward.run(ctx, a.cfg.Servers.Services)
-			return
+	a.forward.run(ctx, func(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
+		for {
+			epoch, registered := a.session.epoch()
+			if epoch != 0 {
+				return a.cfg.Servers.Services(ctx, r)
+			}
+			if sleep(ctx, maxWait, registered); ctx.Err() != nil {
+				return transport.Services{}, ctx.Err()
+			}
 		}
-		sleep(ctx, maxWait, registered)
-	}
+	})
 }
 
 // drain asks for the node to be emptied and waits until it is, or the time is over.

@@ -19,15 +19,20 @@ type forwarder struct {
 	address string
 	problem func(part, problem string)
 	log     hclog.Logger
+	last    *lastKnown
 	wg      sync.WaitGroup
 
 	mu       sync.Mutex
+	before   transport.Services // as they were known last, until there is anything newer
 	index    uint64
 	services map[fsm.ServiceName]*served
 }
 
-func newForwarder(node fsm.NodeID, address string, problem func(part, problem string), log hclog.Logger) *forwarder {
-	return &forwarder{node: node, address: address, problem: problem, log: log, services: map[fsm.ServiceName]*served{}}
+// newForwarder makes a forwarder that keeps what it knows in the file last; "" keeps nothing.
+func newForwarder(node fsm.NodeID, address, last string, problem func(part, problem string), log hclog.Logger) *forwarder {
+	f := &forwarder{node: node, address: address, problem: problem, log: log, last: newLastKnown(last, log), services: map[fsm.ServiceName]*served{}}
+	f.before = f.last.read()
+	return f
 }
 
 // exposed returns the exposed services and their ports.
@@ -35,16 +40,30 @@ func (f *forwarder) exposed() map[fsm.ServiceName]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ports := make(map[fsm.ServiceName]int, len(f.services))
+	for _, s := range f.before.Services {
+		ports[s.Name] = s.Expose
+	}
 	for name, s := range f.services {
 		ports[name] = s.port
 	}
 	return ports
 }
 
-// run follows the services until ctx ends. Connections in flight get forwardTimeout then.
+// run follows the services until ctx ends; at first by what was known last, if the servers don't answer soon. Connections in flight get forwardTimeout at
+// the end.
 func (f *forwarder) run(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	conns, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
+	var saving sync.WaitGroup
+	defer saving.Wait()
+	saving.Go(func() { f.last.run(ctx) })
+	answered := make(chan struct{})
+	first := answered
+	f.wg.Go(func() {
+		if sleep(ctx, serversFirst, first) {
+			f.recall(ctx, conns)
+		}
+	})
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	older := 0
 	for ctx.Err() == nil {
@@ -65,7 +84,11 @@ func (f *forwarder) run(ctx context.Context, poll func(context.Context, transpor
 		default:
 			older = 0
 			retry.reset()
-			f.update(ctx, conns, answer)
+			f.learn(ctx, conns, answer)
+			if answered != nil {
+				close(answered)
+				answered = nil
+			}
 		}
 	}
 	f.stop(hangUp)
@@ -77,12 +100,28 @@ func (f *forwarder) ask(ctx context.Context, poll func(context.Context, transpor
 	return poll(ctx, transport.ServicesRequest{Node: f.node, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond)})
 }
 
-// update makes listeners and backends those of the answer. conns is the context of forwarded connections, which a
-// service's end does not cut.
-func (f *forwarder) update(ctx, conns context.Context, answer transport.Services) {
+// recall makes listeners and backends those that were known last, if the servers have told none yet.
+func (f *forwarder) recall(ctx, conns context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.index = answer.Index
+	if before := f.before; len(before.Services) > 0 {
+		f.log.Warn("no server tells the services: going on with those known last", "services", len(before.Services))
+		f.update(ctx, conns, before)
+	}
+}
+
+// learn makes listeners and backends those of a server's answer, and keeps them.
+func (f *forwarder) learn(ctx, conns context.Context, answer transport.Services) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.index, f.before = answer.Index, transport.Services{}
+	f.update(ctx, conns, answer)
+	f.last.keep(answer)
+}
+
+// update makes listeners and backends those of the answer. conns is the context of forwarded connections, which a
+// service's end does not cut. The lock is held.
+func (f *forwarder) update(ctx, conns context.Context, answer transport.Services) {
 	wanted := make(map[fsm.ServiceName]transport.ServiceBackends, len(answer.Services))
 	for _, s := range answer.Services {
 		if s.Expose > 0 {

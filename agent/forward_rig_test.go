@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,6 +59,8 @@ func (s *sets) poll(ctx context.Context, r transport.ServicesRequest) (transport
 type door struct {
 	*sets
 	t        *testing.T
+	file     string // of the services known last
+	end      func()
 	f        *forwarder
 	port     int
 	problems sync.Map
@@ -65,16 +68,23 @@ type door struct {
 
 func newDoor(t *testing.T) *door {
 	t.Parallel()
-	d := &door{sets: newSets(), t: t, port: freePort(t, "127.0.0.1")}
-	d.f = newForwarder("here", "127.0.0.1", func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
+	d := &door{sets: newSets(), t: t, port: freePort(t, "127.0.0.1"), file: filepath.Join(t.TempDir(), "services"), end: func() {}}
+	d.start(d.poll)
+	t.Cleanup(func() { d.end() })
+	return d
+}
+
+// start starts the forwarder, or another one after it.
+func (d *door) start(poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
+	d.end()
+	d.f = newForwarder("here", "127.0.0.1", d.file, func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		d.f.run(ctx, d.poll)
+		d.f.run(ctx, poll)
 	}()
-	t.Cleanup(func() { cancel(); <-done })
-	return d
+	d.end = func() { cancel(); <-done }
 }
 
 func (d *door) address() string { return hostPort("127.0.0.1", d.port) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -257,8 +258,40 @@ func TestForwardOlderSets(t *testing.T) {
 	eventually(t, "the older set to be believed in the end", func() bool { return d.f.status()[0].Backends == 0 })
 }
 
+// An agent that is restarted while no server answers opens its ports and forwards to the backends that it knew last. What the servers say later replaces them.
+func TestForwardWithoutServers(t *testing.T) {
+	d, c := newDoor(t), caller(t, false)
+	old, good := newHouse(t, "old", "there", nil), newHouse(t, "good", "there", nil)
+	d.serve(old.Backend)
+	eventually(t, "an answer", func() bool { got, _ := get(c, d.address()); return got == "old" })
+	servers := make(chan struct{})
+	d.start(func(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
+		select {
+		case <-servers:
+			return d.poll(ctx, r)
+		default:
+			return transport.Services{}, errors.New("no server answers")
+		}
+	})
+	if got := d.f.exposed()["web"]; got != d.port {
+		t.Errorf("before any answer instances are told port %d, want %d", got, d.port)
+	}
+	eventually(t, "an answer without servers", func() bool { got, _ := get(c, d.address()); return got == "old" })
+	close(servers)
+	d.serve(good.Backend)
+	eventually(t, "the servers to be believed", func() bool { got, _ := get(c, d.address()); return got == "good" })
+	d.put()
+	eventually(t, "the port to be closed", func() bool { return len(d.f.status()) == 0 })
+	d.start(d.poll)
+	must(t, os.WriteFile(d.file, []byte("not what was written"), 0o600))
+	d.start(d.poll)
+	if got := d.f.exposed(); len(got) != 0 {
+		t.Errorf("a file that can't be read exposes %v", got)
+	}
+}
+
 func TestPickIsFair(t *testing.T) {
-	f := newForwarder("here", "127.0.0.1", func(string, string) {}, hclog.NewNullLogger())
+	f := newForwarder("here", "127.0.0.1", "", func(string, string) {}, hclog.NewNullLogger())
 	s := newServed(f, transport.ServiceBackends{Name: "web", Expose: 1})
 	var set []fsm.Backend
 	for n := range 5 {

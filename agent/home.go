@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/go-hclog"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // CodeAgentRuns says that another agent uses the same data directory.
@@ -22,6 +24,8 @@ const CodeAgentRuns fsm.Code = "agent_running"
 //	lock       held (flock) by the agent
 //	node       the node's id
 //	cluster    the id of the cluster that it belongs to
+//	servers    host:port of each server of the last registration
+//	services   the exposed services and their backends as they were known last
 //	journal    what is known of each instance, and the newest assignments that were acted on
 //	driver/    what the driver keeps of each instance: its shim, exit status, logs
 //	volumes/   local volumes: job/group/slot/name
@@ -142,6 +146,29 @@ func (h *home) pin(cluster string) error {
 	return nil
 }
 
+// KnownServers returns host:port of each server that the agent of a data directory heard of last; none at its first start.
+func KnownServers(dataDir string) []string {
+	text, err := os.ReadFile(filepath.Join(dataDir, "servers"))
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text))
+}
+
+// keepServers notes the servers for the next start: those of the configuration may be gone by then.
+func (h *home) keepServers(servers []transport.ServerInfo) error {
+	var addresses []string
+	for _, s := range servers {
+		if s.APIAddress != "" {
+			addresses = append(addresses, s.APIAddress)
+		}
+	}
+	if len(addresses) == 0 || slices.Equal(addresses, KnownServers(h.dir)) {
+		return nil
+	}
+	return writeWhole(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"))
+}
+
 // close unlocks explicitly: a child that is just between fork and exec holds a copy of the descriptor, and with it the
 // lock.
 func (h *home) close() {
@@ -164,12 +191,15 @@ func readLine(path string) (string, error) {
 }
 
 // writeLine makes a file of one line that survives a power cut as a whole, or not at all.
-func writeLine(path, line string) error {
+func writeLine(path, line string) error { return writeWhole(path, []byte(line+"\n")) }
+
+// writeWhole makes a file that survives a power cut as a whole, or not at all.
+func writeWhole(path string, content []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(line + "\n")
+	_, err = f.Write(content)
 	if err == nil {
 		err = f.Sync()
 	}

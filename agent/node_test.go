@@ -273,6 +273,17 @@ func TestServiceThroughTheAgent(t *testing.T) {
 	})
 }
 
+// The next start knows the servers of the last registration, whatever became of those of the configuration.
+func TestKeepsTheServers(t *testing.T) {
+	b := newBench(t, allowRoot)
+	if got := KnownServers(b.cfg.DataDir); !slices.Equal(got, []string{"10.0.0.1:7640", "10.0.0.2:7640"}) {
+		t.Errorf("known servers are %q", got)
+	}
+	if got := KnownServers(t.TempDir()); got != nil {
+		t.Errorf("before the first registration %q are known", got)
+	}
+}
+
 func TestLabelsAreRegisteredAgain(t *testing.T) {
 	b := newBench(t, allowRoot)
 	b.agent.SetLabels(map[string]string{"rack": "r2"})

@@ -161,6 +161,9 @@ func (a *Agent) shape(node NodeConfig) fsm.NodeShape {
 func (a *Agent) registered(reply transport.RegisterReply, labels map[string]string) {
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")
+	if err := a.home.keepServers(reply.Servers); err != nil {
+		a.log.Error("list of the servers could not be written", "error", err)
+	}
 	a.every.Store(int64(asDuration(reply.Heartbeat)))
 	a.shop.lease.enrol(reply.Epoch) // before servers answer for it
 	if a.beats != nil {

@@ -104,7 +104,7 @@ func (s *servers) Register(_ context.Context, r transport.RegisterRequest) (tran
 	}
 	st := s.m.State()
 	n, _ := st.Nodes.Get(r.Node)
-	return transport.RegisterReply{Epoch: n.Agent.Epoch, Key: []byte("key"), Heartbeat: 300 * fsm.Millisecond, Cluster: st.Cluster.ID}, nil
+	return transport.RegisterReply{Epoch: n.Agent.Epoch, Key: []byte("key"), Heartbeat: 300 * fsm.Millisecond, Cluster: st.Cluster.ID, Servers: []transport.ServerInfo{{APIAddress: "10.0.0.1:7640"}, {APIAddress: "10.0.0.2:7640"}}}, nil
 }
 
 func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transport.ReportReply, error) {

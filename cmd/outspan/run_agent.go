@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/outspan/outspan/agent"
@@ -38,7 +39,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	if a.creds, err = p.credentials(transport.RoleAgent); err != nil {
 		return nil, err
 	}
-	if a.client, err = p.client(a.creds, p.cfg.Agent.Servers); err != nil {
+	if a.client, err = p.client(a.creds, p.cfg.Agent.Servers, agent.KnownServers(a.dataDir())...); err != nil {
 		return nil, err
 	}
 	port := p.cfg.Listen.Port
@@ -225,10 +226,16 @@ func (a *agentPart) release() {
 	}
 }
 
-// client makes the client that this process uses towards servers.
-func (p *process) client(creds *transport.Credentials, servers []string) (*transport.Client, error) {
+// client makes the client that this process uses towards servers: those of its configuration, or itself, and then others that it knows.
+func (p *process) client(creds *transport.Credentials, servers []string, known ...string) (*transport.Client, error) {
 	if len(servers) == 0 {
 		servers = []string{p.own}
+	}
+	servers = slices.Clone(servers)
+	for _, s := range known {
+		if !slices.Contains(servers, s) {
+			servers = append(servers, s)
+		}
 	}
 	var urls []string
 	for _, s := range servers {

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	// serversFirst is how long the servers may take to tell the services before the ones known last are used: they may be old.
+	serversFirst = time.Second
+	// saveEvery bounds how often the services are written.
+	saveEvery = time.Second
+)
+
+// lastKnown is the file of the exposed services as they were known last. By it an agent that is restarted while no server answers opens its ports and
+// forwards to the backends of before. Path "" keeps nothing.
+type lastKnown struct {
+	path string
+	log  hclog.Logger
+	news chan transport.Services // capacity 1: the newest that isn't written yet
+}
+
+func newLastKnown(path string, log hclog.Logger) *lastKnown {
+	return &lastKnown{path: path, log: log, news: make(chan transport.Services, 1)}
+}
+
+// read returns what is in the file; nothing if there is none or it can't be read.
+func (k *lastKnown) read() (s transport.Services) {
+	b, err := os.ReadFile(k.path)
+	if k.path == "" || errors.Is(err, fs.ErrNotExist) {
+		return s
+	}
+	if err == nil {
+		err = cbor.Unmarshal(b, &s)
+	}
+	if err != nil {
+		k.log.Error("the services known last can't be read", "path", k.path, "error", err)
+		return transport.Services{}
+	}
+	return s
+}
+
+// keep has what is exposed written soon. It is called by one goroutine.
+func (k *lastKnown) keep(answer transport.Services) {
+	var exposed transport.Services
+	for _, s := range answer.Services {
+		if s.Expose > 0 {
+			exposed.Services = append(exposed.Services, s)
+		}
+	}
+	select {
+	case <-k.news:
+	default:
+	}
+	k.news <- exposed
+}
+
+// run writes the newest until ctx ends.
+func (k *lastKnown) run(ctx context.Context) {
+	for {
+		select {
+		case s := <-k.news:
+			k.write(s)
+		case <-ctx.Done():
+			select {
+			case s := <-k.news:
+				k.write(s)
+			default:
+			}
+			return
+		}
+		sleep(ctx, saveEvery, nil)
+	}
+}
+
+func (k *lastKnown) write(s transport.Services) {
+	if k.path == "" {
+		return
+	}
+	b, err := cbor.Marshal(s)
+	if err == nil {
+		err = writeWhole(k.path, b)
+	}
+	if err != nil {
+		k.log.Error("the services could not be written", "path", k.path, "error", err)
+	}
+}
