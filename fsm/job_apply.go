@@ -203,6 +203,22 @@ func (s *State) templateVersion(id GroupID, below uint64, spec *GroupSpec) (uint
 	return 0, false
 }
 
+// StableVersion is the version of a group's instances in the last job version that succeeded; ok is false if none did, or the group is newer.
+func (s *State) StableVersion(id GroupID) (version uint64, ok bool) {
+	job, ok := s.Jobs.Get(jobOf(id))
+	if !ok || job.Stable == 0 {
+		return 0, false
+	}
+	spec, ok := s.Spec(id, job.Stable)
+	if !ok {
+		return 0, false
+	}
+	if v, running := s.templateVersion(id, job.Version+1, spec); running {
+		return v, true
+	}
+	return job.Stable, true
+}
+
 // template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft placement can.
 func (g GroupSpec) template() GroupSpec {
 	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""

@@ -161,18 +161,28 @@ func (g *groupView) system() bool { return g.row.Role == fsm.RoleSystem }
 // rolling reports whether a new version is on its way.
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
-// held back: the new version isn't trusted yet, or not any more, so what must be replaced meanwhile keeps the version it had.
-func (g *groupView) distrusted() bool {
-	return g.deploy != nil && (g.deploy.Status == fsm.DeploymentFailed || !g.deploy.Promoted && !g.deploy.Status.Ended())
+// distrusted reports whether the group's version is not to spread: it failed, or its canaries are not accepted yet.
+func (p *pass) distrusted(g *groupView) bool {
+	return g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed || p.canarying(g)
 }
 
-// version is what an instance that takes over from old should run; old may be nil.
+// version is what an instance that takes over from old should run; old is nil for a slot that nobody had. A version that isn't trusted gets no
+// slots but those of its canaries: all others take the one that succeeded last.
 func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
-	if old == nil || !g.distrusted() || old.Version > g.row.Version || old.Marks.StopCause == fsm.CauseRollout {
+	if !p.distrusted(g) {
 		return g.row.Version
 	}
-	if _, ok := p.state().Spec(g.id, old.Version); !ok {
+	canary := old != nil && (old.Version == g.row.Version || old.Marks.StopCause == fsm.CauseRollout)
+	if p.canarying(g) && canary && g.current() <= g.spec.Update.Canary {
 		return g.row.Version
 	}
-	return old.Version
+	if stable, ok := p.state().StableVersion(g.id); ok {
+		return stable
+	}
+	if old != nil && old.Version < g.row.Version {
+		if _, ok := p.state().Spec(g.id, old.Version); ok {
+			return old.Version
+		}
+	}
+	return g.row.Version
 }

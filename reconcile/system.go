@@ -29,10 +29,11 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 		if busy {
 			continue
 		}
-		if last != nil && isFailure(last.Marks.StopCause) && !p.mayRetry(g, g.row.Version, last) {
+		version := p.version(g, last)
+		if last != nil && isFailure(last.Marks.StopCause) && !p.mayRetry(g, version, last) {
 			continue
 		}
-		need := &need{group: g, slot: slot, version: g.row.Version, cause: fsm.CauseScaleUp, home: n.ID}
+		need := &need{group: g, slot: slot, version: version, cause: fsm.CauseScaleUp, home: n.ID}
 		if last != nil {
 			need.cause = vacancyCause(last)
 		}
@@ -43,7 +44,7 @@ func (p *pass) systemNeeds(g *groupView) []*need {
 
 // restartSystem stops an instance that failed, so that another one takes its place on the node when that is confirmed.
 func (p *pass) restartSystem(g *groupView, inst *fsm.Instance) {
-	if !p.mayRetry(g, g.row.Version, inst) {
+	if !p.mayRetry(g, p.version(g, inst), inst) {
 		return
 	}
 	p.stop(inst, failureCause(inst), "failed")
