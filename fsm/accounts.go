@@ -74,10 +74,11 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	g := *group
 	g.Ready += count(after.isReady()) - count(before.isReady())
 	g.Running += count(after != nil && after.Desired == DesiredRunning) - count(before != nil && before.Desired == DesiredRunning)
+	g.Lost += count(after.isLost()) - count(before.isLost())
 	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
 	g.Held += count(after != nil && after.holdsUnit()) - count(before != nil && before.holdsUnit())
 	g.Placed += uint64(count(before == nil))
-	if before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive {
+	if before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive || g.Lost != group.Lost {
 		s.putGroup(&g)
 		s.touchTable("jobs")
 		s.touchObject("job/", string(jobOf(g.ID)))
@@ -85,7 +86,7 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	if before.isReady() != after.isReady() {
 		s.renewServices(g.ID)
 	}
-	if g.Role == RoleSystem && g.Running != group.Running {
+	if g.Role == RoleSystem && g.Running-g.Lost != group.Running-group.Lost {
 		s.resolveBudget(g.ID)
 	}
 }
@@ -118,6 +119,11 @@ func (i *Instance) Preparation() uint64 {
 func (i *Instance) holdsClaims() bool { return i != nil && i.Status.Observed != ObservedStopped }
 
 func (i *Instance) isReady() bool { return i != nil && i.Ready() }
+
+// isLost reports whether the instance should run and is on a node that is offline.
+func (i *Instance) isLost() bool {
+	return i != nil && i.Desired == DesiredRunning && i.Status.Observed == ObservedLost
+}
 
 func count(b bool) int {
 	if b {

@@ -162,10 +162,10 @@ func (b Budget) rate() string {
 	return fmt.Sprintf("%d in %s", b.RateMax, b.Window)
 }
 
-// Want is the number of instances a group should have: its count, or for a system group what it has.
+// Want is the number of instances a group should have: its count, or for a system group what it has on nodes that are not offline.
 func (s *State) Want(g *Group) int {
 	if g.Role == RoleSystem {
-		return min(g.Running, max(g.Count, g.Running))
+		return g.Running - g.Lost
 	}
 	return g.Count
 }

@@ -36,7 +36,7 @@ type checker struct {
 	found  []error
 }
 
-type groupSum struct{ ready, running, alive, held int }
+type groupSum struct{ ready, running, lost, alive, held int }
 
 // want notes a finding unless ok.
 func (c *checker) want(ok bool, format string, args ...any) {
@@ -108,6 +108,7 @@ func (c *checker) addUp(i *Instance) {
 	sum.ready += count(i.Ready())
 	sum.running += count(i.Desired == DesiredRunning)
 	sum.alive += count(i.holdsClaims())
+	sum.lost += count(i.isLost())
 	sum.held += count(i.holdsUnit())
 	c.sums[i.Group] = sum
 	if !i.holdsClaims() {

@@ -16,6 +16,7 @@ type Group struct {
 	Failures []Failure `cbor:"11,keyasint,omitempty"` // recent failures, for reschedule limits and avoidance
 	Removed  bool      `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
 	Held     int       `cbor:"13,keyasint,omitempty"` // ready instances whose stop is being prepared
+	Lost     int       `cbor:"15,keyasint,omitempty"` // of those running: on a node that is offline
 	MovedAt  Time      `cbor:"14,keyasint,omitempty"` // when the rescheduler last began to move one of it; 0 = never
 }
 

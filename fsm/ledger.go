@@ -111,6 +111,9 @@ func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
 		return nil, 0 // it has failed: a loss, which no budget blocks
 	}
 	ledgers := s.Ledgers(inst.Group)
+	if s.goesWithNode(inst, cause) {
+		ledgers = nil
+	}
 	for i := range ledgers {
 		if refusal := s.checkReady(&ledgers[i], inst, cause); refusal != nil {
 			return refusal, Never
@@ -140,6 +143,13 @@ func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
 		return nil, 0
 	}
 	return refusal, latest
+}
+
+// goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: the group lacks nothing then, and no
+// budget counts it.
+func (s *State) goesWithNode(inst *Instance, cause Cause) bool {
+	g, ok := s.Groups.Get(inst.Group)
+	return ok && g.Role == RoleSystem && cause == CauseNodeDraining
 }
 
 // until is how long it is to a time: whole seconds, so that who waits for them is not refused again.
@@ -191,6 +201,10 @@ func (s *State) spendRate(inst *Instance, c *InstanceStop) {
 	}
 	switch inst.Status.Observed {
 	case ObservedLost, ObservedFailed, ObservedPending:
+		return
+	}
+	if s.goesWithNode(inst, c.Cause) {
+		s.spendActor(c.Cause.StoppedBy())
 		return
 	}
 	if g, ok := s.Groups.Get(inst.Group); ok && g.Budget.RateMax > 0 {

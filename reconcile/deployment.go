@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
@@ -39,7 +40,8 @@ func (p *pass) step(id fsm.DeploymentID, status fsm.DeploymentStatus, reason str
 }
 
 func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
-	done, idle, deadline := d.Promoted, true, fsm.Duration(0)
+	done, idle, deadline, progress := d.Promoted, true, fsm.Duration(0), d.Progress
+	var waits *fsm.Error
 	for _, g := range groups {
 		p.viewSlots(g)
 		if r := p.retryOf(g, g.row.Version, ""); r.limited {
@@ -48,21 +50,59 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 		}
 		done = done && p.rolledOut(g)
 		idle = idle && (p.canariesReady(g) || p.rolledOut(g))
-		deadline = max(deadline, g.spec.Update.Deadline)
+		deadline, progress = max(deadline, g.spec.Update.Deadline), max(progress, p.stopsEnd(g))
+		waits = cmp.Or(waits, p.rolloutWaits(g))
 	}
 	switch {
 	case done:
 		p.step(d.ID, fsm.DeploymentSucceeded, "")
 	case !d.Promoted && idle:
 		p.plan.refuse("deployment/"+string(d.ID), fsm.Refuse(fsm.CodeAckRequired, "its canaries are ready and wait to be promoted"))
-	case p.past(d.Progress.Add(deadline)):
+	case waits != nil:
+		p.plan.refuse("deployment/"+string(d.ID), waits)
+	case p.past(progress.Add(deadline)):
 		p.failDeployment(d, groups, fmt.Sprintf("no progress for %s%s", deadline, p.firstReason(groups)))
 	}
+}
+
+// stopsEnd is until when a deployment is not late: the last old instance that was stopped for a new one, which is not ready yet, has had its time to stop, and
+// what kept a slot empty for a transfer has got on.
+func (p *pass) stopsEnd(g *groupView) fsm.Time {
+	end := fsm.Time(0)
+	for _, slot := range g.open {
+		old := slot.last
+		if old != nil && old.Marks.StopCause == fsm.CauseRollout && old.Version != g.row.Version && (slot.holder == nil || !slot.holder.Ready()) {
+			end = max(end, p.state().StopDue(old))
+		}
+	}
+	for _, t := range p.state().Transfers.All() {
+		if t.Group == g.id && !t.Options.Live {
+			end = max(end, t.Marks.Moved)
+		}
+	}
+	return end
+}
+
+// rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a slot's volumes, or nodes that take
+// anything new.
+func (p *pass) rolloutWaits(g *groupView) *fsm.Error {
+	if g.system() && p.systemWant(g) == 0 {
+		return fsm.Refuse(fsm.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
+	}
+	for _, slot := range g.open {
+		if why := p.held(g.id, slot.n); why != nil {
+			return fsm.Refuse(why.code, "%s slot %d: %s", g.id, slot.n, why.message)
+		}
+	}
+	return nil
 }
 
 // rolledOut reports whether a group has what its job's new version wants: every slot held by a proven instance of the current version, and no older one running.
 func (p *pass) rolledOut(g *groupView) bool {
 	for _, slot := range g.open { // mostly the answer is here
+		if slot.holder != nil && !p.takesPart(g, slot.holder) {
+			continue
+		}
 		if slot.successor != nil || g.behind(slot) || slot.holder != nil && !p.healthy(g, slot.holder) {
 			return false
 		}
@@ -73,7 +113,7 @@ func (p *pass) rolledOut(g *groupView) bool {
 		}
 	}
 	if g.system() && g.row.Count > 0 {
-		return len(p.systemMissing(g)) == 0
+		return len(p.systemMissing(g)) == 0 && p.systemWant(g) > 0
 	}
 	return g.held() == g.row.Count
 }

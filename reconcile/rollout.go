@@ -37,7 +37,7 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 func (p *pass) rollable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
-		if slot.holder != nil && !slot.dropped && p.wishOf(g, slot.holder) == wishRolled {
+		if slot.holder != nil && !slot.dropped && p.wishOf(g, slot.holder) == wishRolled && p.takesPart(g, slot.holder) {
 			slots = append(slots, slot)
 		}
 	}
@@ -45,6 +45,16 @@ func (p *pass) rollable(g *groupView) []*slotView {
 		return cmp.Or(first(a.holder.Eviction.Preparing, b.holder.Eviction.Preparing), first(p.leaving(a.holder), p.leaving(b.holder)), first(!a.holder.Ready(), !b.holder.Ready()))
 	})
 	return slots
+}
+
+// takesPart reports whether a rollout is for an instance now. Of a group that has one on every node those on nodes that take nothing new are left out, and get
+// the version when their nodes are back.
+func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
+	if !g.system() {
+		return true
+	}
+	n := p.node(inst.Node)
+	return n != nil && p.state().Eligible(n) == nil
 }
 
 // canarying reports whether the deployment waits for its canaries to be accepted.
@@ -86,7 +96,7 @@ func (p *pass) available(g *groupView) int {
 	n := 0
 	for _, slot := range g.slots() {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
-			if inst != nil && !slot.dropped && inst.Ready() && (inst.Version != g.row.Version || p.healthy(g, inst)) {
+			if inst != nil && !slot.dropped && inst.Ready() && p.takesPart(g, inst) && (inst.Version != g.row.Version || p.healthy(g, inst)) {
 				n++
 				break
 			}
@@ -98,7 +108,7 @@ func (p *pass) available(g *groupView) int {
 // stopRolled stops what a new version has replaced, or where the old one goes first or some may be unavailable, as many as that allows.
 func (p *pass) stopRolled() {
 	for _, g := range p.groups {
-		if !g.rolling() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {
+		if !g.renewing() || g.row.Count == 0 || !slices.ContainsFunc(g.open, g.behind) {
 			continue
 		}
 		for _, slot := range g.slots() {
@@ -123,7 +133,7 @@ func (p *pass) rollStops(g *groupView) {
 	}
 	want := g.row.Count
 	if g.system() {
-		want = g.held()
+		want = p.systemWant(g)
 	}
 	down := want - p.available(g)
 	canaries := len(g.slots())

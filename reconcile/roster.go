@@ -179,7 +179,7 @@ func (p *pass) viewSlots(g *groupView) {
 	g.row, _ = p.state().Groups.Get(g.id)
 	g.retries, g.open, g.every, g.quiet = nil, nil, nil, 0
 	g.rows = p.roster(g.id)
-	duty, rolling := p.onDuty(), g.rolling()
+	duty, renewing := p.onDuty(), g.renewing()
 	var room []slotView // one allocation for some slots, and not one for each
 	for i, next := 0, 0; i < len(g.rows); i = next {
 		row := &g.rows[i]
@@ -187,7 +187,7 @@ func (p *pass) viewSlots(g *groupView) {
 		for next < len(g.rows) && g.rows[next].slot == row.slot {
 			next++
 		}
-		if next == i+1 && row.calm && row.at >= 0 && duty[row.at] && !(rolling && row.inst.Version != g.row.Version) {
+		if next == i+1 && row.calm && row.at >= 0 && duty[row.at] && !(renewing && row.inst.Version != g.row.Version) {
 			g.quiet++
 			continue
 		}

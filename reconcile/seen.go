@@ -15,8 +15,9 @@ type Seen struct {
 	groups  map[fsm.GroupID]seenGroup
 	places  *places
 	rosters map[fsm.GroupID]*roster
-	looks   uint64        // decisions so far
-	viewed  []fsm.GroupID // by the last one
+	uniform map[fsm.GroupID]*fsm.Group // rows of system groups all of whose instances are of one version: any other instance brings another row
+	looks   uint64                     // decisions so far
+	viewed  []fsm.GroupID              // by the last one
 
 	followed bool   // note is told of everything that is written between decisions
 	follows  uint64 // how often that began or ended
@@ -31,6 +32,13 @@ const refreshed = 64
 func (s *Seen) follow(on bool) {
 	s.followed = on
 	s.follows++
+}
+
+func (s *Seen) isUniform(g *fsm.Group) {
+	if s.uniform == nil {
+		s.uniform = map[fsm.GroupID]*fsm.Group{}
+	}
+	s.uniform[g.ID] = g
 }
 
 // note is told of rows that were written: any row of each instance.
@@ -61,6 +69,9 @@ func (s *Seen) end(groups []*groupView, state *fsm.State) {
 	}
 	if len(s.groups) > state.Groups.Len() {
 		maps.DeleteFunc(s.groups, func(id fsm.GroupID, _ seenGroup) bool { return !state.Groups.Has(id) })
+	}
+	if len(s.uniform) > state.Groups.Len() {
+		maps.DeleteFunc(s.uniform, func(id fsm.GroupID, _ *fsm.Group) bool { return !state.Groups.Has(id) })
 	}
 	s.looks++
 }

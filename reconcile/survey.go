@@ -161,6 +161,12 @@ func (g *groupView) system() bool { return g.row.Role == fsm.RoleSystem }
 // rolling reports whether a new version is on its way.
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
+// renewing reports whether instances of other versions are to be replaced: a new version is on its way or, of a system group, has arrived, and nodes that took
+// nothing new then are back.
+func (g *groupView) renewing() bool {
+	return g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == fsm.DeploymentSucceeded
+}
+
 // distrusted reports whether the group's version is not to spread: it failed, or its canaries are not accepted yet.
 func (p *pass) distrusted(g *groupView) bool {
 	return g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed || p.canarying(g)

@@ -9,7 +9,34 @@ func (p *pass) systemUnsettled(g *fsm.Group) bool {
 	}
 	policy, ok := p.state().Policy(g.ID)
 	nodes := p.state().Nodes.Len()
-	return !ok || len(policy.Constraints) > 0 || g.Ready != nodes || g.Running != nodes
+	return !ok || len(policy.Constraints) > 0 || g.Ready != nodes || g.Running != nodes || p.hasStragglers(g)
+}
+
+// hasStragglers reports whether a system group has instances of another version than its own.
+func (p *pass) hasStragglers(g *fsm.Group) bool {
+	if p.seen.uniform[g.ID] == g {
+		return false
+	}
+	for inst := range p.state().InstancesOf(g.ID) {
+		if inst.Desired == fsm.DesiredRunning && inst.Version != g.Version {
+			return true
+		}
+	}
+	p.seen.isUniform(g)
+	return false
+}
+
+// systemWant is how many instances a system group should have on nodes that take part in a rollout: those it has, and those that are being replaced.
+func (p *pass) systemWant(g *groupView) int {
+	n := 0
+	for _, slot := range g.slots() {
+		switch {
+		case slot.holder != nil && !slot.dropped && p.takesPart(g, slot.holder),
+			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout && p.takesPart(g, slot.last):
+			n++
+		}
+	}
+	return n
 }
 
 // systemNeeds lists what a system group lacks: an instance on each eligible node that has none, and room for those that failed to be started again there.

@@ -136,6 +136,9 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 		if inst.Desired == fsm.DesiredRunning { // it was placed by what had been decided before
 			p.stop(inst, fsm.CauseUser, fmt.Sprintf("transfer %s (%s)", t.ID, t.Kind))
 		}
+		if inst.Desired == fsm.DesiredDraining && !p.past(p.state().StopDue(inst)) { // it has its grace, however long
+			return p.targetGone(t)
+		}
 		return p.watchTransfer(t)
 	}
 	switch t.Kind {
@@ -176,8 +179,8 @@ func (p *pass) finishTransfer(t *fsm.Transfer) bool {
 
 // watchTransfer ends a transfer that can't go on: its target is to be emptied, or nothing has moved for too long.
 func (p *pass) watchTransfer(t *fsm.Transfer) bool {
-	if n := p.node(t.To); n != nil && n.Intent != fsm.IntentActive {
-		return p.failTransfer(t, fsm.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
+	if p.targetGone(t) {
+		return true
 	}
 	if !p.past(t.Marks.Moved.Add(transferStall)) {
 		return false
@@ -191,6 +194,12 @@ func (p *pass) watchTransfer(t *fsm.Transfer) bool {
 		return p.failTransfer(t, fsm.CodeHookFailed, "instance %s could not be prepared for its stop: %s", inst.ID, inst.Eviction.Failure)
 	}
 	return p.failTransfer(t, fsm.CodeStalled, "nothing has moved for %s while %s", transferStall, t.Phase)
+}
+
+// targetGone ends a transfer whose target is to be emptied.
+func (p *pass) targetGone(t *fsm.Transfer) bool {
+	n := p.node(t.To)
+	return n != nil && n.Intent != fsm.IntentActive && p.failTransfer(t, fsm.CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
 }
 
 // held says why a slot stays empty while a transfer works on its volumes; nil if none does.

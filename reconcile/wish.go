@@ -20,7 +20,7 @@ const (
 // wishOf is the strongest reason why an instance that is desired running should go.
 func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 	if inst.Ready() && !inst.Eviction.Requested && p.state().InFullService(inst.Node) { // nearly all are: no row of a node is looked up
-		if inst.Version != g.row.Version && g.rolling() {
+		if inst.Version != g.row.Version && g.renewing() {
 			return wishRolled
 		}
 		return wishNone
@@ -39,7 +39,7 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		return wishDrained
 	case p.moving(inst):
 		return wishMoved
-	case inst.Version != g.row.Version && g.rolling():
+	case inst.Version != g.row.Version && g.renewing():
 		return wishRolled
 	}
 	return wishNone
