@@ -157,7 +157,7 @@ func TestMinorityFollowerStops(t *testing.T) {
 				t.Fatalf("it started again: %v", again.err)
 			}
 		}
-		if _, err := Recover(RecoverConfig{DataDir: wrong.dir, Cluster: "test"}, wrong.host+":7640"); !errors.Is(err, &fsm.Error{Code: fsm.CodeStateDiffers}) {
+		if _, err := Recover(RecoverConfig{DataDir: wrong.dir, Cluster: "test", Address: wrong.host + ":7640"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeStateDiffers}) {
 			t.Errorf("its state can be made the cluster's: %v", err)
 		}
 

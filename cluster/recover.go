@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,69 +16,144 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// RecoverConfig says what Recover does.
+// RecoverConfig says what Recover does. DataDir, Cluster and Address are required.
 type RecoverConfig struct {
 	DataDir string
-	Cluster string
-	// Servers are all that vote afterwards; empty = this server alone. Run Recover with the same list on each of them.
-	Servers []Peer
-	Logger  hclog.Logger
+	Cluster string // its configured name
+	Address string // host:port of this server's TLS listener, as others will reach it
+	// Snapshot is a saved state to begin from, where no server's directory is left; DataDir must then be empty or missing. Nil: what DataDir holds.
+	Snapshot io.Reader
+	Logger   hclog.Logger
 }
 
-// Peer is a server and the host:port of its TLS listener.
-type Peer struct {
-	ID      fsm.ServerID
-	Address string
-}
-
-// Recover makes a server that lost its majority for good able to go on, with the servers given instead of those in
-// its log. The server must be stopped. Everything in its log counts as committed afterwards, so what was written
-// but never acknowledged may become true, and what was acknowledged last may be missing: the first leader afterwards raises the incarnation, as a
-// restore does, so that agents tell all again and stop nothing that the state does not know until an operator confirms. Self is the server's own
-// address if Servers is empty. It returns the servers it wrote. Codes: conflict for a directory in use, of another cluster, or with nothing to
-// recover; invalid.
-func Recover(cfg RecoverConfig, self string) ([]Peer, error) {
+// Recover makes a stopped server the only one of its cluster, where a majority is lost for good; others join it with empty directories. Everything in its
+// log counts as committed afterwards, so what was written but never acknowledged may become true, and what was acknowledged last may be missing: the
+// server raises the incarnation before it answers anybody, as a restore does, so that agents tell all again and stop nothing that the state does not know
+// until an operator confirms. It returns the server's id. Codes: conflict for a directory in use, of another cluster, with nothing to recover, or not empty;
+// invalid and needs_format for a bad snapshot.
+func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = hclog.NewNullLogger()
 	}
-	if err := checkReport(cfg.DataDir); err != nil {
-		return nil, err
+	if cfg.Snapshot != nil {
+		return recoverSnapshot(cfg)
 	}
-	store, err := OpenBolt(filepath.Join(cfg.DataDir, fileLog))
+	path := filepath.Join(cfg.DataDir, fileLog)
+	if _, err := os.Stat(path); err != nil {
+		return "", fsm.Refuse(fsm.CodeConflict, "there is nothing to recover in %s: %v", cfg.DataDir, err).
+			WithHint("name the data_dir of a server that ran; or begin from a saved state with --snapshot FILE")
+	}
+	if err := checkReport(cfg.DataDir); err != nil {
+		return "", err
+	}
+	store, err := OpenBolt(path)
 	if err != nil {
-		return nil, fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).WithHint("stop the server first")
+		return "", fsm.Refuse(fsm.CodeConflict, "can't open the log in %s: %v", cfg.DataDir, err).WithHint("stop the server first")
 	}
 	defer func() { _ = store.Close() }()
 	dir, err := openDataDir(cfg.DataDir, cfg.Cluster, true)
 	if err != nil {
-		return nil, err
-	}
-	if len(cfg.Servers) == 0 {
-		cfg.Servers = []Peer{{dir.id, self}}
-	}
-	var config raft.Configuration
-	included := false
-	for _, p := range cfg.Servers {
-		config.Servers = append(config.Servers, raft.Server{ID: raft.ServerID(p.ID), Address: raft.ServerAddress(p.Address)})
-		included = included || p.ID == dir.id
-	}
-	if !included {
-		return nil, fsm.Refuse(fsm.CodeInvalid, "this server, %s, is not among those to go on with", dir.id)
+		return "", err
 	}
 	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	state, err := rewrite(dir.id, store, snaps, config, cfg.Logger)
+	state, err := rewrite(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := dir.noteRecovery(state.Incarnation); err != nil {
-		return nil, fsm.Refuse(fsm.CodeConflict, "the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
+		return "", fsm.Refuse(fsm.CodeConflict, "the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
 			WithHint("make room in %s, then run server recover once more before the server is started", cfg.DataDir)
 	}
-	return cfg.Servers, nil
+	return dir.id, nil
 }
+
+// alone is the configuration with one server.
+func alone(id fsm.ServerID, address string) raft.Configuration {
+	return raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}}}
+}
+
+// recoverSnapshot makes a server's directory of a saved state. A failure leaves the directory as it was.
+func recoverSnapshot(cfg RecoverConfig) (_ fsm.ServerID, err error) {
+	state, err := fsm.ReadSnapshot(io.LimitReader(cfg.Snapshot, maxSnapshot))
+	if err != nil {
+		return "", err
+	}
+	if state.Cluster.Name != cfg.Cluster {
+		return "", fsm.Refuse(fsm.CodeConflict, "the snapshot is of the cluster %q, not of %q", state.Cluster.Name, cfg.Cluster).
+			WithHint("say --cluster %s, if the servers' files say so too", state.Cluster.Name)
+	}
+	found, err := os.ReadDir(cfg.DataDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fsm.Refuse(fsm.CodeConflict, "can't look into %s: %v", cfg.DataDir, err)
+	}
+	if len(found) > 0 {
+		return "", fsm.Refuse(fsm.CodeConflict, "%s is not empty: it holds %s", cfg.DataDir, found[0].Name()).
+			WithHint("a snapshot is recovered into an empty directory; to recover what this one holds, leave --snapshot out")
+	}
+	missing := err != nil
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, clearDir(cfg.DataDir, missing))
+		}
+	}()
+	if err := makeDataDir(cfg.DataDir); err != nil {
+		return "", err
+	}
+	return writeRecovered(cfg, state)
+}
+
+// clearDir takes out of a directory that was empty or missing what was written since.
+func clearDir(path string, missing bool) error {
+	if missing {
+		return os.RemoveAll(path)
+	}
+	made, err := os.ReadDir(path)
+	for _, one := range made {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(path, one.Name())))
+	}
+	return err
+}
+
+// writeRecovered writes what a server finds at its start: who it is, the state as a snapshot, and raft's term.
+func writeRecovered(cfg RecoverConfig, state fsm.State) (fsm.ServerID, error) {
+	store, err := OpenBolt(filepath.Join(cfg.DataDir, fileLog))
+	if err != nil {
+		return "", fmt.Errorf("make the log: %w", err)
+	}
+	defer func() { _ = store.Close() }()
+	dir, err := openDataDir(cfg.DataDir, cfg.Cluster, false)
+	if err != nil {
+		return "", err
+	}
+	if err := dir.bind(state.Cluster.ID); err != nil {
+		return "", err
+	}
+	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
+	if err != nil {
+		return "", err
+	}
+	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
+	sink, err := snaps.Create(raft.SnapshotVersionMax, state.Index, state.LogTerm, alone(dir.id, cfg.Address), state.Index, trans)
+	if err != nil {
+		return "", fmt.Errorf("make the snapshot: %w", err)
+	}
+	if err := fsm.WriteSnapshot(sink, state); err != nil {
+		return "", errors.Join(err, sink.Cancel())
+	}
+	if err := sink.Close(); err != nil {
+		return "", fmt.Errorf("write the snapshot: %w", err)
+	}
+	if err := store.SetUint64(keyCurrentTerm, state.LogTerm); err != nil {
+		return "", fmt.Errorf("write the term: %w", err)
+	}
+	return dir.id, dir.noteRecovery(state.Incarnation)
+}
+
+// keyCurrentTerm is where raft keeps its term. New entries must not have a lower one than the snapshot before them.
+var keyCurrentTerm = []byte("CurrentTerm")
 
 // rewrite replaces the servers, and returns the state at the end of the log.
 func rewrite(id fsm.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration, log hclog.Logger) (fsm.State, error) {

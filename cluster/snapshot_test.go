@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -144,109 +143,6 @@ func TestLargeLogIsShortened(t *testing.T) {
 		}
 		if got := leader.raft.ReloadableConfig().TrailingLogs; got != 65536 {
 			t.Errorf("%d trailing logs afterwards, want the usual 65536", got)
-		}
-	})
-}
-
-// Two of three servers are lost for good; the third goes on alone.
-func TestRecover(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		r := newRig(t)
-		r.threeServersRunning(nil)
-		for i := range 10 {
-			r.mustRegister(fmt.Sprintf("n%d", i))
-		}
-		r.agree(5 * time.Second)
-		survivor := r.running()[1]
-		if _, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test"}, host(2)+":7640"); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
-			t.Errorf("recovered a running server: %v", err)
-		}
-		for _, s := range r.running() {
-			s.crash()
-		}
-		servers, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test"}, host(2)+":7640")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(servers) != 1 || servers[0].ID != survivor.ID() {
-			t.Errorf("recovered %v", servers)
-		}
-		r.net.Heal()
-		r.mu.Lock()
-		r.servers = map[string]*rigServer{survivor.host: survivor}
-		r.mu.Unlock()
-		r.start(2, nil)
-		r.mustRegister("after")
-		state := r.leader(time.Second).machine.State()
-		if got := state.Nodes.Len(); got != 11 {
-			t.Errorf("%d nodes, want 11", got)
-		}
-		// What was acknowledged last may be lost: epochs must not come again, and agents stop nothing that they alone know.
-		if state.Incarnation != 1 || !state.Unconfirmed {
-			t.Errorf("incarnation %d, unconfirmed %v after the recovery; want 1, true", state.Incarnation, state.Unconfirmed)
-		}
-		for id, n := range state.Nodes.All() {
-			if n.Assigned == 0 && n.Name != "after" {
-				t.Errorf("the agent of %s is not told of it", id)
-			}
-		}
-		for range 2 { // a restart is no recovery
-			r.running()[0].crash()
-			r.start(2, nil)
-			r.mustRegister(fmt.Sprint("later", r.running()[0].machine.State().Nodes.Len()))
-		}
-		if got := r.leader(time.Second).machine.State(); got.Incarnation != 1 {
-			t.Errorf("incarnation %d after restarts, want 1", got.Incarnation)
-		}
-		if _, err := Recover(RecoverConfig{DataDir: t.TempDir(), Cluster: "test"}, "x:1"); err == nil {
-			t.Error("recovered an empty directory")
-		}
-	})
-}
-
-// Where two servers are recovered together, the state is marked once, whichever leads first and next.
-func TestRecoverTwo(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		r := newRig(t)
-		r.threeServersRunning(nil)
-		r.mustRegister("n1")
-		r.agree(5 * time.Second)
-		kept := r.running()[:2]
-		var both []Peer
-		for i, s := range kept {
-			both = append(both, Peer{s.ID(), host(i+1) + ":7640"})
-		}
-		for _, s := range r.running() {
-			s.crash()
-		}
-		for _, s := range kept {
-			if _, err := Recover(RecoverConfig{DataDir: s.dir, Cluster: "test", Servers: both}, ""); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.net.Heal()
-		r.mu.Lock()
-		r.servers = map[string]*rigServer{kept[0].host: kept[0], kept[1].host: kept[1]}
-		r.mu.Unlock()
-		for i := range kept {
-			r.start(i+1, nil)
-		}
-		for range 3 {
-			leader := r.leader(time.Minute)
-			r.mustRegister(fmt.Sprint("under-", leader.host, leader.machine.State().Index))
-			if got := leader.machine.State().Incarnation; got != 1 {
-				t.Fatalf("incarnation %d, want 1", got)
-			}
-			if err := leader.TransferLeader(t.Context(), ""); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, time.Minute, "another leads", func() bool { l := r.leader(time.Minute); return l.host != leader.host })
-		}
-		for _, s := range r.running() {
-			eventually(t, time.Minute, "the mark of "+s.host+" is gone", func() bool {
-				_, err := os.Stat(filepath.Join(s.dir, "recovered.json"))
-				return errors.Is(err, fs.ErrNotExist)
-			})
 		}
 	})
 }

@@ -10,9 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
-	"github.com/outspan/outspan/fsm"
 )
 
 // devOptions are the flags of `outspan dev`.
@@ -66,16 +64,4 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 		fmt.Fprintf(o.Out, "What was not stopped goes on running. To take it up again: outspan dev --dir %s\n", dir)
 	}
 	return err
-}
-
-// recoverServer makes the stopped server in dir the only member of its cluster.
-func recoverServer(_ context.Context, dir, clusterName, address string) (recovered, error) {
-	if address == "" {
-		return recovered{}, fsm.Refuse(fsm.CodeInvalid, "the address of the server is needed").WithHint("add --advertise HOST:7640, as it will listen")
-	}
-	peers, err := cluster.Recover(cluster.RecoverConfig{DataDir: dir, Cluster: clusterName}, address)
-	if err != nil {
-		return recovered{}, err
-	}
-	return recovered{ID: peers[0].ID, Address: peers[0].Address}, nil
 }

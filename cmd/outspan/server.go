@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/transport"
 	"github.com/outspan/outspan/transport/api"
 )
 
@@ -195,49 +194,4 @@ func (a *app) membersWithLeader(ctx context.Context) (listOf[api.Member], error)
 			return got, context.Cause(limited)
 		}
 	}
-}
-
-func serverRecover(a *app) *cobra.Command {
-	var dir, cluster, address string
-	var yes bool
-	cmd := &cobra.Command{
-		Example: "outspan server recover --data-dir /var/lib/outspan --advertise 10.0.0.1:7640 --yes",
-		Use:     "recover", Short: "make one server that is left the whole cluster, when a majority is lost for good", Args: exactly(),
-		Long: `Rewrites the membership in the data directory of a stopped server so that it alone is the cluster. Use it only when the majority
-of servers can't come back: what they had acknowledged and this one had not yet received is lost. Never run it on two servers of one cluster.
-Start the server afterwards, then join new ones. As after a restored snapshot, agents stop nothing that the servers don't know until you say that what
-runs is right: outspan settings resume.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case dir == "":
-				return usage("server recover needs --data-dir").WithHint("write: outspan server recover --data-dir DIR --advertise HOST:7640 --yes")
-			case !yes:
-				return usage("server recover forgets all other servers of the cluster").WithHint("if they can't come back, say so with --yes")
-			}
-			result, err := recoverServer(cmd.Context(), dir, cluster, address)
-			if err != nil {
-				return err
-			}
-			s, err := shownValue(result, []string{string(result.ID)}, func(p *page) {
-				p.line("server %s at %s is the only member now", result.ID, result.Address)
-				p.line("  next: start it, then add others with: outspan server join --address HOST:7642")
-				p.line("  agents stop nothing that it does not know; when what runs is right: outspan settings resume")
-			})
-			if err != nil {
-				return err
-			}
-			return a.show(s)
-		},
-	}
-	cmd.Flags().StringVar(&dir, "data-dir", "", "data directory of the stopped server")
-	cmd.Flags().StringVar(&cluster, "cluster", transport.DefaultCluster, "name of the cluster, as in its files")
-	cmd.Flags().StringVar(&address, "advertise", "", "host:port at which others will reach it")
-	cmd.Flags().BoolVar(&yes, "yes", false, "the other servers are lost for good")
-	return cmd
-}
-
-// recovered is what is left after server recover.
-type recovered struct {
-	ID      fsm.ServerID `json:"id"`
-	Address string       `json:"address"`
 }

@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Two of three servers are lost for good; the third goes on alone.
+func TestRecover(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		for i := range 10 {
+			r.mustRegister(fmt.Sprintf("n%d", i))
+		}
+		r.agree(5 * time.Second)
+		survivor := r.running()[1]
+		if _, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test", Address: host(2) + ":7640"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+			t.Errorf("recovered a running server: %v", err)
+		}
+		for _, s := range r.running() {
+			s.crash()
+		}
+		id, err := Recover(RecoverConfig{DataDir: survivor.dir, Cluster: "test", Address: host(2) + ":7640"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id != survivor.ID() {
+			t.Errorf("recovered %v", id)
+		}
+		r.net.Heal()
+		r.mu.Lock()
+		r.servers = map[string]*rigServer{survivor.host: survivor}
+		r.mu.Unlock()
+		r.start(2, nil)
+		r.mustRegister("after")
+		state := r.leader(time.Second).machine.State()
+		if got := state.Nodes.Len(); got != 11 {
+			t.Errorf("%d nodes, want 11", got)
+		}
+		// What was acknowledged last may be lost: epochs must not come again, and agents stop nothing that they alone know.
+		if state.Incarnation != 1 || !state.Unconfirmed {
+			t.Errorf("incarnation %d, unconfirmed %v after the recovery; want 1, true", state.Incarnation, state.Unconfirmed)
+		}
+		for id, n := range state.Nodes.All() {
+			if n.Assigned == 0 && n.Name != "after" {
+				t.Errorf("the agent of %s is not told of it", id)
+			}
+		}
+		for range 2 { // a restart is no recovery
+			r.running()[0].crash()
+			r.start(2, nil)
+			r.mustRegister(fmt.Sprint("later", r.running()[0].machine.State().Nodes.Len()))
+		}
+		if got := r.leader(time.Second).machine.State(); got.Incarnation != 1 {
+			t.Errorf("incarnation %d after restarts, want 1", got.Incarnation)
+		}
+	})
+}
+
+// All servers are lost. A saved state goes on in a server of another name at another address, and others join it.
+func TestRecoverSnapshot(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		for i := range 10 {
+			r.mustRegister(fmt.Sprintf("n%d", i))
+		}
+		leader := r.leader(time.Second)
+		var saved bytes.Buffer
+		if err := leader.Save(t.Context(), &saved); err != nil {
+			t.Fatal(err)
+		}
+		before := leader.machine.State()
+		r.mustRegister("lost")
+		for _, s := range r.running() {
+			s.crash()
+		}
+		dir := filepath.Join(t.TempDir(), "fresh", "data")
+		id, err := Recover(RecoverConfig{DataDir: dir, Cluster: "test", Address: host(4) + ":7640", Snapshot: bytes.NewReader(saved.Bytes())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.mu.Lock()
+		r.servers = map[string]*rigServer{}
+		r.mu.Unlock()
+		join := func(c *Config) { c.Gossip.Join = []string{host(4) + ":7642"} }
+		first := r.start(4, func(c *Config) { c.DataDir = dir; join(c) })
+		if first.ID() != id {
+			t.Errorf("the server is %s, recovered was %s", first.ID(), id)
+		}
+		for i := 5; i <= 6; i++ {
+			r.start(i, join)
+		}
+		eventually(t, time.Minute, "three voters", func() bool { return len(r.leader(time.Minute).voters()) == 3 })
+		r.mustRegister("after")
+		r.agree(time.Minute)
+		state := r.leader(time.Second).machine.State()
+		if state.Cluster != before.Cluster || state.Nodes.Len() != 11 || state.Incarnation != 1 || !state.Unconfirmed {
+			t.Errorf("cluster %v with %d nodes, incarnation %d, unconfirmed %v; want %v, 11, 1, true",
+				state.Cluster, state.Nodes.Len(), state.Incarnation, state.Unconfirmed, before.Cluster)
+		}
+		if _, known := state.Nodes.Get("lost"); known {
+			t.Error("the state knows what was written after it was saved")
+		}
+		first.crash() // the others hold all of it
+		r.net.Heal()
+		r.mustRegister("later")
+	})
+}
+
+// What can't be recovered is refused with a reason, and the directory is left as it was.
+func TestRecoverRefused(t *testing.T) {
+	var saved bytes.Buffer
+	s, results := fsm.NewState().Apply(1, 1, fsm.Entry{Format: fsm.CurrentFormat, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{
+		&fsm.ClusterInit{ID: "c1", Name: "test", Settings: fsm.DefaultSettings()}}}})
+	if results[0].Refusal != nil {
+		t.Fatal(results[0].Refusal)
+	}
+	if err := fsm.WriteSnapshot(&saved, s); err != nil {
+		t.Fatal(err)
+	}
+	empty := func(t *testing.T) string { return t.TempDir() }
+	missing := func(t *testing.T) string { return filepath.Join(t.TempDir(), "missing") }
+	used := func(t *testing.T) string {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	for name, tt := range map[string]struct {
+		dir      func(*testing.T) string
+		snapshot []byte
+		cluster  string
+		want     string
+	}{
+		"a missing directory":       {missing, nil, "test", "nothing to recover"},
+		"an empty directory":        {empty, nil, "test", "nothing to recover"},
+		"a snapshot over files":     {used, saved.Bytes(), "test", "is not empty: it holds precious"},
+		"half a snapshot":           {missing, saved.Bytes()[:saved.Len()/2], "test", "snapshot"},
+		"another cluster's":         {missing, saved.Bytes(), "other", `of the cluster "test", not of "other"`},
+		"no room for the directory": {func(t *testing.T) string { return filepath.Join(used(t), "precious", "data") }, saved.Bytes(), "test", "precious"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := tt.dir(t)
+			before, errBefore := os.ReadDir(dir)
+			cfg := RecoverConfig{DataDir: dir, Cluster: tt.cluster, Address: "x:1"}
+			if tt.snapshot != nil {
+				cfg.Snapshot = bytes.NewReader(tt.snapshot)
+			}
+			if _, err := Recover(cfg); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want an error with %q", err, tt.want)
+			}
+			after, errAfter := os.ReadDir(dir)
+			if len(before) != len(after) || (errBefore == nil) != (errAfter == nil) {
+				t.Errorf("the directory holds %v (%v) afterwards, %v (%v) before", after, errAfter, before, errBefore)
+			}
+		})
+	}
+}
