@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/oklog/ulid/v2"
 
@@ -23,23 +24,42 @@ const (
 	filePledge    = "first-servers.json"
 	fileLog       = "raft.db"
 	fileBallast   = "ballast"
-	fileRecovered = "recovered.json" // from Recover until the state tells of it
+	fileRecovered = "recovered.json"  // from Recover until the state tells of it
+	fileReplaced  = "superseded.json" // another server was recovered, and this one must not go on
 	restoreBuffer = "restore.tmp"
 )
 
 // dataDir is a server's own directory. Who it is stands in there: a wiped directory is a new server, so a vote can
 // never be given twice under one id.
 type dataDir struct {
-	path    string
-	id      fsm.ServerID
+	path   string
+	id     fsm.ServerID
+	pledge []fsm.ServerID
+
+	mu      sync.Mutex
 	cluster dirCluster
-	pledge  []fsm.ServerID
 }
 
 // dirCluster says which cluster the directory belongs to.
 type dirCluster struct {
 	Name string `json:"name"`
 	ID   string `json:"id,omitempty"` // once the first entry is known
+	// Lineages are those of fsm.History. Recover adds one before raft starts, and a server that joins empty takes those of the server that calls it.
+	Lineages []string `json:"lineages,omitempty"`
+	// Left are the servers that a recovery left behind. They are told so wherever they come back.
+	Left []leftServer `json:"left,omitempty"`
+}
+
+// leftServer is a server of the lineage before, where the log last knew it.
+type leftServer struct {
+	ID      fsm.ServerID `json:"id"`
+	Address string       `json:"address"`
+}
+
+func (d *dataDir) history() fsm.History {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return fsm.History{Cluster: d.cluster.ID, Lineages: d.cluster.Lineages}
 }
 
 func (d *dataDir) file(name string) string { return filepath.Join(d.path, name) }
@@ -116,6 +136,8 @@ func (d *dataDir) writeCluster() error {
 
 // bind notes the id of the cluster. Code: conflict if the directory already belongs to another one.
 func (d *dataDir) bind(id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch d.cluster.ID {
 	case id:
 		return nil
@@ -144,6 +166,21 @@ func (d *dataDir) readPledge() error {
 		return fmt.Errorf("read %s: %w", d.file(filePledge), err)
 	}
 	return nil
+}
+
+// recover begins a new lineage, and notes the servers that are left behind. It returns what takes that back.
+func (d *dataDir) recover(h fsm.History, left []leftServer) (undo func() error, err error) {
+	was := d.cluster
+	d.cluster.ID, d.cluster.Lineages, d.cluster.Left = h.Cluster, h.Lineages, append(slices.Clone(was.Left), left...)
+	return func() error { d.cluster = was; return d.writeCluster() }, d.writeCluster()
+}
+
+// join notes the history of the server that takes this empty one in.
+func (d *dataDir) join(h fsm.History) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cluster.ID, d.cluster.Lineages = h.Cluster, h.Lineages
+	return d.writeCluster()
 }
 
 // makePledge notes for ever which servers this one agreed to begin the cluster with. It never changes its mind.

@@ -30,16 +30,23 @@ func (c *recordedConn) Close() error                { return nil }
 
 // FuzzHello: only a hello that means this server and this cluster is answered with yes, and what stands behind it is left to raft to the byte.
 func FuzzHello(f *testing.F) {
-	for _, line := range []string{"outspan-raft/1 c1 s2 s1\nrest", "outspan-raft/1 - s2 s1\n", "outspan-raft/1 c2 s2 s1\n", "outspan-raft/1 c1 s2 s3\n", "outspan-raft/2 c1 s2 s1\n", "outspan-raft/1 c1  s1\n", strings.Repeat("x", helloLimit+1), "\n", ""} {
+	for _, line := range []string{"outspan-raft/1 c1 s2 s1\nrest", "outspan-raft/1 - s2 s1\n", "outspan-raft/1 c2 s2 s1\n", "outspan-raft/1 c1 s2 s3\n", "outspan-raft/2 c1 s2 s1\n", "outspan-raft/1 c1/l1,l2 s2 s1\n", "outspan-raft/1 c1/, s2 s1\n", "outspan-raft/1 c1  s1\n", strings.Repeat("x", helloLimit+1), "\n", ""} {
 		f.Add([]byte(line), "c1")
 		f.Add([]byte(line), "")
 	}
 	f.Fuzz(func(t *testing.T, data []byte, cluster string) {
 		conn := &recordedConn{in: bytes.NewReader(data)}
-		h := &helloLayer{self: "s1", cluster: func() string { return cluster }}
+		replaced := false
+		h := &helloLayer{
+			self: "s1", history: func() fsm.History { return fsm.History{Cluster: cluster} },
+			join: func(fsm.History) error { return nil }, replaced: func(fsm.History) { replaced = true },
+		}
 		err := h.meet(conn)
 		said := conn.out.String()
 		if err != nil {
+			if replaced && (cluster == "" || !bytes.Contains(data, []byte(" "+cluster+"/"))) {
+				t.Fatalf("%q ended the server of %q", data, cluster)
+			}
 			if said != "" && said != string(helloNo) {
 				t.Fatalf("refused with %v, and said %q", err, said)
 			}
@@ -47,7 +54,7 @@ func FuzzHello(f *testing.F) {
 		}
 		line, rest, _ := bytes.Cut(data, []byte("\n"))
 		words := strings.Split(string(line), " ")
-		if said != string(helloYes) || len(words) != 4 || words[0] != helloVersion || words[3] != "s1" || cluster != "" && words[1] != cluster && words[1] != "-" {
+		if said != string(helloYes) || len(words) != 4 || words[0] != helloVersion || words[3] != "s1" || cluster != "" && words[1] != cluster && words[1] != cluster+"/" && words[1] != "-" {
 			t.Fatalf("the hello %q was taken in cluster %q with %q", line, cluster, said)
 		}
 		if left, _ := io.ReadAll(conn.in); !bytes.Equal(left, rest) {

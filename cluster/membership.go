@@ -117,9 +117,9 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 	}
 	v.Alive, v.Address = g.State == fsm.GossipAlive || g.State == fsm.GossipSuspect, g.Meta.API
 	if meta := g.Meta.Server; meta != nil {
-		own := s.ClusterID()
+		own := s.History()
 		v.Fresh, v.Room, v.Format = meta.Fresh, meta.Room, meta.Format
-		v.Foreign = meta.ClusterID != "" && own != "" && meta.ClusterID != own
+		v.Foreign = meta.ClusterID != "" && own.Cluster != "" && (meta.ClusterID != own.Cluster || meta.Lineage != own.Lineage())
 	}
 	return v
 }
@@ -191,8 +191,7 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 // probe makes sure that the server at an address is who gossip says, over a connection that both ends'
 // certificates opened: gossip alone proves nothing.
 func (s *Server) probe(id fsm.ServerID, address string) error {
-	layer := &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, cluster: s.ClusterID, log: s.log}
-	conn, err := layer.Dial(peerAddress(id, address), helloTimeout)
+	conn, err := s.hello(s.log).Dial(peerAddress(id, address), helloTimeout)
 	if err != nil {
 		return fsm.Refuse(fsm.CodeConflict, "server %s can't be added: %v", id, err)
 	}

@@ -256,8 +256,8 @@ func TestDamagedDataDir(t *testing.T) {
 
 // Whoever comes to live at a peer's address gets nothing: neither log nor votes.
 func TestHello(t *testing.T) {
-	h := &helloLayer{self: "s1", cluster: func() string { return "C" }}
-	young := &helloLayer{self: "s1", cluster: func() string { return "" }}
+	h := &helloLayer{self: "s1", history: func() fsm.History { return fsm.History{Cluster: "C"} }}
+	young := &helloLayer{self: "s1", history: func() fsm.History { return fsm.History{} }}
 	for _, c := range []struct {
 		layer *helloLayer
 		line  string
@@ -272,7 +272,7 @@ func TestHello(t *testing.T) {
 		{h, "GET / HTTP/1.1", false},
 		{h, "", false},
 	} {
-		if err := c.layer.check(c.line); (err == nil) != c.ok {
+		if _, err := c.layer.check(c.line); (err == nil) != c.ok {
 			t.Errorf("%q: %v, want ok %v", c.line, err, c.ok)
 		}
 	}

@@ -29,6 +29,7 @@ type ServerMeta struct {
 	Room      Room           `cbor:"5,keyasint,omitempty"` // free space in its data directory
 	Format    uint16         `cbor:"6,keyasint,omitempty"` // the newest format that it can read
 	Version   string         `cbor:"7,keyasint,omitempty"` // of the program, cut to 24 bytes
+	Lineage   string         `cbor:"8,keyasint,omitempty"` // of the cluster; see fsm.History
 }
 
 // metaLimit is memberlist's limit; it panics on more.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -23,7 +24,9 @@ type RecoverConfig struct {
 	Address string // host:port of this server's TLS listener, as others will reach it
 	// Snapshot is a saved state to begin from, where no server's directory is left; DataDir must then be empty or missing. Nil: what DataDir holds.
 	Snapshot io.Reader
-	Logger   hclog.Logger
+	// Supersedes is the lineage of an earlier recovery that left this server behind and is lost itself.
+	Supersedes string
+	Logger     hclog.Logger
 }
 
 // Recover makes a stopped server the only one of its cluster, where a majority is lost for good; others join it with empty directories. Everything in its
@@ -55,19 +58,62 @@ func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
 	if err != nil {
 		return "", err
 	}
+	others, err := dir.superseded(cfg.Supersedes)
+	if err != nil {
+		return "", err
+	}
 	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
 	if err != nil {
 		return "", err
 	}
+	// The lineage comes first: a server with the new configuration and the old lineage could acknowledge writes beside the servers that it left.
+	undo, err := dir.recover(dir.history().Recovered(newLineage(), others...), otherServers(dir.id, store, snaps))
+	if err != nil {
+		return "", fmt.Errorf("note the new lineage: %w", err)
+	}
 	state, err := rewrite(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
-		return "", err
+		return "", errors.Join(err, undo())
 	}
 	if err := dir.noteRecovery(state.Incarnation); err != nil {
 		return "", fsm.Refuse(fsm.CodeConflict, "the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
 			WithHint("make room in %s, then run server recover once more before the server is started", cfg.DataDir)
 	}
+	if err := os.Remove(dir.file(fileReplaced)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("forget that the server was replaced: %w", err)
+	}
 	return dir.id, nil
+}
+
+// newLineage names a lineage so that no other recovery gives the same name.
+func newLineage() string {
+	id := newID()
+	return strings.ToLower(id[len(id)-16:]) // 80 bits of chance
+}
+
+// otherServers are the members beside self by the newest configuration in the log, or else by the newest snapshot. What can't be read is left out: who is
+// not found here is found by gossip.
+func otherServers(self fsm.ServerID, store LogStore, snaps raft.SnapshotStore) []leftServer {
+	var config raft.Configuration
+	if all, err := snaps.List(); err == nil && len(all) > 0 {
+		config = all[0].Configuration
+	}
+	first, _ := store.FirstIndex()
+	last, _ := store.LastIndex()
+	for i := last; i >= first && i > 0; i-- {
+		var entry raft.Log
+		if store.GetLog(i, &entry) == nil && entry.Type == raft.LogConfiguration {
+			config = raft.DecodeConfiguration(entry.Data)
+			break
+		}
+	}
+	var others []leftServer
+	for _, one := range config.Servers {
+		if fsm.ServerID(one.ID) != self {
+			others = append(others, leftServer{fsm.ServerID(one.ID), string(one.Address)})
+		}
+	}
+	return others
 }
 
 // alone is the configuration with one server.
@@ -128,7 +174,7 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (fsm.ServerID, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := dir.bind(state.Cluster.ID); err != nil {
+	if _, err := dir.recover(state.Cluster.History().Recovered(newLineage()), nil); err != nil {
 		return "", err
 	}
 	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
@@ -200,7 +246,7 @@ func (s *Server) markRecovery(ctx context.Context) error {
 		return fmt.Errorf("read %s: %w", s.dir.file(fileRecovered), err)
 	}
 	if s.cfg.Machine.State().Incarnation <= was.Incarnation {
-		results, err := s.Propose(ctx, fsm.Entry{Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{}}}})
+		results, err := s.Propose(ctx, fsm.Entry{Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: strings.Join(s.History().Lineages, ",")}}}})
 		if err != nil {
 			return err
 		}

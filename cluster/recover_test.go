@@ -104,7 +104,7 @@ func TestRecoverSnapshot(t *testing.T) {
 		r.mustRegister("after")
 		r.agree(time.Minute)
 		state := r.leader(time.Second).machine.State()
-		if state.Cluster != before.Cluster || state.Nodes.Len() != 11 || state.Incarnation != 1 || !state.Unconfirmed {
+		if state.Cluster.ID != before.Cluster.ID || state.Nodes.Len() != 11 || state.Incarnation != 1 || !state.Unconfirmed {
 			t.Errorf("cluster %v with %d nodes, incarnation %d, unconfirmed %v; want %v, 11, 1, true",
 				state.Cluster, state.Nodes.Len(), state.Incarnation, state.Unconfirmed, before.Cluster)
 		}

@@ -107,14 +107,14 @@ type sight struct {
 
 // serverState is what changes while a server runs.
 type serverState struct {
-	failure   atomic.Pointer[error] // why this server must stop
-	failed    chan struct{}         // closed with the first failure
-	failOnce  sync.Once
-	reign     atomic.Pointer[reign] // nil unless this server leads and its Barrier is done
-	transfer  transferWatch
-	follower  followers
-	progress  progress
-	clusterID atomic.Pointer[string]
+	failure  atomic.Pointer[error] // why this server must stop
+	failed   chan struct{}         // closed with the first failure
+	failOnce sync.Once
+	reign    atomic.Pointer[reign] // nil unless this server leads and its Barrier is done
+	transfer transferWatch
+	follower followers
+	progress progress
+	history  atomic.Pointer[fsm.History]
 }
 
 // Open reads the data directory, restores the state and joins the gossip. It blocks while it does, which takes some
@@ -205,7 +205,10 @@ func (s *Server) openDisk() error {
 	if s.dir, err = openDataDir(s.cfg.DataDir, s.cfg.Cluster, s.disk.used); err != nil {
 		return err
 	}
-	s.setClusterID(s.dir.cluster.ID)
+	if err := s.dir.checkReplaced(); err != nil {
+		return err
+	}
+	s.setHistory(s.dir.history())
 	return nil
 }
 
@@ -219,7 +222,7 @@ func (s *Server) openSight() error {
 	gossip.Meta = Meta{
 		Role: transport.RoleServer, Name: s.cfg.Name, API: s.cfg.Stream.Addr().String(),
 		BootID: s.cfg.Gossip.Meta.BootID, Incarnation: s.cfg.Gossip.Meta.Incarnation,
-		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge, Format: fsm.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
+		Server: &ServerMeta{ClusterID: s.dir.cluster.ID, Lineage: s.dir.history().Lineage(), Expect: s.cfg.BootstrapExpect, Pledge: s.dir.pledge, Format: fsm.CurrentFormat, Version: s.cfg.Version, Fresh: !s.disk.used},
 	}
 	var err error
 	if s.sight.pool, err = OpenPool(gossip); err != nil {
@@ -245,7 +248,7 @@ func (s *Server) openRaft() (err error) {
 			err = fmt.Errorf("start raft: %v", reason)
 		}
 	}()
-	layer := &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, cluster: s.ClusterID, log: s.log.Named("raft-net")}
+	layer := s.hello(s.log.Named("raft-net"))
 	s.disk.trans = newPeerTransport(layer, addressBook{s}, s.disk.space.room, s.log.Named("raft-net"))
 	config := s.cfg.Raft.raft(s.dir.id, s.notes, s.log.Named("raft"))
 	cached, err := raft.NewLogCache(cachedEntries, s.disk.store)
@@ -267,7 +270,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, part := range [...]func(context.Context){
 		func(ctx context.Context) { _ = s.sight.pool.Run(ctx) },
-		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState, s.compare.run,
+		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState, s.compare.run, s.tellLeft,
 	} {
 		wg.Go(func() { part(ctx) })
 	}

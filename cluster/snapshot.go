@@ -66,7 +66,7 @@ func (s *Server) raise(restored, current fsm.State) (fsm.State, error) {
 	for {
 		mark := fsm.Entry{
 			Format: restored.Format, At: s.clock.now(), Wall: s.cfg.Wall().UnixMilli(), Actor: fsm.ActorLeader,
-			Groups: [][]fsm.Command{{&fsm.RestoreMark{}}},
+			Groups: [][]fsm.Command{{&fsm.RestoreMark{Lineages: current.Cluster.Lineages}}},
 		}
 		next, results := restored.Apply(index, s.raft.CurrentTerm(), mark)
 		for _, r := range results {

@@ -95,14 +95,17 @@ func (s *Server) Servers() []ServerStatus {
 }
 
 // ClusterID names the cluster, once it has begun; else it is empty.
-func (s *Server) ClusterID() string {
-	if id := s.state.clusterID.Load(); id != nil {
-		return *id
+func (s *Server) ClusterID() string { return s.History().Cluster }
+
+// History is the cluster and the lineages that this server is of; zero before it has joined one.
+func (s *Server) History() fsm.History {
+	if h := s.state.history.Load(); h != nil {
+		return *h
 	}
-	return ""
+	return fsm.History{}
 }
 
-func (s *Server) setClusterID(id string) { s.state.clusterID.Store(&id) }
+func (s *Server) setHistory(h fsm.History) { s.state.history.Store(&h) }
 
 // noteCluster writes the cluster's id into the data directory once the first entry has told it. Code: conflict if
 // the directory belongs to another cluster.
@@ -113,7 +116,7 @@ func (s *Server) noteCluster(state fsm.State) error {
 	if err := s.dir.bind(state.Cluster.ID); err != nil {
 		return err
 	}
-	s.setClusterID(state.Cluster.ID)
+	s.setHistory(s.dir.history())
 	return nil
 }
 
@@ -153,8 +156,10 @@ func (s *Server) describe(ctx context.Context) {
 		if s.state.progress.caughtUp.Load() {
 			seen = nil // it knows where it belongs
 		}
-		fresh, room, id := s.fresh(), s.disk.space.room(), s.ClusterID()
-		if err := s.sight.pool.SetMeta(func(m *Meta) { m.Server.Fresh, m.Server.Room, m.Server.ClusterID = fresh, room, id }); err != nil {
+		fresh, room, h := s.fresh(), s.disk.space.room(), s.History()
+		if err := s.sight.pool.SetMeta(func(m *Meta) {
+			m.Server.Fresh, m.Server.Room, m.Server.ClusterID, m.Server.Lineage = fresh, room, h.Cluster, h.Lineage()
+		}); err != nil {
 			s.log.Error("can't describe this server", "error", err)
 		}
 		switch other := s.strangers(); {

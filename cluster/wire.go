@@ -129,17 +129,20 @@ func needsRoom(rpc raft.RPC) bool {
 // server has come to live at a peer's address: a wiped one that has lost its votes, or one of another cluster.
 type helloLayer struct {
 	Stream
-	self    fsm.ServerID
-	cluster func() string // id of the cluster, empty while unknown
-	log     hclog.Logger
+	self     fsm.ServerID
+	history  func() fsm.History      // of this server; zero while unknown
+	join     func(fsm.History) error // a server with lineages takes this one in, which has no history yet
+	replaced func(by fsm.History)    // another server was recovered, and this one must not go on
+	log      hclog.Logger
 }
 
 const (
 	helloVersion = "outspan-raft/1"
-	helloLimit   = 256
+	helloLimit   = 1024
 	helloTimeout = 5 * time.Second
 	helloYes     = 'y'
 	helloNo      = 'n'
+	helloOlder   = 'o' // as no, because the caller's lineage was replaced; a line with the history follows
 )
 
 // peerAddress is what raft carries around as an address: id@host:port.
@@ -169,18 +172,23 @@ func (h *helloLayer) greet(conn net.Conn, to fsm.ServerID, deadline time.Time) e
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	cluster := h.cluster()
-	if cluster == "" {
-		cluster = "-"
+	ours := h.history()
+	history := ours.String()
+	if history == "" {
+		history = "-"
 	}
-	if _, err := fmt.Fprintf(conn, "%s %s %s %s\n", helloVersion, cluster, h.self, to); err != nil {
+	if _, err := fmt.Fprintf(conn, "%s %s %s %s\n", helloVersion, history, h.self, to); err != nil {
 		return err
 	}
 	var answer [1]byte
 	if _, err := io.ReadFull(conn, answer[:]); err != nil {
 		return fmt.Errorf("no answer to the hello: %w", err)
 	}
-	if answer[0] != helloYes {
+	switch answer[0] {
+	case helloYes:
+	case helloOlder:
+		return h.older(conn, ours)
+	default:
 		return fmt.Errorf("the server there is not %s of this cluster", to)
 	}
 	return conn.SetDeadline(time.Time{})
@@ -225,8 +233,8 @@ func (h *helloLayer) meet(conn net.Conn) error {
 	if err != nil {
 		return fmt.Errorf("read the hello: %w", err)
 	}
-	if err := h.check(line); err != nil {
-		_, _ = conn.Write([]byte{helloNo})
+	if answer, err := h.check(line); err != nil {
+		_, _ = io.WriteString(conn, answer)
 		return err
 	}
 	if _, err := conn.Write([]byte{helloYes}); err != nil {
@@ -235,20 +243,51 @@ func (h *helloLayer) meet(conn net.Conn) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-func (h *helloLayer) check(line string) error {
+// older reads the history of a server that refused this one as one of a lineage that was replaced.
+func (h *helloLayer) older(conn net.Conn, ours fsm.History) error {
+	line, err := readLine(conn, helloLimit)
+	if err != nil {
+		return fmt.Errorf("read the history of the other server: %w", err)
+	}
+	theirs, refusal := fsm.ParseHistory(line)
+	if refusal != nil {
+		return refusal
+	}
+	if theirs.Replaces(ours) {
+		h.replaced(theirs)
+	}
+	return fmt.Errorf("the server there is of the lineage %s, which replaced that of this one", theirs.Lineage())
+}
+
+// check judges a hello. With an error comes what to answer.
+func (h *helloLayer) check(line string) (answer string, err error) {
+	no := string(rune(helloNo))
 	words := strings.Split(line, " ")
 	if len(words) != 4 || words[0] != helloVersion {
-		return errors.New("not a hello of this version")
+		return no, errors.New("not a hello of this version")
 	}
-	theirs, from, to := words[1], words[2], words[3]
-	ours := h.cluster()
+	from, to := words[2], words[3]
+	theirs, refusal := fsm.ParseHistory(strings.TrimPrefix(words[1], "-"))
+	if refusal != nil {
+		return no, refusal
+	}
+	ours := h.history()
 	switch {
+	case ours.Cluster != "" && theirs.Replaces(ours):
+		h.replaced(theirs)
+		return no, fmt.Errorf("%s is of the lineage %s, which replaced that of this server", from, theirs.Lineage())
+	case theirs.Cluster != "" && ours.Replaces(theirs):
+		return string(rune(helloOlder)) + ours.String() + "\n", fmt.Errorf("%s is of a lineage that was replaced when a server was recovered", from)
 	case to != string(h.self):
-		return fmt.Errorf("%s looks for the server %s at this address; this is %s", from, to, h.self)
-	case theirs != "-" && ours != "" && theirs != ours:
-		return fmt.Errorf("%s is of the cluster %s; this server is of %s", from, theirs, ours)
+		return no, fmt.Errorf("%s looks for the server %s at this address; this is %s", from, to, h.self)
+	case theirs.Cluster != "" && ours.Cluster != "" && !ours.Same(theirs):
+		return no, fmt.Errorf("%s is of the cluster %s; this server is of %s", from, theirs, ours)
+	case ours.Cluster == "" && theirs.Lineage() != "":
+		if err := h.join(theirs); err != nil {
+			return no, fmt.Errorf("note the history of %s: %w", from, err)
+		}
 	}
-	return nil
+	return "", nil
 }
 
 // readLine reads up to a newline, byte by byte: what follows belongs to raft.

@@ -77,4 +77,6 @@ type FormatRaise struct {
 // don't know until the operator confirms (Confirm).
 type RestoreMark struct {
 	Confirm bool `cbor:"1,keyasint,omitempty"`
+	// Lineages are those of the servers that write it; see ClusterID. Empty: they were never recovered.
+	Lineages string `cbor:"2,keyasint,omitempty"`
 }

@@ -31,9 +31,13 @@ func (c *FormatRaise) apply(s *State) error {
 }
 
 func (c *RestoreMark) apply(s *State) error {
+	if len(c.Lineages) > maxHistory {
+		return Refuse(CodeInvalid, "the lineages take %d bytes; at most %d are allowed", len(c.Lineages), maxHistory)
+	}
 	if c.Confirm {
 		s.Unconfirmed, s.Confirmed = false, max(s.Now, 1)
 	} else {
+		s.Cluster.Lineages = c.Lineages
 		s.Incarnation++
 		s.Unconfirmed = true
 	}

@@ -66,6 +66,8 @@ type State struct {
 type ClusterID struct {
 	ID   string `cbor:"1,keyasint"`
 	Name string `cbor:"2,keyasint"`
+	// Lineages are those of History, with commas between them. The servers keep their own; these are for a recovery from a snapshot.
+	Lineages string `cbor:"3,keyasint,omitempty"`
 }
 
 // entryContext is what commands need to know of the entry that they are in.

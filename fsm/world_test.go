@@ -167,7 +167,7 @@ func (w world) drawings() []drawing {
 		{1, func() Command { return &HoldSet{w.bool(), "half of the nodes are silent"} }},
 		{1, func() Command { return &ClusterInit{"c1", "test", DefaultSettings()} }},
 		{1, func() Command { return &FormatRaise{pick[uint16](w, 0, 1)} }},
-		{1, func() Command { return &RestoreMark{w.bool()} }},
+		{1, func() Command { return &RestoreMark{Confirm: w.bool()} }},
 		{4, w.transferStart}, {9, w.transferStep},
 		{3, func() Command { return &TransferCancel{key(w, w.s.Transfers)} }},
 		{1, func() Command { return &BackupForget{key(w, w.s.Backups)} }},

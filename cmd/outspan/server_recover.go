@@ -62,6 +62,7 @@ outspan settings resume.`,
 	cmd.Flags().StringVar(&cfg.Cluster, "cluster", transport.DefaultCluster, "name of the cluster, as in its files")
 	cmd.Flags().StringVar(&cfg.Address, "advertise", "", "host:port at which others will reach it")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "file of a saved state to begin from; the data directory must be empty or missing")
+	cmd.Flags().StringVar(&cfg.Supersedes, "supersedes", "", "lineage of an earlier recovery that left this server behind and is lost for good")
 	cmd.Flags().BoolVar(&yes, "yes", false, "the other servers are lost for good")
 	return cmd
 }

@@ -1,0 +1,144 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// tellEvery is how often a recovered cluster looks for the servers that it left behind.
+const tellEvery = 5 * time.Second
+
+// hello is the layer of raft's connections.
+func (s *Server) hello(log hclog.Logger) *helloLayer {
+	return &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, history: s.History, join: s.joinHistory, replaced: s.replacedBy, log: log}
+}
+
+// joinHistory takes over the history of the server that takes this one in. It is refused once there is a log: its entries would be of another history.
+func (s *Server) joinHistory(h fsm.History) error {
+	if !s.opened.Load() || !s.fresh() {
+		return errors.New("this server has a log already")
+	}
+	if err := s.dir.join(h); err != nil {
+		return err
+	}
+	s.setHistory(h)
+	return nil
+}
+
+// replacedBy ends this server for good: another one was recovered in its place. It does not return in production.
+func (s *Server) replacedBy(by fsm.History) {
+	if err := s.dir.noteReplaced(by); err != nil {
+		s.log.Error("can't note that this server was replaced", "error", err)
+	}
+	s.fatal(replacedError(s.cfg.DataDir, by))
+}
+
+// noteReplaced keeps this server from starting again.
+func (d *dataDir) noteReplaced(by fsm.History) error {
+	return writeFile(d.file(fileReplaced), []byte(by.String()+"\n"))
+}
+
+// replaced reads what noteReplaced wrote; zero if nothing.
+func (d *dataDir) replaced() (by fsm.History, err error) {
+	text, err := os.ReadFile(d.file(fileReplaced))
+	if errors.Is(err, fs.ErrNotExist) {
+		return by, nil
+	}
+	if err != nil {
+		return by, fmt.Errorf("read %s: %w", d.file(fileReplaced), err)
+	}
+	by, refusal := fsm.ParseHistory(strings.TrimSpace(string(text)))
+	if refusal != nil {
+		return by, fsm.Refuse(fsm.CodeConflict, "%s is damaged: %v", d.file(fileReplaced), refusal)
+	}
+	return by, nil
+}
+
+// checkReplaced refuses a directory that noteReplaced marked. Code: conflict.
+func (d *dataDir) checkReplaced() error {
+	by, err := d.replaced()
+	if err == nil && by.Cluster != "" {
+		return replacedError(d.path, by)
+	}
+	return err
+}
+
+// superseded returns the lineages that a recovery of this directory gives up: those of an earlier one, which the operator has to name. Code: conflict.
+func (d *dataDir) superseded(lineage string) ([]string, error) {
+	by, err := d.replaced()
+	switch {
+	case err != nil:
+		return nil, err
+	case by.Cluster == "" && lineage == "":
+		return nil, nil
+	case by.Cluster == "":
+		return nil, fsm.Refuse(fsm.CodeConflict, "this server was not left behind by a recovery").WithHint("leave out --supersedes")
+	case lineage != by.Lineage():
+		return nil, replacedError(d.path, by)
+	}
+	own := d.history().Lineages
+	return slices.DeleteFunc(by.Lineages, func(l string) bool { return slices.Contains(own, l) }), nil
+}
+
+func replacedError(dir string, by fsm.History) *fsm.Error {
+	return fsm.Refuse(fsm.CodeConflict, "the cluster was recovered without this server: what %s holds was replaced by the lineage %s", dir, by.Lineage()).
+		WithHint("start this server with an empty data_dir to join; if the recovered servers are lost for good: outspan server recover --supersedes %s", by.Lineage())
+}
+
+// tellLeft looks for servers of the lineages that a recovery replaced, where the log last knew them and where gossip sees any, and greets them: the hello
+// ends them. Without it they would elect each other and acknowledge writes.
+func (s *Server) tellLeft(ctx context.Context) {
+	layer := s.hello(s.log.Named("raft-net"))
+	for pause(ctx, tellEvery); ctx.Err() == nil; pause(ctx, tellEvery) {
+		for _, left := range s.leftServers() {
+			conn, err := layer.Dial(peerAddress(left.ID, left.Address), helloTimeout)
+			if err == nil { // an empty one that took its place
+				_ = conn.Close()
+			}
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	}
+}
+
+// leftServers are those to greet: none unless this server is of a recovered lineage.
+func (s *Server) leftServers() []leftServer {
+	h := s.History()
+	if h.Lineage() == "" {
+		return nil
+	}
+	members := map[fsm.ServerID]bool{s.dir.id: true}
+	for _, v := range s.servers() {
+		members[fsm.ServerID(v.ID)] = true
+	}
+	var left []leftServer
+	for _, one := range s.dir.cluster.Left {
+		if !members[one.ID] {
+			left = append(left, one)
+		}
+	}
+	for _, m := range s.sight.pool.Servers() {
+		if m.State != fsm.GossipAlive || m.Meta.Server == nil || m.Meta.API == "" || members[fsm.ServerID(m.Name)] {
+			continue
+		}
+		theirs := fsm.History{Cluster: m.Meta.Server.ClusterID}
+		if lineage := m.Meta.Server.Lineage; lineage != "" {
+			theirs.Lineages = []string{lineage}
+		}
+		if h.Replaces(theirs) {
+			left = append(left, leftServer{fsm.ServerID(m.Name), m.Meta.API})
+		}
+	}
+	return left
+}

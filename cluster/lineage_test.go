@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// forget takes servers out of the rig, so that others count as all.
+func (r *rig) forget(servers ...*rigServer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range servers {
+		delete(r.servers, s.host)
+	}
+}
+
+// recoverFirst ends three servers, recovers the first and starts it with two empty ones. It returns the two that were left behind.
+func (r *rig) recoverFirst(join func(*Config)) (left []*rigServer) {
+	r.t.Helper()
+	r.threeServersRunning(nil)
+	for i := range 5 {
+		r.mustRegister(fmt.Sprint("n", i))
+	}
+	r.agree(5 * time.Second)
+	all := r.all()
+	for _, s := range all {
+		s.crash()
+	}
+	if _, err := Recover(RecoverConfig{DataDir: all[0].dir, Cluster: "test", Address: host(1) + ":7640"}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.forget(all[1:]...)
+	r.net.Heal()
+	r.start(1, join)
+	r.start(4, join)
+	r.start(5, join)
+	eventually(r.t, time.Minute, "three voters", func() bool { return len(r.leader(time.Minute).voters()) == 3 })
+	r.mustRegister("recovered")
+	return all[1:]
+}
+
+// The servers that a recovery left behind come back, cut off from the new ones at first: they elect each other. From the first contact on they acknowledge
+// nothing, end with the reason, and don't start again.
+func TestLeftServersReturn(t *testing.T) {
+	seed := rand.Uint64()
+	for i := range uint64(4) {
+		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t)
+				random := rand.New(rand.NewPCG(seed+i, 0))
+				join := func(c *Config) { c.Gossip.Join = []string{host(1) + ":7642", host(4) + ":7642"} }
+				if random.IntN(2) == 0 { // nobody on either side knows the other by gossip: only the log does
+					join = func(c *Config) { c.Gossip.Join = []string{host(4) + ":7642"} }
+				}
+				left := r.recoverFirst(join)
+				news := r.running()
+				for _, n := range news {
+					for i := 2; i <= 3; i++ {
+						r.net.Isolate(n.host, host(i))
+					}
+				}
+				var olds []*rigServer
+				for i, s := range left {
+					olds = append(olds, r.start(i+2, func(c *Config) {
+						c.DataDir = s.dir
+						c.Gossip.Join = []string{host(2) + ":7642", host(3) + ":7642"}
+					}))
+				}
+				r.forget(olds...)
+				eventually(t, time.Minute, "the old servers elect one", func() bool { return olds[0].Term() > 0 || olds[1].Term() > 0 })
+				time.Sleep(time.Duration(random.IntN(20_000)) * time.Millisecond)
+				r.net.Heal()
+				healed := time.Now()
+				acknowledged := 0
+				eventually(t, time.Minute, "the old servers end", func() bool {
+					for _, o := range olds {
+						ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+						if o.Term() > 0 && o.register(ctx, fmt.Sprint("stale", acknowledged)) == nil {
+							acknowledged++
+						}
+						cancel()
+					}
+					return olds[0].failure() != nil && olds[1].failure() != nil
+				})
+				t.Logf("ended %s after the network healed; %d writes were acknowledged meanwhile", time.Since(healed), acknowledged)
+				for i, o := range olds {
+					<-o.done
+					var refusal *fsm.Error
+					if !errors.As(o.err, &refusal) || refusal.Code != fsm.CodeConflict || !strings.Contains(refusal.Message, "recovered without this server") {
+						t.Errorf("%s ended with %v", o.host, o.err)
+					}
+					again := r.open(i+7, func(c *Config) { c.DataDir = left[i].dir })
+					if again.cancel != nil || !strings.Contains(again.err.Error(), "recovered without this server") {
+						t.Errorf("%s started again: %v", o.host, again.err)
+					}
+				}
+				r.mustRegister("after")
+				for _, n := range news {
+					if err := n.failure(); err != nil {
+						t.Errorf("%s failed: %v", n.host, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Where the recovered servers are lost too, one that was left behind goes on, and replaces them.
+func TestRecoverSuperseded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		join := func(c *Config) { c.Gossip.Join = []string{host(1) + ":7642", host(2) + ":7642"} }
+		left := r.recoverFirst(join)
+		old := r.start(2, func(c *Config) { c.DataDir = left[0].dir; join(c) })
+		r.forget(old)
+		eventually(t, time.Minute, "the old server ends", func() bool { return old.failure() != nil })
+		<-old.done
+		first := r.leader(time.Minute).History().Lineage()
+		news := r.running()
+		for _, n := range news {
+			n.crash()
+		}
+		r.forget(news...)
+		cfg := RecoverConfig{DataDir: left[0].dir, Cluster: "test", Address: host(2) + ":7640"}
+		for _, wrong := range []string{"", "another"} {
+			cfg.Supersedes = wrong
+			if _, err := Recover(cfg); err == nil || !strings.Contains(err.Error(), first) {
+				t.Fatalf("recovered with --supersedes %q: %v", wrong, err)
+			}
+		}
+		cfg.Supersedes = first
+		if _, err := Recover(cfg); err != nil {
+			t.Fatal(err)
+		}
+		r.net.Heal()
+		again := r.start(2, func(c *Config) { c.DataDir = left[0].dir; join(c) })
+		r.mustRegister("second")
+		if h := again.History(); len(h.Lineages) != 2 || h.Lineages[0] != first {
+			t.Errorf("history %s, want %s and a new one", h, first)
+		}
+		returned := r.start(1, func(c *Config) { c.DataDir = news[0].dir; join(c) })
+		r.forget(returned)
+		eventually(t, time.Minute, "the superseded server ends", func() bool { return returned.failure() != nil })
+	})
+}
+
+// A state that was saved after a recovery goes on in a lineage that replaces that one, also where the state was restored from before it.
+func TestLineageInSnapshots(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		join := func(c *Config) { c.Gossip.Join = []string{host(1) + ":7642"} }
+		r.recoverFirst(join)
+		leader := r.leader(time.Minute)
+		var old bytes.Buffer
+		before := leader.machine.State()
+		before.Cluster.Lineages = ""
+		if err := fsm.WriteSnapshot(&old, before); err != nil {
+			t.Fatal(err)
+		}
+		if err := leader.Restore(t.Context(), &old); err != nil {
+			t.Fatal(err)
+		}
+		var saved bytes.Buffer
+		if err := leader.Save(t.Context(), &saved); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "data")
+		if _, err := Recover(RecoverConfig{DataDir: dir, Cluster: "test", Address: host(9) + ":7640", Snapshot: &saved}); err != nil {
+			t.Fatal(err)
+		}
+		d, err := openDataDir(dir, "test", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !d.history().Replaces(leader.History()) {
+			t.Errorf("%s does not replace %s", d.history(), leader.History())
+		}
+	})
+}
