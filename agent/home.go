@@ -23,9 +23,9 @@ const CodeAgentRuns fsm.Code = "agent_running"
 //
 //	lock       held (flock) by the agent
 //	node       the node's id
-//	cluster    the id of the cluster that it belongs to
 //	servers    host:port of each server of the last registration
 //	services   the exposed services and their backends as they were known last
+//	cluster    the cluster and the lineage that it follows
 //	journal    what is known of each instance, and the newest assignments that were acted on
 //	driver/    what the driver keeps of each instance: its shim, exit status, logs
 //	volumes/   local volumes: job/group/slot/name
@@ -120,7 +120,7 @@ func (h *home) identify() error {
 	return nil
 }
 
-// cluster is the id of the cluster that this node registered with, "" before the first time.
+// cluster is the history that this node follows (fsm.History as text), "" before it registered for the first time.
 func (h *home) cluster() string {
 	known, err := readLine(h.path("cluster"))
 	if err != nil {
@@ -129,19 +129,32 @@ func (h *home) cluster() string {
 	return known
 }
 
-// pin refuses to serve any cluster but the first that this node registered with. Code: conflict.
-func (h *home) pin(cluster string) error {
-	known, err := readLine(h.path("cluster"))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if err := writeLine(h.path("cluster"), cluster); err != nil {
-			return diskError("write "+h.path("cluster"), err)
-		}
-	case err != nil:
+// pin follows the first cluster that this node registered with, and then only a lineage of it that replaces the one before: servers that a recovery left behind
+// are never believed again. Code: conflict.
+func (h *home) pin(answered string) error {
+	now, refusal := fsm.ParseHistory(answered)
+	if refusal != nil {
+		return refusal
+	}
+	text, err := readLine(h.path("cluster"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return diskError("read "+h.path("cluster"), err)
-	case known != cluster:
-		return fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s, but cluster %s answered", h.node, known, cluster).
+	}
+	known, refusal := fsm.ParseHistory(text)
+	switch {
+	case refusal != nil:
+		return fsm.Refuse(fsm.CodeConflict, "%s is damaged: %v", h.path("cluster"), refusal).WithHint("write the cluster id of outspan status into it")
+	case err == nil && known.Same(now):
+		return nil
+	case err == nil && known.Cluster != now.Cluster:
+		return fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s, but cluster %s answered", h.node, known.Cluster, now.Cluster).
 			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
+	case err == nil && !now.Replaces(known):
+		return fsm.Refuse(fsm.CodeConflict, "node %s follows the lineage %q of its cluster, but a server of the lineage %q answered, which does not replace it",
+			h.node, known.Lineage(), now.Lineage()).WithHint("stop the servers that the recovery left behind, or take them off the agent's list of servers")
+	}
+	if err := writeLine(h.path("cluster"), answered); err != nil {
+		return diskError("write "+h.path("cluster"), err)
 	}
 	return nil
 }

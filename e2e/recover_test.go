@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"testing"
 )
@@ -53,4 +54,50 @@ func TestRecover(t *testing.T) {
 	})
 	c.run(t, job{name: "later", count: 2})
 	c.waitReady(t, "kept", 3)
+}
+
+// All servers burn down with their disks. A saved state goes on in three servers of other names at the old addresses: the agents take up with them by
+// themselves, and no program or volume is disturbed.
+func TestTotalLoss(t *testing.T) {
+	c := startCluster(t, options{servers: 3, agents: 3})
+	c.run(t, job{name: "kept", count: 3})
+	c.run(t, job{name: "data", count: 2, more: "    role = \"local\"\n    volume \"rows\" {\n      kind = \"local\"\n      path = \"/rows\"\n    }"})
+	saved := c.path("saved.snap")
+	c.must(t, "server", "snapshot", "save", saved)
+	running := identities(c.instances())
+	old := c.servers
+	for _, s := range old {
+		s.kill()
+		if err := os.RemoveAll(s.data()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.servers = nil
+	for i, s := range old {
+		fresh := c.newMember("server", fmt.Sprintf("fresh%d", i+1), s.address)
+		c.must(t, "tls", "cert", "create", "--dir", c.path("tls"), "--server", fresh.name)
+		c.servers = append(c.servers, fresh)
+	}
+	for _, s := range c.servers {
+		s.configure(t, s.settings())
+	}
+	first := c.servers[0]
+	c.refused(t, 2, []string{"--yes"}, "server", "recover", "--data-dir", first.data(), "--advertise", first.api(), "--snapshot", saved)
+	c.must(t, "server", "recover", "--data-dir", first.data(), "--advertise", first.api(), "--snapshot", saved, "--yes")
+	for _, s := range c.servers {
+		s.start(t)
+	}
+	c.waitVoters(t, 3)
+	c.waitEligible(t, c.agents...)
+	c.waitReady(t, "kept", 3)
+	c.waitReady(t, "data", 2)
+	c.waitHeard(t)
+	c.must(t, "settings", "resume")
+	c.must(t, "job", "scale", "kept", "http=4")
+	c.waitReady(t, "kept", 4)
+	for id, was := range running {
+		if now := identities(c.instances()); now[id] != was {
+			t.Errorf("%s was disturbed: %v before, %v now", id, was, now[id])
+		}
+	}
 }

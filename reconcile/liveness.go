@@ -57,7 +57,7 @@ func (p *pass) count() census {
 			if live.Age > 3*interval { // evidence that something goes on; whatever is new in it wakes the loop as well
 				p.plan.wakeAt(p.in.Now.Add(interval))
 			}
-			if live.Silent {
+			if live.Silent && !p.awaited(live) {
 				c.candidate = append(c.candidate, n)
 			}
 			if gossipHealth(n, live) != n.Health {
@@ -125,9 +125,16 @@ func (p *pass) late(live fsm.Liveness) bool {
 		return false // nobody is declared offline then either
 	}
 	if live.Unheard {
-		return live.Age >= p.in.State.Settings.OfflineAfter
+		return !p.awaited(live) && live.Age >= p.in.State.Settings.OfflineAfter
 	}
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
+}
+
+// awaited reports whether a node may not have found the servers yet, as after a recovery into new ones: it has not been heard at all, and the restored
+// state is not confirmed, or was so recently. Its silence says nothing.
+func (p *pass) awaited(live fsm.Liveness) bool {
+	s := p.state()
+	return live.Unheard && (s.Unconfirmed || s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter))
 }
 
 // judged reports whether a node's silence would be news: not if it was taken out of service, emptied, or confirmed dead.

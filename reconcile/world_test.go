@@ -106,6 +106,17 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
+		// unheard 70s n1: as silent, of a node that the leader has never heard
+		"unheard": func(w *world, a []string) string {
+			for _, n := range a[1:] {
+				w.live[fsm.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true, Unheard: true}
+			}
+			return ""
+		},
+		// restored: the state is that of a snapshot; restored confirm: an operator confirms it
+		"restored": func(w *world, a []string) string {
+			return w.must(w.apply(fsm.ActorLeader, &fsm.RestoreMark{Confirm: len(a) > 0}))
+		},
 		// late 40s n1 n2: heartbeats are missing, nothing more is known; late 40s n1 seen_by=s2
 		"late": func(w *world, a []string) string {
 			for _, n := range a[1:] {

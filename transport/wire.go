@@ -43,8 +43,8 @@ type RegisterRequest struct {
 	Name  string        `cbor:"2,keyasint"`
 	Agent fsm.AgentInfo `cbor:"3,keyasint"`
 	Shape fsm.NodeShape `cbor:"4,keyasint"`
-	// Cluster is the id of the cluster that the node belongs to, "" for a new node. Another cluster refuses it, so that a data
-	// directory or an address that was mixed up leaves no trace there.
+	// Cluster is the fsm.History that the node follows, as text; "" for a new node. Another cluster refuses it, so that a data
+	// directory or an address that was mixed up leaves no trace there, and so do servers that a recovery left behind.
 	Cluster string `cbor:"5,keyasint,omitempty"`
 }
 
@@ -54,7 +54,7 @@ type RegisterReply struct {
 	Key       []byte       `cbor:"2,keyasint"` // authenticates heartbeats
 	Heartbeat fsm.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
 	Servers   []ServerInfo `cbor:"4,keyasint"`
-	Cluster   string       `cbor:"5,keyasint"` // the cluster's id; an agent never follows another one
+	Cluster   string       `cbor:"5,keyasint"` // the servers' fsm.History, as text; an agent follows only what replaces its own
 }
 
 // ServerInfo is where a server can be reached.

@@ -111,9 +111,8 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, err
 	}
 	state, _ := s.cfg.Store.Watch()
-	if q.Cluster != "" && q.Cluster != state.Cluster.ID {
-		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s; this is cluster %s", q.Name, clip(q.Cluster), state.Cluster.ID).
-			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
+	if err := s.follows(q, state.Cluster.History()); err != nil {
+		return transport.RegisterReply{}, err
 	}
 	if known, ok := state.Nodes.Get(q.Node); ok && known.Name != q.Name {
 		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeForbidden, "the node id is that of node %s, not of %s", known.Name, q.Name).
@@ -136,8 +135,25 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeStale, "node %s registered again meanwhile", q.Name).WithHint("two agents may use the same data directory")
 	}
 	return transport.RegisterReply{
-		Epoch: n.Agent.Epoch, Key: key, Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter), Servers: s.serverInfos(ctx), Cluster: state.Cluster.ID,
+		Epoch: n.Agent.Epoch, Key: key, Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter), Servers: s.serverInfos(ctx), Cluster: state.Cluster.History().String(),
 	}, nil
+}
+
+// follows refuses a node of another cluster, or of a lineage that this server's does not replace. Code: conflict.
+func (s *Server) follows(q transport.RegisterRequest, ours fsm.History) error {
+	theirs, refusal := fsm.ParseHistory(q.Cluster)
+	switch {
+	case refusal != nil:
+		return refusal
+	case q.Cluster == "" || ours.Same(theirs) || ours.Replaces(theirs):
+		return nil
+	case theirs.Cluster != ours.Cluster:
+		return fsm.Refuse(fsm.CodeConflict, "node %s belongs to cluster %s; this is cluster %s", q.Name, clip(theirs.Cluster), ours.Cluster).
+			WithHint("check the agent's servers; to move the node, stop the agent and give it an empty data_dir")
+	}
+	s.log.Warn("a node follows another lineage of this cluster: a server may have been recovered elsewhere", "node", q.Name, "lineage", clip(theirs.Lineage()))
+	return fsm.Refuse(fsm.CodeConflict, "node %s follows the lineage %s of this cluster, which began when another server was recovered", q.Name, clip(theirs.Lineage())).
+		WithHint("if those servers live: stop this one and give it an empty data_dir; if they are lost for good: outspan server recover --supersedes %s on one server", clip(theirs.Lineage()))
 }
 
 // serverInfos is where the servers can be reached; empty when they can't be listed now, as an agent then keeps those that

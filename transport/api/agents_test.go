@@ -70,6 +70,30 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	}
 }
 
+// A node follows the lineage of its cluster that it knows, and those that replaced it. Servers that a recovery left behind refuse it.
+func TestNodeOfAnotherLineage(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.apply(&fsm.RestoreMark{Lineages: "l1,l2"})
+	c := r.client(transport.RoleAgent, "n9")
+	ask := transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}}
+	for history, want := range map[string]fsm.Code{
+		"": "", "01CLUSTER": "", "01CLUSTER/l1": "", "01CLUSTER/l1,l2": "",
+		"01CLUSTER/l1,l2,l3": fsm.CodeConflict, "01CLUSTER/x": fsm.CodeConflict, "01CLUSTER/": fsm.CodeInvalid,
+	} {
+		ask.Cluster = history
+		reply, err := c.Register(t.Context(), ask)
+		switch {
+		case want != "":
+			wantCode(t, err, want)
+		case err != nil:
+			t.Errorf("a node that follows %q: %v", history, err)
+		case reply.Cluster != "01CLUSTER/l1,l2":
+			t.Errorf("a node that follows %q is told to follow %q", history, reply.Cluster)
+		}
+	}
+}
+
 // assignmentsAfter is a long poll in the background; it has begun to wait when this returns.
 func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) <-chan transport.Assignments {
 	t.Helper()

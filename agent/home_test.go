@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// A node moves on to lineages that replace its own, over restarts of its agent, and never back.
+func TestPinLineage(t *testing.T) {
+	dir := t.TempDir()
+	for _, step := range []struct {
+		answered string
+		follows  string
+	}{
+		{"C", "C"},
+		{"C", "C"},
+		{"D", "C"},
+		{"C/l1", "C/l1"},
+		{"C", "C/l1"},
+		{"C/x", "C/l1"},
+		{"C/l1,l2,l3", "C/l1,l2,l3"},
+		{"C/l1,l2", "C/l1,l2,l3"},
+		{"C/x,l3,x4", "C/x,l3,x4"},
+		{"/", "C/x,l3,x4"},
+	} {
+		h, err := openHome(dir, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = h.pin(step.answered)
+		if wanted := step.answered == step.follows; (err == nil) != wanted {
+			t.Errorf("%s answered: %v, follows %s", step.answered, err, step.follows)
+		}
+		var refusal *fsm.Error
+		if err != nil && (!errors.As(err, &refusal) || refusal.Code != fsm.CodeConflict && refusal.Code != fsm.CodeInvalid) {
+			t.Errorf("%s answered: %v", step.answered, err)
+		}
+		h.close()
+		if h, err = openHome(dir, hclog.NewNullLogger()); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.cluster(); got != step.follows {
+			t.Errorf("after %s: follows %s, want %s", step.answered, got, step.follows)
+		}
+		h.close()
+	}
+}
