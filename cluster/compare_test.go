@@ -80,7 +80,7 @@ func (s *rigServer) spoil() {
 		t.Fatal("there is no node to spoil")
 	}
 	after, results := before.Apply(before.Index+1, before.LogTerm, fsm.Entry{
-		Format: before.Format, At: before.Now, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: id, Labels: map[string]string{"wrong": "yes"}}}},
+		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: id, Labels: map[string]string{"wrong": "yes"}}}},
 	})
 	if results[0].Refusal != nil {
 		t.Fatal(results[0].Refusal)
