@@ -32,7 +32,7 @@ func (p *pass) stopAs(subject string, c *fsm.InstanceStop) (stage, *fsm.Error) {
 		return p.stopPrepared(subject, inst, c)
 	case inst.Eviction.Preparing:
 		return p.awaitPreparation(subject, inst)
-	case inst.Eviction.Failure != "" && !p.past(inst.Eviction.RetryAt):
+	case inst.Eviction.Failure != "" && !p.gatesOpened(inst) && !p.past(inst.Eviction.RetryAt):
 		return stageRefused, p.abortedError(inst)
 	}
 	prepare := &fsm.InstancePrepare{ID: c.ID, Cause: c.Cause, By: c.By, Grace: c.Grace, Bypass: c.Bypass, Facts: c.Facts}
@@ -69,8 +69,8 @@ func (p *pass) factsOnTheirWay(group fsm.GroupID, refs []fsm.FactsRef) *fsm.Erro
 	return nil
 }
 
-// stopPrepared begins the stop of an instance that is ready for it. A gate that doesn't hold after all ends the preparation; for a budget it waits as long as the
-// preparation may last.
+// stopPrepared begins the stop of an instance that is ready for it. For a gate and for a budget it waits as long as the preparation may last: what another member
+// says, such as that it leads now, comes with a report of its own.
 func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceStop) (stage, *fsm.Error) {
 	if c.Grace == nil {
 		c.Grace = inst.Marks.GraceOverride
@@ -79,10 +79,27 @@ func (p *pass) stopPrepared(subject string, inst *fsm.Instance, c *fsm.InstanceS
 	if refusal == nil {
 		return stageBegun, nil
 	}
-	if p.state().MayEvict(inst, c.Cause, c.By, fsm.EveryGate) != nil || p.past(inst.Eviction.RetryAt) {
+	if p.past(inst.Eviction.RetryAt) {
 		p.release(subject, inst, refusal.Message)
 	}
 	return stageRefused, refusal
+}
+
+// closedGate says which gate keeps an instance whose own part of the preparation went well: it has no hook, or the hook succeeded. nil if none does.
+func (p *pass) closedGate(inst *fsm.Instance) (ownPart bool, gate *fsm.Error) {
+	e, r := inst.Eviction, inst.Status.Hook
+	_, has := p.state().Hook(inst, fsm.HookBeforeStop)
+	if has && !(r != nil && r.Seq == e.Seq && r.OK) {
+		return false, nil
+	}
+	return true, p.state().MayEvict(inst, e.Cause, e.By, fsm.EveryGate)
+}
+
+// gatesOpened reports whether the stop of an instance waited for nothing but gates, and they hold now: then it needs no more patience.
+func (p *pass) gatesOpened(inst *fsm.Instance) bool {
+	r := inst.Status.Hook
+	ownPart, gate := p.closedGate(inst)
+	return ownPart && gate == nil && r != nil && r.Seq == inst.Eviction.Seq && r.OK
 }
 
 // awaitPreparation looks how the preparation of an instance goes. One that failed, or of which nothing is heard in time, is given up for now.
@@ -111,6 +128,12 @@ func (p *pass) awaitPreparation(subject string, inst *fsm.Instance) (stage, *fsm
 func (p *pass) abortedError(inst *fsm.Instance) *fsm.Error {
 	e := inst.Eviction
 	p.past(e.RetryAt)
+	switch ownPart, gate := p.closedGate(inst); {
+	case gate != nil:
+		return gate
+	case ownPart:
+		return fsm.Refuse(fsm.CodeFactsUnknown, "its agent says otherwise than the last report: %s (asked again in %s)", e.Failure, max(e.RetryAt.Sub(p.in.Now), 0))
+	}
 	return fsm.Refuse(fsm.CodeHookFailed, "%s (attempt %d; the next one in %s)", e.Failure, e.Aborts, max(e.RetryAt.Sub(p.in.Now), 0)).
 		WithHint("see to what the hook complains of, or drain with --force")
 }
