@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -14,6 +16,9 @@ import (
 const (
 	bootstrapEvery  = 250 * time.Millisecond
 	bootstrapSettle = time.Second // the same servers have to be seen for so long before anything is agreed
+	aloneRemind     = 30 * time.Second
+
+	fileAlone = "begin-alone" // an operator's word that no other server is there
 )
 
 // Beginning is what a server without any state sees before there is a cluster, as a value.
@@ -93,13 +98,14 @@ func (s *Server) bootstrap(ctx context.Context) {
 	var set []fsm.ServerID
 	var since time.Time
 	warned := false
+	company := company{waits: s.cfg.BootstrapExpect == 1}
 	for ctx.Err() == nil && s.fresh() {
 		b := s.beginning()
 		next, ok := b.Choose()
 		if !ok || !slices.Equal(next, set) {
 			set, since = next, time.Now()
 		}
-		if ok && time.Since(since) >= s.settleBeginning() {
+		if ok && time.Since(since) >= s.settleBeginning() && s.knowsAll(ctx, &company) {
 			s.pledge(set)
 		}
 		begin, stray := b.Complete()
@@ -122,6 +128,51 @@ func (s *Server) settleBeginning() time.Duration {
 		return 0
 	}
 	return bootstrapSettle
+}
+
+// company is what a server that is to begin alone has heard from the addresses at which others may be.
+type company struct {
+	waits    bool
+	answered map[string]bool
+	reminded time.Time
+}
+
+// knowsAll reports whether a server that may begin alone has heard from every address that it is to join: behind one that doesn't answer there may be the cluster
+// that it belongs to. Such as when its disk was lost and its network comes up late. Of larger beginnings each server has heard from the others anyway.
+func (s *Server) knowsAll(ctx context.Context, c *company) bool {
+	if !c.waits {
+		return true
+	}
+	if _, err := os.Stat(filepath.Join(s.cfg.DataDir, fileAlone)); err == nil {
+		c.waits = false
+		return true
+	}
+	if c.answered == nil {
+		c.answered = map[string]bool{}
+	}
+	silent := s.sight.pool.silent(ctx, c.answered)
+	if len(silent) > 0 && time.Since(c.reminded) >= aloneRemind {
+		c.reminded = time.Now()
+		s.log.Warn("not beginning a cluster yet: there may be one behind the join addresses that do not answer", "silent", silent,
+			"hint", "start what is there, take the address out of retry_join, or if there is no cluster: outspan server init --data-dir "+s.cfg.DataDir)
+	}
+	c.waits = len(silent) > 0
+	return false // what they told is looked at first
+}
+
+// BeginAlone tells the server of a data directory, which may run, that there is no cluster to join: with bootstrap_expect = 1 it begins one without waiting for
+// the addresses of retry_join. Code: conflict if it is a member of a cluster already.
+func BeginAlone(dir string) error {
+	if err := makeDataDir(dir); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, filePledge)); err == nil {
+		return fsm.Refuse(fsm.CodeConflict, "the server in %s has begun a cluster already", dir).WithHint("start it; to begin anew use an empty data directory")
+	}
+	if err := os.WriteFile(filepath.Join(dir, fileAlone), nil, 0o600); err != nil {
+		return fmt.Errorf("note that the server begins alone: %w", err)
+	}
+	return nil
 }
 
 func (s *Server) beginning() Beginning {

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -156,6 +158,59 @@ func TestSingleServer(t *testing.T) {
 		r.mustRegister("n1")
 		if !leader.CaughtUp() || leader.StaleFor() != 0 {
 			t.Errorf("caught up %v, stale for %s", leader.CaughtUp(), leader.StaleFor())
+		}
+	})
+}
+
+// Server 1 began the cluster by itself, and 2 and 3 joined. Its disk is lost, and the new one is started while its network is not up: it waits until it has heard from
+// each address that it is to join, and comes back into its cluster.
+func TestNoSecondClusterWhenTheNetworkIsLate(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		alone := func(c *Config) { c.BootstrapExpect = 1 }
+		joins := func(c *Config) { c.BootstrapExpect = 0 }
+		first := r.start(1, alone)
+		time.Sleep(10 * time.Second)
+		if !first.fresh() {
+			t.Fatal("it began although one of its addresses never answered")
+		}
+		r.start(2, joins)
+		r.start(3, joins)
+		eventually(t, 2*time.Minute, "three voters", func() bool { return len(first.voters()) == 3 })
+		id := first.ClusterID()
+		first.crash()
+		if err := os.RemoveAll(first.dir); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		again := r.start(1, alone)
+		r.isolate(again.host)
+		time.Sleep(time.Minute)
+		r.net.Heal()
+		eventually(t, 2*time.Minute, "it is in its cluster again", func() bool { return again.ClusterID() == id && !again.fresh() })
+		for _, s := range r.running() {
+			if s.ClusterID() != id {
+				t.Errorf("%s is in cluster %s, want %s", s.host, s.ClusterID(), id)
+			}
+		}
+	})
+}
+
+// An operator who knows that there is no cluster says so, also while the server waits.
+func TestBeginAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		s := r.start(1, func(c *Config) { c.BootstrapExpect = 1 })
+		time.Sleep(time.Minute)
+		if !s.fresh() {
+			t.Fatal("it began although one of its addresses never answered")
+		}
+		if err := BeginAlone(s.dir); err != nil {
+			t.Fatal(err)
+		}
+		r.leader(10 * time.Second)
+		if err := BeginAlone(s.dir); !errors.Is(err, &fsm.Error{Code: fsm.CodeConflict}) {
+			t.Errorf("after it began: %v, want conflict", err)
 		}
 	})
 }

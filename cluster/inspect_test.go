@@ -29,6 +29,7 @@ func stoppedServer(t *testing.T, trailing uint64) (dir string, last fsm.State) {
 		r := newRig(t)
 		s := r.start(1, func(c *Config) {
 			c.BootstrapExpect = 1
+			c.Gossip.Join = nil
 			c.Raft.SnapshotInterval, c.Raft.SnapshotThreshold, c.Raft.TrailingLogs = time.Second, 5, trailing
 		})
 		for i := range 30 {

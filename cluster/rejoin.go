@@ -141,6 +141,26 @@ func (p *Pool) configured(ctx context.Context) []string {
 	return out
 }
 
+// silent asks the configured addresses that have not answered yet, and returns those that still don't; an entry that can't be resolved is silent.
+func (p *Pool) silent(ctx context.Context, answered map[string]bool) []string {
+	var silent []string
+	for _, entry := range p.cfg.Join {
+		found, err := resolveJoin(ctx, entry)
+		if err != nil {
+			silent = append(silent, entry)
+		}
+		for _, address := range found {
+			if !answered[address] {
+				answered[address] = p.Join(address) == nil
+			}
+			if !answered[address] {
+				silent = append(silent, address)
+			}
+		}
+	}
+	return silent
+}
+
 // resolveJoin turns one entry of retry_join into IP:port addresses. "exec:/path" runs a program whose output is
 // such entries, separated by white space. It blocks for at most 5 s for each name or program.
 func resolveJoin(ctx context.Context, entry string) ([]string, error) {

@@ -71,6 +71,7 @@ func TestTurnedIndexOfASnapshot(t *testing.T) {
 		few := func(c *Config) {
 			fewLogs(c)
 			c.BootstrapExpect, c.Raft.TrailingLogs = 1, 1000
+			c.Gossip.Join = nil
 		}
 		s := r.start(1, few)
 		metas := func() []string {

@@ -67,7 +67,7 @@ func nouns() []noun {
 		{name: "instance", short: "single runs of a group's program", verbs: []verb{instanceLs, instanceStatus, instanceWhy, instanceLogs, instanceEvict, instanceStop, instanceRestart}},
 		{name: "job", short: "what is to run", verbs: []verb{jobInit, jobValidate, jobPlan, jobRun, jobLs, jobStatus, jobHistory, jobRevert, jobScale, jobRestart, jobStop, jobLogs}},
 		{name: "node", short: "worker machines", verbs: []verb{nodeLs, nodeStatus, nodeDrain, nodeRoll, nodeCordon, nodeUncordon, nodeDisable, nodeEnable, nodeAckBlockers, nodeConfirmDead, nodeLabel, nodeForget}},
-		{name: "server", short: "control-plane processes", verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove, serverTransferLeader, serverSnapshot, serverRecover}},
+		{name: "server", short: "control-plane processes", verbs: []verb{serverRun, serverMembers, serverHealth, serverVerify, serverJoin, serverPromote, serverRemove, serverTransferLeader, serverSnapshot, serverRecover, serverInit}},
 		{name: "service", short: "named ports and who serves them", verbs: []verb{serviceLs, serviceStatus}},
 		{name: "settings", short: "policy of the whole cluster", verbs: []verb{settingsGet, settingsSet, settingsPause, settingsResume}},
 		{name: "tls", short: "certificates", verbs: []verb{tlsCA, tlsCert}},
