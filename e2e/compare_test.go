@@ -127,7 +127,7 @@ func spoilSnapshot(t *testing.T, dir string) {
 	_ = in.Close() // it was only read
 	id, _, _ := before.Nodes.Min()
 	after, results := before.Apply(before.Index+1, before.LogTerm, fsm.Entry{
-		Format: before.Format, At: before.Now, Actor: fsm.ActorLeader,
+		Format: before.Format, At: before.Now, Wall: before.Wall, Actor: fsm.ActorLeader,
 		Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: id, Labels: map[string]string{"wrong": "yes"}}}},
 	})
 	if results[0].Refusal != nil {
