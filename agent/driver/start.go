@@ -209,16 +209,22 @@ func (d *Driver) abandon(dir stateDir, l launch, shim Identity) {
 // awaitEnd waits, at most d, until the process is gone or a zombie, and reaps it if it is our child.
 func awaitEnd(id Identity, d time.Duration) {
 	if poll(d, 2*time.Millisecond, func() bool { return !id.Alive() }) {
-		reapChild(id)
+		reapChild(id, d)
 	}
 }
 
-// reapChild takes a zombie child off the process table. It waits for exactly this pid, and only after seeing
-// that it is this zombie and ours, so it can't take what another part of the agent waits for.
-func reapChild(id Identity) {
-	if st, ok := id.stat(); ok && st.dead() && st.ppid == os.Getpid() {
-		_, _ = syscall.Wait4(id.PID, nil, syscall.WNOHANG, nil)
-	}
+// reapChild takes a zombie child off the process table, within d. A process shows as a zombie a moment before its last thread has ended; only then
+// it can be waited for. It waits for exactly this pid, and only after seeing that it is this zombie and ours, so it can't take what another part of
+// the agent waits for.
+func reapChild(id Identity, d time.Duration) {
+	poll(d, 2*time.Millisecond, func() bool {
+		st, ok := id.stat()
+		if !ok || !st.dead() || st.ppid != os.Getpid() {
+			return true
+		}
+		pid, err := syscall.Wait4(id.PID, nil, syscall.WNOHANG, nil)
+		return pid == id.PID || err != nil && err != syscall.EINTR
+	})
 }
 
 // tail returns the last n bytes of a file for an error message.

@@ -30,7 +30,7 @@ func (t *Task) watch(ctx context.Context) {
 			return
 		}
 		if !alive {
-			reapChild(t.shim)
+			reapChild(t.shim, 5*time.Second)
 			t.lost(ctx)
 			return
 		}
