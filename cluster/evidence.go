@@ -34,6 +34,9 @@ type Evidence struct {
 	Gossip    map[fsm.NodeID]fsm.Gossip
 }
 
+// unheardFor is how long a leader waits for a node that it has not heard since it began: longer than the pauses of an agent that tries to register.
+const unheardFor = 15 * time.Second
+
 // Fit reports whether the leader may call any node silent: it has listened for as long as the threshold, has led
 // for two heartbeats and at least 1 s, and was not paused or starved within that time.
 func (e Evidence) Fit() bool {
@@ -45,6 +48,9 @@ func (e Evidence) Fit() bool {
 // the leader is fit; its own age of the node reaches the threshold; a majority of the voters say the same, in
 // answers no older than one heartbeat, where no answer is no opinion; nobody heard the node recently; and gossip
 // does not see it alive, unless every voter answered and agrees.
+//
+// Of a node that the leader has not heard at all since it began to listen it says so only after unheardFor: servers that all began at once give an agent
+// that began meanwhile, too, time to register.
 func (e Evidence) Weigh(node fsm.NodeID) fsm.Liveness {
 	own := e.Own[node]
 	gossip := e.Gossip[node]
@@ -52,7 +58,7 @@ func (e Evidence) Weigh(node fsm.NodeID) fsm.Liveness {
 		gossip = fsm.GossipUnknown
 	}
 	out := fsm.Liveness{Age: fsm.Duration(own.Since.Milliseconds()), Gossip: gossip}
-	if own.Since < e.Threshold {
+	if own.Since < e.Threshold || !own.Heard && own.Since < unheardFor {
 		out.SeenBy = e.hearer(node)
 		return out
 	}

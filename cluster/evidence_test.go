@@ -55,6 +55,14 @@ func TestEvidence(t *testing.T) {
 		{"an old voter that never heard it agrees", func(e *Evidence) {
 			e.Opinions = []Opinion{{Server: "s2", Calm: true, Ages: map[fsm.NodeID]Age{"n": {Since: time.Hour}}}}
 		}, true, ""},
+		{"the leader began a moment ago and has not heard it yet", func(e *Evidence) {
+			e.Threshold = 2 * time.Second
+			e.Own = map[fsm.NodeID]Age{"n": {Since: 14 * time.Second}}
+		}, false, ""},
+		{"the leader began long ago and never heard it", func(e *Evidence) {
+			e.Threshold = 2 * time.Second
+			e.Own = map[fsm.NodeID]Age{"n": {Since: 15 * time.Second}}
+		}, true, ""},
 		{"gossip sees it and all voters agree", func(e *Evidence) { e.Gossip["n"] = fsm.GossipAlive }, true, ""},
 		{"gossip sees it and one voter did not answer", func(e *Evidence) { e.Gossip["n"], e.Opinions = fsm.GossipAlive, e.Opinions[:1] }, false, ""},
 		{"gossip doesn't know it", func(e *Evidence) { e.Gossip = nil }, true, ""},

@@ -6,6 +6,8 @@
 // OUTSPAN_E2E_KEEP=1 to keep the directories of clusters whose test failed, and OUTSPAN_E2E_PROGRAM=FILE to test a program that
 // is built already.
 //
+// OUTSPAN_AWAY=10m has TestServersAway keep all servers down for so long.
+//
 // OUTSPAN_CHAOS=15m has TestChaos break a cluster for so long (make chaos). OUTSPAN_SEED=N repeats an order of faults,
 // OUTSPAN_CHAOS_FAULTS=NAME,... draws only these, OUTSPAN_CHAOS_OLD=FILE is the program of an earlier release for rolling upgrades
 // (default: the same source that calls itself differently), and OUTSPAN_CHAOS_LOG=1 tells what is done when it is done.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -150,6 +151,15 @@ func (d *demo) instancePIDs(m *member) []int {
 		}
 	}
 	return alive
+}
+
+// allPIDs are the processes of the instances of every agent.
+func (d *demo) allPIDs() (all []int) {
+	for _, m := range d.agents {
+		all = append(all, d.instancePIDs(m)...)
+	}
+	slices.Sort(all)
+	return all
 }
 
 func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -183,10 +184,34 @@ func (d *demo) comeBack(ctx context.Context) error {
 		return err
 	}
 	d.prober.use(d.service(d.agents[1]))
-	if err := d.show(ctx, 0, "job", "status", "web"); err != nil {
+	return d.show(ctx, 0, "job", "status", "web")
+}
+
+func (d *demo) loseServers(ctx context.Context) error {
+	d.title("All servers die: what runs goes on, and is still there when they return")
+	before, running := d.prober.tally(), d.allPIDs()
+	for _, m := range d.servers {
+		d.say("kill -9 of %s", m.name)
+		d.kill(m, false)
+	}
+	wait(ctx, 4*time.Second) // twice what a node may be silent
+	for _, m := range d.servers {
+		if err := d.start(m); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(d.waitEligible(ctx), d.waitReady(ctx)); err != nil {
 		return err
 	}
-	total := d.prober.tally()
-	d.measured("requests in all, failed", "%d, %d", total.sent, total.failed)
+	after := d.prober.tally()
+	d.measured("failed requests while no server ran", "%d of %d", after.failed-before.failed, after.sent-before.sent)
+	if after.failed != before.failed {
+		return fmt.Errorf("%d requests failed while no server ran; the last: %s", after.failed-before.failed, after.last)
+	}
+	if now := d.allPIDs(); !slices.Equal(now, running) {
+		return fmt.Errorf("the processes of instances were %v and are %v", running, now)
+	}
+	d.measured("processes that ended or began meanwhile", "0 of %d", len(running))
+	d.measured("requests in all, failed", "%d, %d", after.sent, after.failed)
 	return nil
 }
