@@ -20,7 +20,9 @@ type forwarder struct {
 	problem func(part, problem string)
 	log     hclog.Logger
 	last    *lastKnown
-	wg      sync.WaitGroup
+	// halfClosed is as the constant; tests have it shorter.
+	halfClosed time.Duration
+	wg         sync.WaitGroup
 
 	mu       sync.Mutex
 	before   transport.Services // as they were known last, until there is anything newer
@@ -30,7 +32,7 @@ type forwarder struct {
 
 // newForwarder makes a forwarder that keeps what it knows in the file last; "" keeps nothing.
 func newForwarder(node fsm.NodeID, address, last string, problem func(part, problem string), log hclog.Logger) *forwarder {
-	f := &forwarder{node: node, address: address, problem: problem, log: log, last: newLastKnown(last, log), services: map[fsm.ServiceName]*served{}}
+	f := &forwarder{node: node, address: address, problem: problem, log: log, last: newLastKnown(last, log), halfClosed: halfClosed, services: map[fsm.ServiceName]*served{}}
 	f.before = f.last.read()
 	return f
 }

@@ -59,7 +59,8 @@ func (s *sets) poll(ctx context.Context, r transport.ServicesRequest) (transport
 type door struct {
 	*sets
 	t        *testing.T
-	file     string // of the services known last
+	wait     time.Duration // for a client that keeps its half open; 0: the default
+	file     string        // of the services known last
 	end      func()
 	f        *forwarder
 	port     int
@@ -78,6 +79,9 @@ func newDoor(t *testing.T) *door {
 func (d *door) start(poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	d.end()
 	d.f = newForwarder("here", "127.0.0.1", d.file, func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
+	if d.wait > 0 {
+		d.f.halfClosed = d.wait
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

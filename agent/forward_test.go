@@ -180,6 +180,47 @@ func TestForwardHalfClose(t *testing.T) {
 	eventually(t, "the connection to be gone", func() bool { return d.f.status()[0].Connections == 0 })
 }
 
+// A slow reader gets every byte, and an end, also long after its backend has finished. One that keeps its half open without reason is closed.
+func TestForwardSlowReader(t *testing.T) {
+	d := newDoor(t)
+	d.wait = 200 * time.Millisecond
+	d.start(d.poll)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	d.serve(fsm.Backend{Instance: "sender", Node: "here", Address: l.Addr().String()})
+	conn, err := net.Dial("tcp", d.address())
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.(*net.TCPConn).SetReadBuffer(16<<10))
+	back, err := l.Accept()
+	must(t, err)
+	const size = 1 << 20
+	sent := make(chan error, 1)
+	go func() {
+		_, err := back.Write(make([]byte, size))
+		sent <- errors.Join(err, back.Close())
+	}()
+	time.Sleep(2 * d.wait) // the time is what is tested: nothing is read for longer than the client may keep its half open
+	got, chunk := 0, make([]byte, 8<<10)
+	for pauses := 0; ; {
+		n, err := conn.Read(chunk)
+		if got += n; err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("after %d of %d bytes: %v", got, size, err)
+		}
+		if got > pauses*size/10 {
+			pauses++
+			time.Sleep(d.wait)
+		}
+	}
+	if err := <-sent; err != nil || got != size {
+		t.Errorf("%d bytes of %d, %v", got, size, err)
+	}
+	eventually(t, "the connection to be gone", func() bool { return d.f.status()[0].Connections == 0 })
+}
+
 // A backend that dies in the middle of an answer must not look as if it had finished.
 func TestForwardPassesResetsOn(t *testing.T) {
 	d := newDoor(t)

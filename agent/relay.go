@@ -2,16 +2,19 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
-	"sync"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
 	// listenRetry is the pause after a port could not be taken, or a connection not be accepted.
 	listenRetry = time.Second
-	// halfClosed is how long a client may keep its half open after the backend has finished.
+	// halfClosed is how long a client may keep its half open after it has got all that the backend sent.
 	halfClosed = time.Minute
 )
 
@@ -87,18 +90,41 @@ func (s *served) relay(ctx context.Context, client *net.TCPConn) {
 	backend := conn.(*net.TCPConn)
 	defer func() { _ = backend.Close() }()
 	defer context.AfterFunc(ctx, func() { reset(client, backend) })()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if copyHalf(backend, client) != nil {
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		if err := copyHalf(backend, client); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			reset(client, backend)
 		}
-	})
+	}()
 	if copyHalf(client, backend) != nil {
 		reset(client, backend)
-	} else {
-		_ = client.SetReadDeadline(time.Now().Add(halfClosed))
+	} else if delivered(client, asked) {
+		_ = client.SetReadDeadline(time.Now().Add(s.forward.halfClosed)) // then it is closed, not reset
 	}
-	wg.Wait()
+	<-asked
+}
+
+// delivered waits until a client has got all that was sent to it, however slowly it reads. It returns false if done is closed before.
+func delivered(client *net.TCPConn, done <-chan struct{}) bool {
+	raw, err := client.SyscallConn()
+	if err != nil {
+		return false
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		left := 0
+		if raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) != nil || err != nil {
+			return false // it was closed
+		}
+		if left == 0 {
+			return true
+		}
+		select {
+		case <-time.After(pause):
+		case <-done:
+			return false
+		}
+	}
 }
 
 // copyHalf copies one direction to its end and passes the end on. The kernel moves the bytes (splice), so no buffer
