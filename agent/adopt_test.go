@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -254,6 +255,26 @@ func TestUnconfirmedStopsNothingUnknown(t *testing.T) {
 	b.change(func(a *transport.Assignments) { a.Instances, a.Incarnation = nil, 1 })
 	b.apply(&fsm.InstanceRestart{ID: id})
 	eventually(t, "the unknown instance to be stopped", func() bool { return !alive(pid) })
+}
+
+// Of an instance that the cluster has forgotten only the logs are kept, also where its agent ended before it could clean up.
+func TestForgottenWorkIsRemoved(t *testing.T) {
+	b := newBench(t, allowRoot)
+	id := b.run("web", sh("echo kept >&2; echo data > file; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	work := filepath.Join(b.cfg.DataDir, "driver", "work", string(id))
+	_, err := os.Stat(filepath.Join(work, "file"))
+	must(t, err)
+	gone := func() bool { _, err := os.Stat(work); return errors.Is(err, fs.ErrNotExist) }
+	b.stop(id, nil)
+	eventually(t, "its working directory to be removed", gone)
+	if got := b.log(id); got != "kept\n" {
+		t.Errorf("its log is %q", got)
+	}
+	b.stopAgent()
+	must(t, os.Mkdir(work, 0o700))
+	b.start()
+	eventually(t, "what an earlier agent left to be removed", gone)
 }
 
 func (b *bench) seenIncarnation() uint64 {

@@ -61,6 +61,9 @@ func (c *crew) adopt(ctx context.Context) error {
 	c.mu.Lock()
 	c.ended = forgotten
 	c.mu.Unlock()
+	for _, t := range forgotten {
+		c.removeWork(t)
+	}
 	c.expire()
 	if len(list) > 0 {
 		c.shop.log.Info("adopted", "instances", len(list))
@@ -175,11 +178,22 @@ func (c *crew) dismiss(m *member) {
 	c.shop.reports.forget(m.id)
 	c.mu.Lock()
 	delete(c.members, m.id)
-	if t := m.current(); t != nil {
+	t := m.current()
+	if t != nil {
 		c.ended = append(c.ended, t)
 	}
 	c.mu.Unlock()
+	if t != nil {
+		c.removeWork(t)
+	}
 	c.expire()
+}
+
+// removeWork removes the working directory of a forgotten instance: only its logs are kept.
+func (c *crew) removeWork(t Task) {
+	if err := t.RemoveWork(); err != nil {
+		c.shop.log.Warn("working directory of an ended instance could not be removed", "instance", t.ID(), "error", err)
+	}
 }
 
 // expire removes what is left of forgotten instances when it is old, or too much.

@@ -110,6 +110,7 @@ func (m *memory) starts() int {
 func (t *memTask) ID() driver.ID         { return t.id }
 func (t *memTask) Done() <-chan struct{} { return t.done }
 func (t *memTask) Remove() error         { return nil }
+func (t *memTask) RemoveWork() error     { return nil }
 
 func (t *memTask) die() {
 	t.mu.Lock()

@@ -42,6 +42,8 @@ type Task interface {
 	// Note puts whole lines, at most driver.NoteLimit bytes, into the stderr log of the program.
 	Note(ctx context.Context, text string) error
 	OpenLog(ctx context.Context, s driver.Stream, offset int64, follow bool) (Log, error)
+	// RemoveWork deletes the working directory of an ended instance that is not started again; its logs stay.
+	RemoveWork() error
 	// Remove deletes what is left of an ended instance, its logs too.
 	Remove() error
 }

@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"syscall"
@@ -220,6 +219,29 @@ func (t *Task) Remove() error {
 	return nil
 }
 
+// RemoveWork deletes the instance's own working directory and keeps its logs. It needs an instance that has ended (CodeStillRunning) and will not be started
+// again, and may be called again.
+func (t *Task) RemoveWork() error {
+	if !closed(t.done) {
+		return fsm.Refuse(CodeStillRunning, "instance %s runs", t.ID()).WithHint("stop it first")
+	}
+	if err := t.driver.claim(t.ID()); err != nil {
+		return err
+	}
+	defer t.driver.unclaim(t.ID())
+	return t.removeWork()
+}
+
+func (t *Task) removeWork() error {
+	if !t.launch.OwnDir {
+		return nil
+	}
+	if err := removeTree(t.launch.Dir); err != nil {
+		return fsm.Refuse(CodeStateFailed, "remove working directory: %v", err)
+	}
+	return nil
+}
+
 // remove takes the state directory away last, and under another name: what a crash leaves is finished by Adopt.
 func (t *Task) remove() error {
 	if c := t.launch.Cgroup.open(); c != nil {
@@ -227,10 +249,8 @@ func (t *Task) remove() error {
 			return err
 		}
 	}
-	if t.launch.OwnDir {
-		if err := removeTree(t.launch.Dir); err != nil {
-			return fmt.Errorf("remove working directory: %w", err)
-		}
+	if err := t.removeWork(); err != nil {
+		return err
 	}
 	gone := t.dir.removedName()
 	if err := os.Rename(string(t.dir), gone); err != nil && !errors.Is(err, os.ErrNotExist) {

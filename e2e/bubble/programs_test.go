@@ -382,5 +382,8 @@ func (t *program) OpenLog(context.Context, driver.Stream, int64, bool) (agent.Lo
 	return nil, io.ErrUnexpectedEOF
 }
 
+// RemoveWork implements agent.Task.
+func (t *program) RemoveWork() error { return nil }
+
 // Remove implements agent.Task.
 func (t *program) Remove() error { return nil }
