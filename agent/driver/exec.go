@@ -36,6 +36,10 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	if len(c.Argv) == 0 {
 		return 0, fsm.Refuse(CodeInvalidSpec, "command in instance %s is empty", t.ID())
 	}
+	if n := t.commands.stuck(); n > 0 {
+		return 0, fsm.Refuse(CodeStillRunning, "%d commands of instance %s were killed and have not ended: nothing more is run beside it", n, t.ID()).
+			WithHint("look for processes in state D: a disk or a mount may not answer")
+	}
 	if c.Alone {
 		if err := t.killEarlier(ctx, c.Env); err != nil {
 			return 0, fsm.Refuse(CodeStateFailed, "end the earlier run of %s in instance %s: %v", c.Argv[0], t.ID(), err)
@@ -48,11 +52,36 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 		env[k] = v
 	}
 	p.Env = environ(env)
-	code, err := p.runOnce(ctx, c.Stdout, c.Stderr)
+	t.commands.begin()
+	code, err := p.runOnce(ctx, c.Stdout, c.Stderr, t.commands.end)
+	t.commands.leave()
 	if err != nil && ctx.Err() == nil {
 		return 0, fsm.Refuse(CodeStartFailed, "run %s in instance %s: %v", c.Argv[0], t.ID(), err)
 	}
 	return code, err
+}
+
+// commands counts what runs beside an instance, to tell what was killed and did not end. Safe for many goroutines.
+type commands struct {
+	mu              sync.Mutex
+	alive, followed int // processes; calls that wait for one
+}
+
+func (c *commands) add(alive, followed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alive, c.followed = c.alive+alive, c.followed+followed
+}
+
+func (c *commands) begin() { c.add(1, 1) }
+func (c *commands) end()   { c.add(-1, 0) }
+func (c *commands) leave() { c.add(0, -1) }
+
+// stuck counts commands that nobody waits for any more.
+func (c *commands) stuck() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(c.alive-c.followed, 0)
 }
 
 // killEarlier kills the processes of the instance that have all of env in their environment, and what descends from them, and returns when they
@@ -100,14 +129,16 @@ func hasAllEnv(pid int, entries []string) bool {
 	return true
 }
 
-// runOnce runs the plan to its end.
-func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer) (int, error) {
+// runOnce runs the plan to its end. It calls ended once, when the process has, which may be after it returned.
+func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer, ended func()) (int, error) {
 	outR, outW, err := os.Pipe()
 	if err != nil {
+		ended()
 		return 0, err
 	}
 	errR, errW, err := os.Pipe()
 	if err != nil {
+		ended()
 		outR.Close()
 		outW.Close()
 		return 0, err
@@ -128,7 +159,9 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer) (int, error
 	}
 	code := 0
 	if err == nil {
-		code, err = step.wait(ctx)
+		code, err = step.wait(ctx, ended)
+	} else {
+		ended()
 	}
 	// A process that left the group may hold the pipes; its output is of no interest any more.
 	timer := time.AfterFunc(time.Second, func() { outR.Close(); errR.Close() })
@@ -138,8 +171,39 @@ func (p plan) runOnce(ctx context.Context, stdout, stderr io.Writer) (int, error
 	return code, err
 }
 
-// wait waits for the whole life of a step, kills its group when ctx ends and in any case at its end, and reaps it.
-func (i initStep) wait(ctx context.Context) (int, error) {
+// abandonAfter is how long a killed command may take to end. One in uninterruptible sleep, as on a disk that does not answer, takes longer.
+const abandonAfter = time.Second
+
+// wait waits for the whole life of a step, kills its group when ctx ends and in any case at its end, and reaps it. One that does not end although it was killed
+// is left behind after abandonAfter: whoever wants to stop the instance must not wait for it. It is reaped when it ends; ended is called then.
+func (i initStep) wait(ctx context.Context, ended func()) (int, error) {
+	type outcome struct {
+		code int
+		err  error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		code, err := i.follow(ctx)
+		ended() // first: who gets the result may run the next command
+		done <- outcome{code, err}
+	}()
+	select {
+	case o := <-done:
+		return o.code, o.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(abandonAfter)
+	defer timer.Stop()
+	select {
+	case o := <-done:
+		return o.code, o.err
+	case <-timer.C:
+		return 0, ctx.Err()
+	}
+}
+
+// follow is wait without a limit.
+func (i initStep) follow(ctx context.Context) (int, error) {
 	var mu sync.Mutex
 	reaped := false
 	kill := func() {

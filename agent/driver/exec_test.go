@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -64,6 +66,53 @@ func TestExecTimeout(t *testing.T) {
 	stop(t, task, 0, 0)
 	_, err = task.Exec(t.Context(), driver.Command{Argv: []string{"true"}})
 	wantCode(t, err, driver.CodeNotRunning)
+}
+
+// A command that can't be killed, as in uninterruptible sleep, holds nobody up: not who asked for it, and not the signal that stops the program. Until it has
+// ended no other one is started beside it.
+func TestExecThatCantBeKilled(t *testing.T) {
+	frozen := fmt.Sprintf("/sys/fs/cgroup/freezer/outspan-test-%d", os.Getpid())
+	if os.Geteuid() != 0 || os.Mkdir(frozen, 0o755) != nil {
+		t.Skip("it needs root and the freezer of cgroup v1, in which a process can't be killed")
+	}
+	put := func(file, text string) { must(t, os.WriteFile(filepath.Join(frozen, file), []byte(text), 0o644)) }
+	b := newBench(t, noCgroups)
+	t.Cleanup(func() {
+		put("freezer.state", "THAWED")
+		eventually(t, "the cgroup to be empty", func() bool { return os.Remove(frozen) == nil })
+	})
+	pidFile := filepath.Join(filepath.Dir(b.cfg.Dir), "pid")
+	must(t, os.WriteFile(pidFile, nil, 0o666))
+	must(t, os.Chmod(pidFile, 0o666))
+	task := b.start(b.sh("trap 'echo told; exit' TERM; while :; do sleep 0.01; done"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result := make(chan error, 1)
+	go func() {
+		_, err := task.Exec(ctx, driver.Command{Argv: []string{"sh", "-c", "echo $$ > " + pidFile + "; exec sleep 1000"}})
+		result <- err
+	}()
+	var pid []byte
+	eventually(t, "the command to run", func() bool { pid, _ = os.ReadFile(pidFile); return len(pid) > 1 })
+	put("cgroup.procs", strings.TrimSpace(string(pid)))
+	put("freezer.state", "FROZEN")
+	cancel()
+	select {
+	case err := <-result:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it waits for a command that can't be killed")
+	}
+	_, err := task.Exec(t.Context(), driver.Command{Argv: []string{"true"}})
+	wantCode(t, err, driver.CodeStillRunning)
+	stopping, give := context.WithTimeout(t.Context(), patience)
+	defer give()
+	go func() { _ = task.Stop(stopping, syscall.SIGTERM, time.Minute) }()
+	b.says(task, "told")
+	put("freezer.state", "THAWED")
+	wait(t, task)
 }
 
 // A command that an agent left when it was killed is ended before it is run again; others are left alone.

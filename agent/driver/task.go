@@ -38,6 +38,8 @@ type Task struct {
 	main   Identity
 	done   chan struct{}
 
+	commands commands
+
 	mu   sync.Mutex
 	exit *Exit
 }
