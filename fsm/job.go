@@ -21,6 +21,8 @@ type JobVersion struct {
 	Message string  `cbor:"5,keyasint,omitempty"` // such as "revert to version 3"
 	Index   uint64  `cbor:"6,keyasint"`
 	Wall    int64   `cbor:"7,keyasint"`
+
+	Scaled []string `cbor:"8,keyasint,omitempty"` // groups whose count somebody changed by a scale, here or in a version before it
 }
 
 // JobSubmit makes Spec the wanted state of a job: a new version when a group's template changed, otherwise only counts and limits. The same spec
@@ -32,12 +34,15 @@ type JobSubmit struct {
 	Message string  `cbor:"3,keyasint,omitempty"`
 }
 
-// JobRevert submits the spec of an earlier version again, as a new version. IfVersion other than 0 must be the current one (stale).
+// JobRevert submits the spec of an earlier version again, as a new version. IfVersion other than 0 must be the current one (stale). With KeepCounts, as
+// the system asks for it, groups that were scaled keep the count that they have now.
 type JobRevert struct {
 	Job       JobName `cbor:"1,keyasint"`
 	Version   uint64  `cbor:"2,keyasint"`
 	IfVersion uint64  `cbor:"3,keyasint,omitempty"`
 	Message   string  `cbor:"4,keyasint,omitempty"`
+
+	KeepCounts bool `cbor:"5,keyasint,omitempty"`
 }
 
 // JobScale changes a group's count.

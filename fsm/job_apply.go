@@ -123,15 +123,20 @@ func (s *State) portTakenEverywhere(port int, job JobName, rank int) bool {
 func (s *State) submit(spec JobSpec, message string, forced bool, restart string) {
 	old, exists := s.Jobs.Get(spec.Name)
 	job := Job{Name: spec.Name}
+	var scaled []string
 	if exists {
 		job = *old
-		if current, ok := s.Versions.Get(versionKey(job.Name, job.Version)); ok && !forced && !job.Stopped && sameEncoding(current.Spec, spec) {
+		current, ok := s.Versions.Get(versionKey(job.Name, job.Version))
+		if ok {
+			scaled = current.stillScaled(&spec)
+		}
+		if ok && !forced && !job.Stopped && sameEncoding(current.Spec, spec) {
 			return
 		}
 	}
 	job.Version++
 	job.Class, job.Stopped, job.Index = spec.Class, false, s.Index
-	s.Versions.put(versionKey(job.Name, job.Version), &JobVersion{Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall})
+	s.Versions.put(versionKey(job.Name, job.Version), &JobVersion{Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall, Scaled: scaled})
 	s.Jobs.put(job.Name, &job)
 	if exists {
 		s.moveUsage(job.Name, old.Class, job.Class)
@@ -275,6 +280,9 @@ func (c *JobRevert) apply(s *State) error {
 		return Refuse(CodeConflict, "job %s is at version %d already", c.Job, c.Version)
 	}
 	spec := v.Spec
+	if current, ok := s.JobVersion(c.Job, job.Version); ok && c.KeepCounts {
+		spec = s.withCountsOf(spec, current)
+	}
 	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
 		return refusal
 	}
@@ -284,59 +292,6 @@ func (c *JobRevert) apply(s *State) error {
 	}
 	s.submit(spec, message, true, "")
 	return nil
-}
-
-func (c *JobScale) apply(s *State) error {
-	job, ok := s.Jobs.Get(c.Job)
-	if !ok {
-		return Refuse(CodeNotFound, "there is no job %s", c.Job)
-	}
-	row, ok := s.Versions.Get(versionKey(c.Job, job.Version))
-	if !ok || job.Stopped {
-		return Refuse(CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
-	}
-	v := *row
-	v.Spec.Groups = slices.Clone(row.Spec.Groups)
-	i := slices.IndexFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == c.Group })
-	if i < 0 {
-		return Refuse(CodeNotFound, "job %s has no group %s", c.Job, c.Group)
-	}
-	if v.Spec.Groups[i].Role == RoleSystem {
-		return Refuse(CodeInvalid, "group %s runs once on every node: it has no count", NewGroupID(c.Job, c.Group))
-	}
-	before := v.Spec.Groups[i].Count
-	if before == c.Count {
-		return nil
-	}
-	v.Spec.Groups[i].Count = c.Count
-	if refusal := v.Spec.Check(); refusal != nil {
-		return refusal
-	}
-	if refusal := s.knowsBudgets(NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
-		return refusal
-	}
-	if refusal := s.checkWanted(&v.Spec); refusal != nil {
-		return refusal
-	}
-	s.Versions.put(versionKey(c.Job, job.Version), &v)
-	g, _ := s.Groups.Get(NewGroupID(c.Job, c.Group))
-	next := *g
-	next.Count = c.Count
-	s.putGroup(&next)
-	s.resolveBudget(next.ID)
-	changed := *job
-	changed.Index = s.Index
-	s.Jobs.put(job.Name, &changed)
-	s.touchJob(job.Name)
-	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count), Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
-	return nil
-}
-
-func scaleCause(before, after int) Cause {
-	if after < before {
-		return CauseScaleDown
-	}
-	return CauseScaleUp
 }
 
 func (c *JobStop) apply(s *State) error {

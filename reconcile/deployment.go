@@ -66,13 +66,22 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 }
 
 // stopsEnd is until when a deployment is not late: the last old instance that was stopped for a new one, which is not ready yet, has had its time to stop, and
-// what kept a slot empty for a transfer has got on.
+// what kept a slot empty for a transfer has got on, and what was lost with a node has its time again.
 func (p *pass) stopsEnd(g *groupView) fsm.Time {
 	end := fsm.Time(0)
 	for _, slot := range g.open {
 		old := slot.last
 		if old != nil && old.Marks.StopCause == fsm.CauseRollout && old.Version != g.row.Version && (slot.holder == nil || !slot.holder.Ready()) {
 			end = max(end, p.state().StopDue(old))
+		}
+		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} { // what a dead node takes away is no fault of the version
+			switch {
+			case inst == nil || inst.Version != g.row.Version:
+			case inst.Status.Observed == fsm.ObservedLost:
+				end = max(end, inst.Marks.UnreadySince)
+			case inst.Cause == fsm.CauseNodeOffline:
+				end = max(end, inst.Marks.Created)
+			}
 		}
 	}
 	for _, t := range p.state().Transfers.All() {
@@ -143,7 +152,7 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 	}
 	// What has the same instances as the version to go back to would fail again, and be reverted again, for ever.
 	if back && job.Stable != 0 && !p.state().SameInstances(job.Name, job.Stable, d.Version) {
-		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
+		revert := &fsm.JobRevert{Job: job.Name, Version: job.Stable, IfVersion: job.Version, KeepCounts: true, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable)}
 		if p.step(d.ID, fsm.DeploymentFailed, reason, revert) {
 			return
 		}

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -20,7 +21,7 @@ func (p *pass) rollNeeds(g *groupView) []*need {
 		}
 	}
 	if p.canarying(g) {
-		room = g.spec.Update.Canary - g.current() - g.outdated()
+		room = g.spec.Update.Canary - p.current(g) - g.outdated(math.MaxInt)
 	}
 	var needs []*need
 	for _, slot := range p.rollable(g) {
@@ -63,23 +64,30 @@ func (p *pass) canarying(g *groupView) bool {
 }
 
 // current is the number of slots that have an instance of the group's version, or wait for one, while that version is rolled out.
-func (g *groupView) current() int {
+func (p *pass) current(g *groupView) int {
 	n := g.quiet
 	for _, slot := range g.open {
-		switch {
-		case slot.holder != nil && slot.holder.Version == g.row.Version, slot.successor != nil && slot.successor.Version == g.row.Version,
-			slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout:
+		if slot.holder != nil && slot.holder.Version == g.row.Version || slot.successor != nil && slot.successor.Version == g.row.Version {
+			n++
+		}
+	}
+	empty := g.open
+	if !g.system() {
+		empty = p.wantedSlots(g) // others stay empty
+	}
+	for _, slot := range empty {
+		if slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout {
 			n++
 		}
 	}
 	return n
 }
 
-// outdated is the number of slots whose successor is of an older version, as its holder: it becomes one of the group's version, if its turn has come.
-func (g *groupView) outdated() int {
+// outdated is the number of slots before a slot whose successor is of an older version, as its holder: it becomes one of the group's version, if its turn has come.
+func (g *groupView) outdated(before int) int {
 	n := 0
 	for _, slot := range g.open {
-		if g.behind(slot) && slot.successor != nil && slot.successor.Version != g.row.Version {
+		if slot.n < before && g.behind(slot) && slot.successor != nil && slot.successor.Version != g.row.Version {
 			n++
 		}
 	}
@@ -138,7 +146,7 @@ func (p *pass) rollStops(g *groupView) {
 	down := want - p.available(g)
 	canaries := len(g.slots())
 	if p.canarying(g) {
-		canaries = g.spec.Update.Canary - g.current()
+		canaries = g.spec.Update.Canary - p.current(g)
 	}
 	for _, slot := range p.rollable(g) {
 		inst := slot.holder

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -179,7 +180,7 @@ func (p *pass) version(g *groupView, old *fsm.Instance) uint64 {
 		return g.row.Version
 	}
 	canary := old != nil && (old.Version == g.row.Version || old.Marks.StopCause == fsm.CauseRollout)
-	if p.canarying(g) && canary && g.current() <= g.spec.Update.Canary {
+	if p.canarying(g) && canary && p.current(g)+g.outdated(math.MaxInt) <= g.spec.Update.Canary {
 		return g.row.Version
 	}
 	if stable, ok := p.state().StableVersion(g.id); ok {

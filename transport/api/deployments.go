@@ -151,7 +151,7 @@ func failDeployment(r *reading, d *fsm.Deployment, in *failInput) []fsm.Command 
 		return end
 	}
 	back := []fsm.Command{step, &fsm.JobRevert{
-		Job: d.Job, Version: job.Stable, IfVersion: d.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable),
+		Job: d.Job, Version: job.Stable, IfVersion: d.Version, Message: fmt.Sprintf("version %d failed: back to version %d", d.Version, job.Stable), KeepCounts: true,
 	}}
 	if r.NewDraft(r.now).Try(back...) != nil {
 		return end

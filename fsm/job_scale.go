@@ -1,0 +1,97 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// count returns a group's count; ok is false if the job has no such group.
+func (j *JobSpec) count(group string) (n int, ok bool) {
+	for i := range j.Groups {
+		if j.Groups[i].Name == group {
+			return j.Groups[i].Count, true
+		}
+	}
+	return 0, false
+}
+
+// stillScaled lists the groups of v that were scaled, and have the same count in next.
+func (v *JobVersion) stillScaled(next *JobSpec) []string {
+	return slices.DeleteFunc(slices.Clone(v.Scaled), func(group string) bool {
+		before, _ := v.Spec.count(group)
+		after, ok := next.count(group)
+		return !ok || before != after
+	})
+}
+
+// withCountsOf is spec with the counts of the groups that were scaled in the current version; as it was where it could not have them.
+func (s *State) withCountsOf(spec JobSpec, current *JobVersion) JobSpec {
+	scaled := spec
+	scaled.Groups = slices.Clone(spec.Groups)
+	for i := range scaled.Groups {
+		g := &scaled.Groups[i]
+		if n, ok := current.Spec.count(g.Name); ok && slices.Contains(current.Scaled, g.Name) {
+			g.Count = n
+		}
+	}
+	if scaled.Check() != nil || s.checkAgainstCluster(&scaled) != nil {
+		return spec
+	}
+	return scaled
+}
+
+func (c *JobScale) apply(s *State) error {
+	job, ok := s.Jobs.Get(c.Job)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no job %s", c.Job)
+	}
+	row, ok := s.Versions.Get(versionKey(c.Job, job.Version))
+	if !ok || job.Stopped {
+		return Refuse(CodeConflict, "job %s is stopped", c.Job).WithHint("run it again with: outspan job run FILE")
+	}
+	v := *row
+	v.Spec.Groups = slices.Clone(row.Spec.Groups)
+	i := slices.IndexFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == c.Group })
+	if i < 0 {
+		return Refuse(CodeNotFound, "job %s has no group %s", c.Job, c.Group)
+	}
+	if v.Spec.Groups[i].Role == RoleSystem {
+		return Refuse(CodeInvalid, "group %s runs once on every node: it has no count", NewGroupID(c.Job, c.Group))
+	}
+	before := v.Spec.Groups[i].Count
+	if before == c.Count {
+		return nil
+	}
+	v.Spec.Groups[i].Count = c.Count
+	if !slices.Contains(v.Scaled, c.Group) {
+		v.Scaled = append(slices.Clone(v.Scaled), c.Group)
+	}
+	if refusal := v.Spec.Check(); refusal != nil {
+		return refusal
+	}
+	if refusal := s.knowsBudgets(NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
+		return refusal
+	}
+	if refusal := s.checkWanted(&v.Spec); refusal != nil {
+		return refusal
+	}
+	s.Versions.put(versionKey(c.Job, job.Version), &v)
+	g, _ := s.Groups.Get(NewGroupID(c.Job, c.Group))
+	next := *g
+	next.Count = c.Count
+	s.putGroup(&next)
+	s.resolveBudget(next.ID)
+	changed := *job
+	changed.Index = s.Index
+	s.Jobs.put(job.Name, &changed)
+	s.touchJob(job.Name)
+	s.emit(Event{Type: EventJob, Subject: "job/" + string(job.Name), Cause: scaleCause(before, c.Count), Before: fmt.Sprint(before), After: fmt.Sprint(c.Count), Data: map[string]string{"group": c.Group}})
+	return nil
+}
+
+func scaleCause(before, after int) Cause {
+	if after < before {
+		return CauseScaleDown
+	}
+	return CauseScaleUp
+}
