@@ -2,85 +2,56 @@ package agent
 
 import (
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
 
-// freshen makes sure that an instance of a replicated group finds in its volume's directory the copy that the servers mean: what was kept there, if it comes back to
-// it, and nothing, if the copy is a new one. Data of an older copy is put aside beside it, as NAME@MADE; nothing is ever deleted.
+// freshen makes sure that an instance finds in its volume's directory the data that the servers mean, which its epoch names: what was kept there, if the instance
+// comes back to it, and nothing, if the volume begins anew. Data of another epoch is put aside beside it; nothing is ever deleted.
 //
-// Which copy is in the directory stands in a file beside it, NAME@copy, whose name can't be that of a volume. It is written last: a directory without
-// it has never been used by a program, or is one of before.
+// A local volume has no other copy. So one that a program has used must be there: it is never made anew. Code: integrity_check_failed.
 func freshen(a transport.Assignment, spec fsm.VolumeSpec, dir string) error {
-	made := a.Copies[spec.Name]
-	if spec.Kind != fsm.VolumeReplicated || made == 0 {
+	want := strconv.FormatUint(a.Copies[spec.Name], 10)
+	local, noted := spec.Kind != fsm.VolumeReplicated, want != "0"
+	if !local && !noted {
 		return nil
 	}
-	want, note := strconv.FormatUint(made, 10), dir+"@copy"
-	have, err := os.ReadFile(note)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return diskError("read which copy is in volume "+spec.Name, err)
+	have, err := transfer.Epoch(dir)
+	if err != nil {
+		return diskError("read the epoch of volume "+spec.Name, err)
 	}
-	old := strings.TrimSpace(string(have))
-	if old == want {
+	_, missing := os.Lstat(dir)
+	switch {
+	case have == want && local && errors.Is(missing, fs.ErrNotExist):
+		return lostVolume(a, "the directory of volume %s, %s, was here and is missing", spec.Name, dir)
+	case have == want:
 		return nil
-	}
-	if err := putAside(dir, old); err != nil {
-		return diskError("put the older copy of volume "+spec.Name+" aside", err)
+	case local && have == "" && slices.Contains(a.Held, spec.Name):
+		return lostVolume(a, "the data of volume %s is not on this disk: nothing says that %s was ever used", spec.Name, dir)
+	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
+		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s", dir, spec.Name, have, want)
+	case noted: // without an epoch it is a directory from before there were any: it is taken once
+		if err := transfer.PutAside(dir, have); err != nil {
+			return diskError("put the older data of volume "+spec.Name+" aside", err)
+		}
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return diskError("make volume "+spec.Name, err)
 	}
-	if err := writeNote(note, want); err != nil {
-		return diskError("note which copy is in volume "+spec.Name, err)
+	if err := transfer.SetEpoch(dir, want); err != nil {
+		return diskError("note the epoch of volume "+spec.Name, err)
 	}
 	return nil
 }
 
-// putAside renames a directory that isn't empty to the first free name of DIR@MADE, DIR@MADE.1 ...
-func putAside(dir, made string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if made == "" {
-		made = "unknown"
-	}
-	for n, aside := 0, dir+"@"+made; ; n, aside = n+1, fmt.Sprintf("%s@%s.%d", dir, made, n+1) {
-		if _, err := os.Lstat(aside); errors.Is(err, os.ErrNotExist) {
-			return os.Rename(dir, aside)
-		} else if err != nil {
-			return err
-		}
-	}
-}
-
-// writeNote replaces a small file as a whole, on the disk when it returns.
-func writeNote(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".note-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone already if all went well
-	_, werr := f.WriteString(text + "\n")
-	if err := errors.Join(werr, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+// lostVolume refuses to start an instance without its data.
+func lostVolume(a transport.Assignment, format string, args ...any) error {
+	return fsm.Refuse(fsm.CodeIntegrity, format, args...).
+		WithHint("mount the disk or put the data back, or restore a backup; what happened to it: outspan volume status %s", fsm.NewVolumeID(a.Group, a.Slot, a.Spec.Volumes[0].Name))
 }

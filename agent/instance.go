@@ -152,6 +152,9 @@ func (i *instance) start(ctx context.Context) {
 	if !ok {
 		return
 	}
+	if i.entry.Host != "" { // it ran before: the volumes were made then
+		want.Held = volumeNames(want)
+	}
 	spec, err := i.shop.launch(want, lease)
 	if err == nil {
 		err = i.shop.prepare(want)

@@ -81,6 +81,14 @@ func volumeIDs(a transport.Assignment) []fsm.VolumeID {
 	return ids
 }
 
+func volumeNames(a transport.Assignment) []string {
+	names := make([]string, len(a.Spec.Volumes))
+	for i, v := range a.Spec.Volumes {
+		names[i] = v.Name
+	}
+	return names
+}
+
 // dir is where a volume of the assignment is.
 func (v *volumes) dir(a transport.Assignment, name string) string {
 	_, group := a.Group.Split()

@@ -224,6 +224,9 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
 	}
 	s.noteCopies(&next)
+	if moved {
+		s.noteUse(&next)
+	}
 	if moved && status.Observed == ObservedFailed {
 		s.noteFailure(&next, status.Reason)
 	}

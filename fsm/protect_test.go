@@ -217,7 +217,7 @@ func TestMembersApart(t *testing.T) {
 	if again, _ := s.Volumes.Get("db/main/1/data@n2"); again.Made != kept.Made || !again.Held {
 		t.Errorf("it came back to %+v, its copy was %+v", again, kept)
 	}
-	if got := s.CopiesUsed(s.mustInstance("x4")); got["data"] != kept.Made || before.Made == kept.Made {
+	if got, _ := s.CopiesUsed(s.mustInstance("x4")); got["data"] != kept.Made || before.Made == kept.Made {
 		t.Errorf("the agent is told of the copies %v, want %d", got, kept.Made)
 	}
 }

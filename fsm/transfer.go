@@ -14,7 +14,7 @@ const (
 	TransferMigrate TransferKind = "migrate" // the volumes of a slot move to another node, with their instance
 	TransferBackup  TransferKind = "backup"  // they are written to the backup directory of their node
 	TransferRestore TransferKind = "restore" // a backup becomes a new volume on a node
-	TransferAttach  TransferKind = "attach"  // a restored volume takes the place of the one in use
+	TransferAttach  TransferKind = "attach"  // a restored volume or an old copy takes the place of the one in use
 )
 
 // TransferPhase is how far a transfer is. It only moves forward.
@@ -81,6 +81,7 @@ type Transfer struct {
 	Left    TransferLeft    `cbor:"14,keyasint"`
 	Marks   TransferMarks   `cbor:"15,keyasint"`
 	Token   string          `cbor:"16,keyasint" debug:"secret"` // what the target shows to the source; useless without an agent's certificate
+	Epochs  []uint64        `cbor:"17,keyasint,omitempty"`      // once attached: of the copies that were replaced, in the order of Names
 }
 
 // TransferOptions are the choices made when a transfer was asked for.
@@ -194,7 +195,7 @@ type TransferReport struct {
 	Message string        `cbor:"7,keyasint,omitempty"`
 }
 
-// TransferStart begins work on the volumes of a slot. Volume is the one in use (for an attach: the restored one), or of a restore the one that it is
+// TransferStart begins work on the volumes of a slot. Volume is the one in use (for an attach: the restored one, or VOLUME@TRANSFER for an old copy), or of a restore the one that it is
 // to become, which need not exist. Codes: not_found, volume_in_use (another transfer, or an instance that is not known to have stopped),
 // volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched, conflict, invalid, busy.
 type TransferStart struct {
@@ -218,7 +219,7 @@ type TransferStep struct {
 	Drop    bool          `cbor:"5,keyasint,omitempty"`
 }
 
-// TransferCancel gives up a transfer that has not attached yet, or removes what it left: a restored copy that is not in use, or an old copy before its
+// TransferCancel gives up a transfer that has not attached yet, or whose target is confirmed dead, or removes what it left: a restored copy that is not in use, or an old copy before its
 // time. Codes: not_found, conflict.
 type TransferCancel struct {
 	ID TransferID `cbor:"1,keyasint"`

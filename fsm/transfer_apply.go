@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -268,19 +269,28 @@ func (s *State) transferNaming(id VolumeID) TransferID {
 	return ""
 }
 
-// planAttach fills in the attachment of a restored volume.
+// planAttach fills in the attachment of a restored volume, or of an old copy that is kept.
 func (s *State) planAttach(t *Transfer, id VolumeID) *Error {
-	v, ok := s.Volumes.Get(id)
-	if !ok {
-		return Refuse(CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
+	made, old := s.OldCopy(id)
+	if !old {
+		v, ok := s.Volumes.Get(id)
+		if !ok {
+			return Refuse(CodeNotFound, "there is no volume %q", id).WithHint("list them with: outspan volume ls")
+		}
+		if made, ok = s.Transfers.Get(v.Copy); !ok || made.Left.Detached == "" {
+			return Refuse(CodeConflict, "volume %s is in use already", id)
+		}
 	}
-	made, ok := s.Transfers.Get(v.Copy)
-	if !ok || made.Left.Detached == "" {
-		return Refuse(CodeConflict, "volume %s is in use already", id)
-	}
-	t.Group, t.Slot, t.Names = v.Group, v.Slot, slices.Clone(made.Names)
-	t.To, t.Options.Copy, t.Backup = v.Home, made.ID, made.Backup
+	t.Group, t.Slot, t.Names = made.Group, made.Slot, slices.Clone(made.Names)
+	t.To, t.Options.Copy, t.Backup = cmp.Or(made.Left.Detached, made.Left.Old), made.ID, made.Backup
 	return s.planReplace(t)
+}
+
+// OldCopy finds the transfer that left an old copy of a volume, by "VOLUME@TRANSFER".
+func (s *State) OldCopy(id VolumeID) (*Transfer, bool) {
+	volume, by, _ := strings.Cut(string(id), "@")
+	t, ok := s.Transfers.Get(TransferID(by))
+	return t, ok && t.Left.Old != "" && !t.Left.Drop && slices.Contains(t.Volumes(), VolumeID(volume))
 }
 
 // mayMoveTo checks the target for the instance of the slot: eligible, constraints met, room.

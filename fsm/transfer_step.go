@@ -145,7 +145,8 @@ func (s *State) step(t *Transfer, to TransferPhase) {
 
 // attach makes the target the home of the volumes, all in this entry, and notes where the copy that they replace is.
 func (s *State) attach(t *Transfer) {
-	for _, name := range t.Names {
+	t.Epochs = make([]uint64, len(t.Names))
+	for i, name := range t.Names {
 		id := NewVolumeID(t.Group, t.Slot, name)
 		next := Volume{ID: id, Group: t.Group, Slot: t.Slot, Name: name, Kind: VolumeLocal}
 		if v, ok := s.Volumes.Get(id); ok {
@@ -155,11 +156,12 @@ func (s *State) attach(t *Transfer) {
 			t.From = next.Home
 			t.Left.Old, t.Left.Until = next.Home, s.Now.Add(t.Options.Cooling)
 		}
-		next.Home, next.Transfer = t.To, t.ID
+		t.Epochs[i] = next.Made
+		next.Home, next.Transfer, next.Made, next.Held = t.To, t.ID, s.volumeEpoch(), true
 		s.Volumes.put(id, &next)
 	}
 	if made, ok := s.Transfers.Get(t.Options.Copy); ok {
-		s.forgetDetached(made)
+		s.forgetLeft(made)
 	}
 }
 
@@ -180,13 +182,13 @@ func (s *State) keepDetached(t *Transfer) {
 	}
 }
 
-// forgetDetached ends a restored copy: it was put to use, or is not wanted.
-func (s *State) forgetDetached(made *Transfer) {
+// forgetLeft ends a copy that was put to use, or is not wanted: a restored one, or an old one.
+func (s *State) forgetLeft(made *Transfer) {
 	for _, name := range made.Names {
 		s.Volumes.del(made.DetachedID(name))
 	}
 	next := *made
-	next.Left.Detached = ""
+	next.Left = TransferLeft{}
 	s.setTransfer(made, &next)
 }
 
@@ -218,8 +220,9 @@ func (c *TransferCancel) apply(s *State) error {
 	switch {
 	case !ok:
 		return Refuse(CodeNotFound, "there is no transfer %s", c.ID)
-	case t.Phase.attached():
-		return Refuse(CodeConflict, "transfer %s has attached the copy on node %s already", t.ID, t.To).WithHint("to go back, migrate the volume again when it has ended")
+	case t.Phase.attached() && !s.confirmedDead(t.To):
+		return Refuse(CodeConflict, "transfer %s has attached the copy on node %s already", t.ID, t.To).
+			WithHint("to go back, migrate the volume again when it has ended; if the machine is gone: outspan node confirm-dead %s", t.To)
 	case !t.Phase.Ended():
 		s.failTransfer(t, CodeCanceled, "given up by "+string(s.entry.actor))
 		return nil
@@ -227,11 +230,15 @@ func (c *TransferCancel) apply(s *State) error {
 		if _, used := s.attaching(t.ID); used {
 			return Refuse(CodeConflict, "the copy that transfer %s made is being attached", t.ID)
 		}
-		s.forgetDetached(t)
+		s.forgetLeft(t)
 		return nil
 	case t.Left.Old != "" && !t.Left.Drop:
-		if refusal := s.homeMissing(t); refusal != nil {
-			return refusal.WithHint("wait until the node is back, or restore a backup")
+		refusal := s.homeMissing(t)
+		if other, used := s.attaching(t.ID); used {
+			refusal = Refuse(CodeConflict, "the old copy is being attached by transfer %s", other.ID)
+		}
+		if refusal != nil {
+			return refusal.WithHint("to put the old copy to use again: outspan volume attach %s@%s", t.Volume(), t.ID)
 		}
 		next := *t
 		next.Left.Drop, next.Left.Until = true, s.Now
@@ -239,6 +246,12 @@ func (c *TransferCancel) apply(s *State) error {
 		return nil
 	}
 	return Refuse(CodeConflict, "transfer %s has %s and left nothing", t.ID, t.Phase)
+}
+
+// confirmedDead reports whether a person said that a node is gone for good.
+func (s *State) confirmedDead(node NodeID) bool {
+	n, ok := s.Nodes.Get(node)
+	return ok && n.Return.ConfirmedDead
 }
 
 // attaching returns the running transfer that puts a restored copy to use.

@@ -14,10 +14,10 @@ type Volume struct {
 	Name  string     `cbor:"4,keyasint"`
 	Kind  VolumeKind `cbor:"5,keyasint"`
 	Home  NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has begun anew
-	// Made says when a copy began, empty: the index, and above madeBits the incarnation, as an index comes again after a restore. The agent tells by it
-	// whether what it finds on its disk is this copy or an older one.
+	// Made is the epoch of the data: the index at which it began, empty or as a verified copy, and above madeBits the incarnation, as an index comes again after a
+	// restore. The agent tells by it whether what it finds on its disk is meant, or is older.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
-	// Held says that a copy was in sync at least once. One that never was has nothing to lose.
+	// Held says that there is something to lose: a replicated copy was in sync at least once, or a program ran on a local volume.
 	Held bool        `cbor:"8,keyasint,omitempty"`
 	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last time that the data of a local volume was given up
 
@@ -61,10 +61,7 @@ func (s *State) VolumeHome(spec *GroupSpec, group GroupID, slot int) (NodeID, bo
 // claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was kept there is used again.
 func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 	for _, v := range spec.Volumes {
-		row := Volume{ID: NewVolumeID(inst.Group, inst.Slot, v.Name), Group: inst.Group, Slot: inst.Slot, Name: v.Name, Kind: v.Kind, Home: inst.Node}
-		if v.Kind == VolumeReplicated {
-			row.ID, row.Made = NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node), s.Incarnation<<madeBits+s.Index
-		}
+		row := Volume{ID: volumeOf(inst, v), Group: inst.Group, Slot: inst.Slot, Name: v.Name, Kind: v.Kind, Home: inst.Node, Made: s.volumeEpoch()}
 		old, known := s.Volumes.Get(row.ID)
 		switch {
 		case !known:
@@ -76,6 +73,17 @@ func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 		}
 		s.putVolume(&row)
 	}
+}
+
+// volumeEpoch is the epoch of data that begins in this entry. It is higher than all before.
+func (s *State) volumeEpoch() uint64 { return s.Incarnation<<madeBits + s.Index }
+
+// volumeOf is the volume that an instance uses under a name.
+func volumeOf(inst *Instance, v VolumeSpec) VolumeID {
+	if v.Kind == VolumeReplicated {
+		return NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node)
+	}
+	return NewVolumeID(inst.Group, inst.Slot, v.Name)
 }
 
 // putVolume writes a row and keeps the index of copies by node.
@@ -121,19 +129,24 @@ func (s *State) CopiesOf(group GroupID, slot int) []*Volume {
 	return copies
 }
 
-// CopiesUsed tells for each replicated volume of an instance when its copy was made; nil if it has none.
-func (s *State) CopiesUsed(inst *Instance) map[string]uint64 {
+// CopiesUsed tells for each volume of an instance the epoch of its data, and names the local ones that a program has used: their directories must be there.
+func (s *State) CopiesUsed(inst *Instance) (epochs map[string]uint64, held []string) {
 	spec, ok := s.Spec(inst.Group, inst.Version)
-	if !ok || !inst.Links.VolumeHome || !spec.Replicated() {
-		return nil
+	if !ok || !inst.Links.VolumeHome {
+		return nil, nil
 	}
-	copies := map[string]uint64{}
+	epochs = map[string]uint64{}
 	for _, v := range spec.Volumes {
-		if row, ok := s.Volumes.Get(NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node)); ok {
-			copies[v.Name] = row.Made
+		row, ok := s.Volumes.Get(volumeOf(inst, v))
+		if !ok || row.Home != inst.Node {
+			continue
+		}
+		epochs[v.Name] = row.Made
+		if row.Held && row.Kind == VolumeLocal {
+			held = append(held, v.Name)
 		}
 	}
-	return copies
+	return epochs, held
 }
 
 // noteCopies keeps the rows of copies when an instance's status moved: a copy that is in sync holds data from then on, and replaces the older ones of its slot.
@@ -154,12 +167,20 @@ func (s *State) noteCopies(inst *Instance) {
 	}
 }
 
-// holdCopies notes that an instance's copies hold data.
+// noteUse notes that a program runs on an instance's local volumes.
+func (s *State) noteUse(inst *Instance) {
+	spec, ok := s.Spec(inst.Group, inst.Version)
+	if ok && inst.Links.VolumeHome && spec.hasVolume(VolumeLocal) && oneOf(inst.Status.Observed, ObservedBooting, ObservedReady, ObservedUnready) {
+		s.holdCopies(inst)
+	}
+}
+
+// holdCopies notes that an instance's volumes hold data.
 func (s *State) holdCopies(inst *Instance) {
 	spec, _ := s.Spec(inst.Group, inst.Version)
 	for _, v := range spec.Volumes {
-		row, ok := s.Volumes.Get(NewCopyID(inst.Group, inst.Slot, v.Name, inst.Node))
-		if ok && !row.Held {
+		row, ok := s.Volumes.Get(volumeOf(inst, v))
+		if ok && !row.Held && row.Home == inst.Node {
 			next := *row
 			next.Held = true
 			s.putVolume(&next)

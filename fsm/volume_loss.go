@@ -48,6 +48,9 @@ func (s *State) NeedsOld(t *Transfer) *Error {
 	if refusal := s.homeMissing(t); refusal != nil {
 		return refusal
 	}
+	if other, used := s.attaching(t.ID); used {
+		return Refuse(CodeConflict, "transfer %s puts it to use again", other.ID)
+	}
 	if !t.Left.Proven && !s.provenCopy(t) {
 		return Refuse(CodeConflict, "no instance of slot %d of %s has been ready since its volumes were moved", t.Slot, t.Group)
 	}

@@ -31,6 +31,9 @@ type TransferOrder struct {
 	Staged fsm.TransferID `cbor:"10,keyasint,omitempty"` // attach: the transfer that made the copy
 	Live   bool           `cbor:"11,keyasint,omitempty"` // backup: an instance may use them meanwhile
 	Wall   int64          `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was asked for
+	Epoch  uint64         `cbor:"13,keyasint,omitempty"` // attach: that the volumes have from then on
+	// Epochs are those of the data that the task is about, in the order of Names; of an attach: of the old copy that is put to use again. It touches no other.
+	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
 }
 
 // PathAgentTransfer is where an agent hands out volumes to another one; the transfer's id and what is asked for follow.

@@ -120,8 +120,9 @@ type Assignment struct {
 	Attempt    uint64         `cbor:"15,keyasint,omitempty"` // instances of the group that were placed before it
 	Fencing    uint64         `cbor:"14,keyasint,omitempty"` // the fencing epoch of its volumes
 	Cause      fsm.Cause      `cbor:"16,keyasint,omitempty"` // why it is stopped, or its stop is prepared
-	// Copies tells for each replicated volume which copy is meant: a directory that holds another one is not for it.
+	// Copies tells for each volume the epoch of the data that is meant: a directory that holds other data is not for it.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
+	Held   []string          `cbor:"18,keyasint,omitempty"` // local volumes that a program has used: their data must be there
 }
 
 // ServicesRequest waits at most Wait for services newer than Index.

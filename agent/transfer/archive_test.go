@@ -50,12 +50,13 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("tar: %v\n%s", err, out)
 	}
 
-	if err := os.MkdirAll(other.path(slotPath, "data"), 0o700); err != nil { // an empty one was begun meanwhile
+	if err := os.MkdirAll(other.path(slotPath, "data", "begun"), 0o700); err != nil { // a new one was begun meanwhile
 		t.Fatal(err)
 	}
+	setEpochs(t, other.path(slotPath), "1")
 	other.order(restore)
 	other.await("r1", fsm.SideVerified)
-	if entries, _ := os.ReadDir(other.path(slotPath, "data")); len(entries) != 0 {
+	if entries, _ := os.ReadDir(other.path(slotPath, "data")); len(entries) != 1 {
 		t.Error("the restored data is in use before it was attached")
 	}
 	other.stop()
@@ -69,7 +70,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if got := pictures(t, other.path(slotPath)); got != want {
 		t.Errorf("what was restored differs: %s", cmp.Diff(want, got))
 	}
-	if !exists(other.path(keptDir, "a1", "data")) {
+	if !exists(other.path(slotPath, "data@1", "begun")) {
 		t.Error("what was there was not put aside")
 	}
 	other.order(order(transport.TaskDrop, "zz"))

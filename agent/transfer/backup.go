@@ -32,6 +32,9 @@ func (t *task) backup(ctx context.Context) error {
 	if _, err := readArchive(dir, fsm.BackupID(t.ID), ""); err == nil {
 		return t.backupDone(dir)
 	}
+	if err := t.mustBeHere(); err != nil {
+		return err
+	}
 	partial := dir + ".partial"
 	if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o700)); err != nil {
 		return asCode(err, "make a place for the backup")

@@ -58,7 +58,7 @@ func TestMigrate(t *testing.T) {
 	if got := pictures(t, target.path(slotPath)); got != want {
 		t.Errorf("the copy differs: %s", cmp.Diff(want, got))
 	}
-	if exists(source.path(slotPath, "data")) || pictures(t, source.path(keptDir, "t1")) != want {
+	if exists(source.path(slotPath, "data")) || picturesAside(t, source.path(slotPath)) != want {
 		t.Error("the old copy was not put aside as it was")
 	}
 
@@ -73,7 +73,7 @@ func TestMigrate(t *testing.T) {
 	}
 	source.order(order(transport.TaskDrop, "t1"))
 	source.await("t1", fsm.SideDropped)
-	if exists(source.path(keptDir, "t1")) {
+	if exists(source.path(slotPath, "data@1")) || exists(source.path(slotPath, "log@1")) {
 		t.Error("the old copy is still there")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -156,10 +157,7 @@ func (m *Mover) sweep(orders map[key]transport.TransferOrder) {
 	}
 }
 
-const (
-	stagingDir = ".transfer"
-	keptDir    = ".kept"
-)
+const stagingDir = ".transfer"
 
 // task is one order being carried out by one goroutine.
 type task struct {
@@ -232,6 +230,11 @@ func (t *task) holder() fsm.InstanceID {
 func (t *task) hold() error {
 	switch t.Task {
 	case transport.TaskServe, transport.TaskAttach, transport.TaskRetire, transport.TaskBackup:
+	case transport.TaskDrop: // what was put aside before is not in the way of instances
+		all, err := t.volumes()
+		if err != nil || !slices.ContainsFunc(all, func(v volume) bool { return v.here }) {
+			return err
+		}
 	default:
 		return nil
 	}
@@ -268,10 +271,6 @@ func (t *task) slotDir() string {
 
 func (t *task) staging(id fsm.TransferID, parts ...string) string {
 	return filepath.Join(append([]string{t.m.cfg.Volumes, stagingDir, string(id)}, parts...)...)
-}
-
-func (t *task) kept(parts ...string) string {
-	return filepath.Join(append([]string{t.m.cfg.Volumes, keptDir, string(t.ID)}, parts...)...)
 }
 
 func wait(ctx context.Context, d time.Duration) {

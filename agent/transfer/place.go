@@ -4,64 +4,110 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/outspan/outspan/fsm"
 )
 
-// attach puts the copy where instances find it. What is there is put aside first, never removed. Told again, it goes on with what is not done.
+// attach puts the copy where instances find it, with its epoch. What is there is put aside, never removed. Told again, it goes on with what is not done.
 func (t *task) attach(context.Context) error {
-	from := t.Staged
-	if from == "" {
-		from = t.ID
-	}
 	if err := os.MkdirAll(t.slotDir(), 0o711); err != nil {
 		return asCode(err, "make the directory of the slot")
 	}
-	for _, name := range t.Names {
-		staged, final := t.staging(from, "tree", name), filepath.Join(t.slotDir(), name)
-		switch {
-		case exists(staged) && exists(t.staging(from, "verified")):
-			if err := t.putAside(name); err != nil {
-				return err
-			}
-			if err := move(staged, final); err != nil {
-				return asCode(err, "put the copy of "+name+" in its place")
-			}
-		case !exists(final):
-			return fsm.Refuse(fsm.CodeIntegrity, "there is no verified copy of %s to attach", name)
+	all, err := t.volumes()
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if err := t.attachOne(&all[i], strconv.FormatUint(t.Epoch, 10)); err != nil {
+			return err
 		}
 	}
 	t.report(fsm.SideAttached, 0, 0, "")
 	return nil
 }
 
-// retire puts the old copy aside, so that nothing finds it by mistake.
-func (t *task) retire(context.Context) error {
-	for _, name := range t.Names {
-		if err := t.putAside(name); err != nil {
-			return err
+// attachOne notes the epoch before the copy is in its place: an instance that is started in between is refused.
+func (t *task) attachOne(v *volume, epoch string) error {
+	have, err := Epoch(v.dir)
+	if err != nil {
+		return asCode(err, "read the epoch of volume "+v.name)
+	}
+	from := t.copyOf(v)
+	switch {
+	case from == "" && exists(v.dir) && have == epoch:
+		return nil
+	case from == "" && v.here && len(t.Epochs) > 0: // the old copy was never put aside
+		return asCode(SetEpoch(v.dir, epoch), "note the epoch of volume "+v.name)
+	case from == "":
+		return fsm.Refuse(fsm.CodeIntegrity, "there is no verified copy of %s to attach", v.name)
+	}
+	if have != epoch {
+		if err := PutAside(v.dir, have); err != nil {
+			return asCode(err, "put aside what stands in the place of volume "+v.name)
 		}
+		if err := SetEpoch(v.dir, epoch); err != nil {
+			return asCode(err, "note the epoch of volume "+v.name)
+		}
+	}
+	return asCode(move(from, v.dir), "put the copy of "+v.name+" in its place")
+}
+
+// copyOf is where the verified copy of a volume waits, or the old one that is put to use again; "" if there is none.
+func (t *task) copyOf(v *volume) string {
+	by := t.Staged
+	if by == "" {
+		by = t.ID
+	}
+	if staged := t.staging(by, "tree", v.name); exists(staged) && exists(t.staging(by, "verified")) {
+		return staged
+	}
+	if old := aside(v.dir, v.epoch, 0); v.epoch != "" && exists(old) {
+		return old
+	}
+	return ""
+}
+
+// retire puts the old copy aside, so that nothing finds it by mistake. It touches no data of another epoch.
+func (t *task) retire(context.Context) error {
+	if err := t.setAside(); err != nil {
+		return err
 	}
 	t.report(fsm.SideRetired, 0, 0, "")
 	return nil
 }
 
-// putAside keeps what stands where instances would find it, unless this transfer did that before.
-func (t *task) putAside(name string) error {
-	final := filepath.Join(t.slotDir(), name)
-	if !exists(final) || exists(t.kept(name)) {
-		return nil
+func (t *task) setAside() error {
+	all, err := t.volumes()
+	if err != nil {
+		return err
 	}
-	if err := os.MkdirAll(t.kept(), 0o700); err != nil {
-		return asCode(err, "make a place for the old copy")
+	for _, v := range all {
+		if !v.here {
+			continue
+		}
+		if err := PutAside(v.dir, v.epoch); err != nil {
+			return asCode(err, "put the old copy of "+v.name+" aside")
+		}
 	}
-	return asCode(move(final, t.kept(name)), "put the old copy of "+name+" aside")
+	return nil
 }
 
-// drop removes what was put aside. Code: cleanup_failed.
+// drop removes the old copy, and no data of another epoch. Code: cleanup_failed.
 func (t *task) drop(context.Context) error {
-	if err := os.RemoveAll(t.kept()); err != nil {
-		return fsm.Refuse(fsm.CodeCleanup, "the old copy can't be removed: %v", err)
+	if err := t.setAside(); err != nil {
+		return err
+	}
+	all, err := t.volumes()
+	if err != nil {
+		return err
+	}
+	for _, v := range all {
+		for n := 0; v.epoch != "" && exists(aside(v.dir, v.epoch, n)); n++ {
+			if err := os.RemoveAll(aside(v.dir, v.epoch, n)); err != nil {
+				return fsm.Refuse(fsm.CodeCleanup, "the old copy can't be removed: %v", err)
+			}
+		}
 	}
 	t.report(fsm.SideDropped, 0, 0, "")
 	return nil

@@ -143,8 +143,13 @@ func (n *node) listen(through func(http.Handler) http.Handler) (address string, 
 	return strings.TrimPrefix(s.URL, "https://"), s.Client().Transport
 }
 
+// order is one about the data that fill makes, which is of epoch 1. Attached it is of epoch 2.
 func order(task transport.TransferTask, id fsm.TransferID) transport.TransferOrder {
-	return transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"}, Token: "secret", Wall: 1}
+	o := transport.TransferOrder{ID: id, Task: task, Group: "db/main", Slot: 0, Names: []string{"data", "log"}, Token: "secret", Wall: 1, Epochs: []uint64{1, 1}}
+	if task == transport.TaskAttach {
+		o.Epoch, o.Epochs = 2, nil
+	}
+	return o
 }
 
 // fill makes two volumes: one with a large file of size bytes, with a hole in it, and odd files; one with many small ones.
@@ -164,6 +169,7 @@ func fill(t *testing.T, slot string, size int64) {
 			t.Fatal(err)
 		}
 	}
+	setEpochs(t, slot, "1")
 	large := make([]byte, size)
 	for i := 0; i+8 <= len(large); i += 8 {
 		if i < len(large)/3 || i > len(large)/2 { // a hole between
@@ -190,6 +196,16 @@ func fill(t *testing.T, slot string, size int64) {
 	at := time.Unix(1_600_000_000, 123456789)
 	if err := os.Chtimes(filepath.Join(slot, "data", "base", "1", "large"), at, at); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// setEpochs says of which epoch the two volumes of a slot are.
+func setEpochs(t *testing.T, slot, epoch string) {
+	t.Helper()
+	for _, name := range []string{"data", "log"} {
+		if err := SetEpoch(filepath.Join(slot, name), epoch); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -238,4 +254,10 @@ func picture(t *testing.T, dir string) string {
 func pictures(t *testing.T, slot string) string {
 	t.Helper()
 	return picture(t, filepath.Join(slot, "data")) + picture(t, filepath.Join(slot, "log"))
+}
+
+// picturesAside are those of the copy that was put aside.
+func picturesAside(t *testing.T, slot string) string {
+	t.Helper()
+	return picture(t, filepath.Join(slot, "data@1")) + picture(t, filepath.Join(slot, "log@1"))
 }

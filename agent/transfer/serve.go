@@ -36,6 +36,9 @@ type source struct {
 
 // serve hands the volumes out until ctx ends.
 func (t *task) serve(ctx context.Context) error {
+	if err := t.mustBeHere(); err != nil {
+		return err
+	}
 	root, err := os.OpenRoot(t.slotDir())
 	if err != nil {
 		return asCode(err, "open the volumes")

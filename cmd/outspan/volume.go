@@ -52,7 +52,11 @@ func volumeLs(a *app) *cobra.Command {
 func oldCopiesText(v api.Volume) string {
 	var texts []string
 	for _, c := range v.OldCopies {
-		texts = append(texts, fmt.Sprintf("%s until %s", c.Node, stamp(&c.Until)))
+		text := fmt.Sprintf("%s until %s by transfer %s", c.Node, stamp(&c.Until), c.Transfer)
+		if c.Needed != "" {
+			text += ", and for as long as " + c.Needed
+		}
+		texts = append(texts, text)
 	}
 	return joined(texts)
 }

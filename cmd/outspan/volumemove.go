@@ -79,7 +79,9 @@ power cut at best, which not every program can use.`,
 func volumeAttach(a *app) *cobra.Command {
 	var f moveFlags
 	cmd := &cobra.Command{
-		Use: "attach VOLUME", Short: "put a restored volume to use, in place of the one that is", Args: exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Use: "attach VOLUME@TRANSFER", Short: "put a restored volume or a kept old copy to use, in place of the one that is", Args: exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Long: `Puts a restored volume to use, in place of the one that is: VOLUME@TRANSFER, as volume ls shows it. With the transfer of a move or a restore whose old copy is
+still kept, it puts that old copy to use again, such as when the new home died: outspan node confirm-dead first. What it replaces is kept for a while in turn.`,
 		Example: "outspan volume attach db/main/0/data@01J9Z5XK3M",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.transfer(cmd.Context(), volumePath(args[0], "attach"), map[string]any{"keep": f.kept()}, &f)

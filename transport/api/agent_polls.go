@@ -173,7 +173,8 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 		one.Cause = i.Eviction.Cause
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
-		one.Spec, one.Memory, one.Copies = spec, spec.Resources.MemoryBytes, r.CopiesUsed(i)
+		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
+		one.Copies, one.Held = r.CopiesUsed(i)
 		if spec.OneHolder() || len(spec.Volumes) > 0 {
 			// Later holders of a slot were placed by later entries, also those of a job that was purged and made again under its name; and what is
 			// decided after a restore counts more than what was lost by it.

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"slices"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -70,7 +72,16 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	}
 	switch task {
 	case transport.TaskServe:
-		o.Token = t.Token
+		o.Token, o.Epochs = t.Token, r.epochs(t)
+	case transport.TaskBackup:
+		o.Epochs = r.epochs(t)
+	case transport.TaskAttach:
+		o.Epoch = slices.Max(r.epochs(t))
+		if made, ok := r.Transfers.Get(t.Options.Copy); ok {
+			o.Epochs = made.Epochs
+		}
+	case transport.TaskRetire, transport.TaskDrop:
+		o.Epochs = t.Epochs
 	case transport.TaskFetch:
 		o.Token = t.Token
 		if n, ok := r.Nodes.Get(t.From); ok {
@@ -82,4 +93,15 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 		}
 	}
 	return o
+}
+
+// epochs are those of the data in use.
+func (r *reading) epochs(t *fsm.Transfer) []uint64 {
+	epochs := make([]uint64, len(t.Names))
+	for i, id := range t.Volumes() {
+		if v, ok := r.Volumes.Get(id); ok {
+			epochs[i] = v.Made
+		}
+	}
+	return epochs
 }

@@ -80,7 +80,7 @@ func (s *Server) volumeWrites() []operation {
 	return []operation{
 		write(s, rt("migrate-volume", "/v1/volumes/{id}/migrate", "Move the volumes of a slot to another node, with their instance"), starting(prepareMigrate)),
 		write(s, rt("backup-volume", "/v1/volumes/{id}/backup", "Write the volumes of a slot to the backup directory of their node"), starting(prepareBackup)),
-		write(s, rt("attach-volume", "/v1/volumes/{id}/attach", "Put a restored volume to use"), starting(prepareAttach)),
+		write(s, rt("attach-volume", "/v1/volumes/{id}/attach", "Put a restored volume, or an old copy that is kept, to use"), starting(prepareAttach)),
 		write(s, rt("restore-backup", "/v1/backups/{id}/restore", "Make a new volume of a backup"), starting(prepareRestore)),
 		write(s, rt("forget-backup", "/v1/backups/{id}/forget", "Remove the record of a backup; its archive stays"), change[backupWrite, TransferReply]{
 			prepare: func(r *reading, in *backupWrite) ([]fsm.Command, error) {
@@ -185,11 +185,15 @@ func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
 }
 
 func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
-	v, refusal := r.NamedVolume(in.ID)
-	if refusal != nil {
-		return nil, refusal
+	id := fsm.VolumeID(in.ID)
+	if _, old := r.OldCopy(id); !old {
+		v, refusal := r.NamedVolume(in.ID)
+		if refusal != nil {
+			return nil, refusal
+		}
+		id = v.ID
 	}
-	return &fsm.TransferStart{Work: fsm.TransferAttach, Volume: v.ID, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
+	return &fsm.TransferStart{Work: fsm.TransferAttach, Volume: id, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
 }
 
 func prepareRestore(r *reading, in *restoreInput) (*fsm.TransferStart, error) {

@@ -1,0 +1,95 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// The epoch of the data in a volume's directory stands beside it, in NAME@copy: no volume can have such a name. It is written before a program uses
+// the directory. Data of another epoch is put aside as NAME@EPOCH, or NAME@EPOCH.1 if there is one already.
+
+// Epoch is that of the data in a volume's directory, in digits; "" if none was ever noted.
+func Epoch(dir string) (string, error) {
+	text, err := os.ReadFile(dir + "@copy")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// SetEpoch notes it; it is on the disk when this returns.
+func SetEpoch(dir, epoch string) error { return writeWhole(dir+"@copy", []byte(epoch+"\n")) }
+
+// PutAside renames a directory that isn't empty to the first free name for its epoch.
+func PutAside(dir, epoch string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if epoch == "" {
+		epoch = "unknown"
+	}
+	for n := 0; ; n++ {
+		if to := aside(dir, epoch, n); !exists(to) {
+			return move(dir, to)
+		}
+	}
+}
+
+func aside(dir, epoch string, n int) string {
+	if n == 0 {
+		return dir + "@" + epoch
+	}
+	return fmt.Sprintf("%s@%s.%d", dir, epoch, n)
+}
+
+// volume is where one of the task's volumes stands, and the epoch of the data that the task is about.
+type volume struct {
+	name, dir string
+	epoch     string
+	here      bool // its directory holds that data
+}
+
+func (t *task) volumes() ([]volume, error) {
+	all := make([]volume, len(t.Names))
+	for i, name := range t.Names {
+		v := volume{name: name, dir: filepath.Join(t.slotDir(), name)}
+		if i < len(t.Epochs) {
+			v.epoch = strconv.FormatUint(t.Epochs[i], 10)
+		}
+		have, err := Epoch(v.dir)
+		if err != nil {
+			return nil, asCode(err, "read the epoch of volume "+name)
+		}
+		v.here = v.epoch != "" && have == v.epoch && exists(v.dir)
+		all[i] = v
+	}
+	return all, nil
+}
+
+// mustBeHere refuses to hand out data that the servers don't mean. Codes: not_found, integrity_check_failed.
+func (t *task) mustBeHere() error {
+	all, err := t.volumes()
+	if err != nil {
+		return err
+	}
+	for _, v := range all {
+		switch {
+		case !exists(v.dir):
+			return fsm.Refuse(fsm.CodeNotFound, "volume %s has no data here", v.name)
+		case !v.here:
+			return fsm.Refuse(fsm.CodeIntegrity, "the data of volume %s on this node is not the newest: it is not of epoch %s", v.name, v.epoch)
+		}
+	}
+	return nil
+}

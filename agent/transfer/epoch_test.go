@@ -1,0 +1,135 @@
+package transfer
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// filled is a node whose slot has data of epoch 1.
+func filled(t *testing.T) (n *node, slot string) {
+	t.Helper()
+	n = newNode(t, nil)
+	slot = n.path(slotPath)
+	if err := os.MkdirAll(slot, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, slot, 1<<20)
+	return n, slot
+}
+
+// A source that was away for the whole cooling time is told only to drop: then the old data is removed where it stands.
+func TestDropWithoutRetire(t *testing.T) {
+	n, slot := filled(t)
+	n.order(order(transport.TaskDrop, "t1"))
+	n.await("t1", fsm.SideDropped)
+	for _, name := range []string{"data", "data@1", "log", "log@1"} {
+		if exists(n.path(slotPath, name)) {
+			t.Errorf("%s of %s is still there", name, slot)
+		}
+	}
+}
+
+// Retire and drop name the epoch of the old copy: what stands there since is not touched.
+func TestRetireAndDropTouchNoOtherEpoch(t *testing.T) {
+	n, slot := filled(t)
+	setEpochs(t, slot, "5")
+	want := pictures(t, slot)
+	for _, o := range []struct {
+		task transport.TransferTask
+		says fsm.TransferState
+	}{{transport.TaskRetire, fsm.SideRetired}, {transport.TaskDrop, fsm.SideDropped}} {
+		n.order(order(o.task, "t1"))
+		n.await("t1", o.says)
+		if got := pictures(t, slot); got != want {
+			t.Fatalf("%s changed data of another epoch", o.task)
+		}
+	}
+}
+
+// An instance that still runs on the old data keeps a drop from removing it; what was put aside before is not in the way of the instance that runs now.
+func TestDropWaitsForTheInstance(t *testing.T) {
+	n, slot := filled(t)
+	if user := n.hold([]fsm.VolumeID{"db/main/0/data"}, "inst"); user != "" {
+		t.Fatal(user)
+	}
+	drop := &task{TransferOrder: order(transport.TaskDrop, "t1"), m: n.current()}
+	if err := drop.hold(); err == nil {
+		t.Error("the data of a running instance would be removed")
+	}
+	setEpochs(t, slot, "5")
+	n.order(order(transport.TaskDrop, "t2"))
+	n.await("t2", fsm.SideDropped)
+}
+
+// What stands in a slot from before is not taken for a copy that was lost after it was verified.
+func TestAttachTakesOnlyTheCopy(t *testing.T) {
+	n, slot := filled(t)
+	want := pictures(t, slot)
+	n.order(order(transport.TaskAttach, "t2"))
+	if r := n.failure("t2"); r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "no verified copy of data") {
+		t.Errorf("%s: %s", r.Code, r.Message)
+	}
+	if got := pictures(t, slot); got != want {
+		t.Error("the attachment that failed changed what was there")
+	}
+}
+
+// An old copy that was put aside, or stands where it stood, is put to use again and gets the new epoch.
+func TestAttachOldCopy(t *testing.T) {
+	for _, retired := range []bool{true, false} {
+		n, slot := filled(t)
+		want := pictures(t, slot)
+		if retired {
+			n.order(order(transport.TaskRetire, "t1"))
+			n.await("t1", fsm.SideRetired)
+		}
+		again := order(transport.TaskAttach, "t2")
+		again.Staged, again.Epoch, again.Epochs = "t1", 9, []uint64{1, 1}
+		n.order(again)
+		n.await("t2", fsm.SideAttached)
+		if epoch, err := Epoch(n.path(slotPath, "data")); pictures(t, slot) != want || epoch != "9" || err != nil {
+			t.Errorf("retired %t: the old copy is not in use as it was, at epoch %q, %v", retired, epoch, err)
+		}
+		n.order()
+		n.order(again)
+		n.await("t2", fsm.SideAttached)
+		if exists(n.path(slotPath, "data@1")) || pictures(t, slot) != want {
+			t.Errorf("retired %t: attaching again changed it", retired)
+		}
+	}
+}
+
+// The agent ends after it noted the epoch and before the copy is in its place: the next try goes on.
+func TestAttachInterrupted(t *testing.T) {
+	source, target, fetch := pair(t, 1<<20, nil)
+	want := pictures(t, source.path(slotPath))
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	target.await("t1", fsm.SideVerified)
+	if err := os.MkdirAll(target.path(slotPath), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	setEpochs(t, target.path(slotPath), "2")
+	target.order(order(transport.TaskAttach, "t1"))
+	target.await("t1", fsm.SideAttached)
+	if got := pictures(t, target.path(slotPath)); got != want {
+		t.Error("the copy is not in its place")
+	}
+}
+
+// A node hands out and backs up only the data that the servers mean.
+func TestServeOnlyTheNewest(t *testing.T) {
+	n, slot := filled(t)
+	setEpochs(t, slot, "7")
+	for _, task := range []transport.TransferTask{transport.TaskServe, transport.TaskBackup} {
+		id := fsm.TransferID("t-" + task)
+		n.order(order(task, id))
+		if r := n.failure(id); r.Code != fsm.CodeIntegrity || !strings.Contains(r.Message, "not the newest") {
+			t.Errorf("%s: %s: %s", task, r.Code, r.Message)
+		}
+	}
+}
