@@ -201,7 +201,11 @@ func TestVolumeMigrate(t *testing.T) {
 	if got := sumOf(t, target.large()); got != want {
 		t.Errorf("what was written has the sum %s, what arrived %s", want, got)
 	}
-	if got := sumOf(t, source.inVolumes(".kept", id, "data", "large")); got != want {
+	kept, err := filepath.Glob(filepath.Dir(source.large()) + "@[0-9]*")
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("old copies on %s: %v, %v", source.name, kept, err)
+	}
+	if got := sumOf(t, filepath.Join(kept[0], "large")); got != want {
 		t.Errorf("the old copy that is kept has the sum %s, want %s", got, want)
 	}
 	var v volumeView
@@ -212,7 +216,7 @@ func TestVolumeMigrate(t *testing.T) {
 
 	c.must(t, "volume", "cancel", id) // the old copy is not wanted any more
 	waitFor(t, "the end of the old copy", patience, func() error {
-		if _, err := os.Stat(source.inVolumes(".kept", id)); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(kept[0]); !errors.Is(err, os.ErrNotExist) {
 			return errors.Join(errors.New("it is still there"), err)
 		}
 		return nil
