@@ -22,6 +22,7 @@ const (
 	CodeFactsUnknown       Code = "facts_unknown"
 	CodeActorRate          Code = "actor_rate"
 	CodeHookFailed         Code = "hook_failed"
+	CodeBackupRunning      Code = "backup_running"
 
 	CodeNoMemory      Code = "no_capacity_memory"
 	CodeNoPorts       Code = "no_capacity_ports"

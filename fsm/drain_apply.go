@@ -231,6 +231,9 @@ func (c *DrainEnd) apply(s *State) error {
 		if b := s.DrainLeft(d, n); b != nil {
 			return Refuse(CodeConflict, "node %s is not drained: %s", n.Name, b.Message)
 		}
+		if d.Options.Force {
+			s.endBackups(n.ID)
+		}
 	case PhaseFailed:
 		if c.LastError == "" || !p.Turn || s.Now < p.Deadline {
 			return Refuse(CodeConflict, "a node of a drain fails at its deadline, with the blockers as last error")
@@ -243,7 +246,7 @@ func (c *DrainEnd) apply(s *State) error {
 }
 
 // DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed stopped, unless it stays and was
-// acknowledged, or belongs to a system group that the drain ignores.
+// acknowledged, or belongs to a system group that the drain ignores; or a volume that is moved, put to use or backed up there.
 func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 	for inst := range s.InstancesOn(n.ID) {
 		switch {
@@ -270,7 +273,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 			}
 		}
 	}
-	return s.copiedFrom(n.ID)
+	return s.volumesAtWork(d, n)
 }
 
 func (s *State) isSystem(inst *Instance) bool {

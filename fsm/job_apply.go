@@ -68,6 +68,9 @@ func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
 				}
 			}
 		}
+		if refusal := s.keepsKinds(id, g); refusal != nil {
+			return refusal
+		}
 		if refusal := s.knowsBudgets(id, g); refusal != nil {
 			return refusal
 		}

@@ -54,16 +54,6 @@ func (s *State) leaving(inst *Instance) bool {
 	return ok
 }
 
-// copiedFrom refuses to call a node empty while the only copy of a volume is still read from it.
-func (s *State) copiedFrom(node NodeID) *Error {
-	for _, t := range s.Transfers.All() {
-		if t.From == node && t.Leaves() && !t.Phase.attached() {
-			return Refuse(CodeReplacementPending, "volume %s is moved away by transfer %s, which is %s", t.Volume(), t.ID, t.Phase)
-		}
-	}
-	return nil
-}
-
 // slotHeld refuses a placement while a transfer works on the slot's volumes.
 func (s *State) slotHeld(spec *GroupSpec, group GroupID, slot int) *Error {
 	if len(spec.Volumes) == 0 {

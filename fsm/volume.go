@@ -48,14 +48,45 @@ func NewCopyID(group GroupID, slot int, name string, node NodeID) VolumeID {
 // Replicated reports whether each instance of the group is a replica that holds a copy of the data.
 func (g *GroupSpec) Replicated() bool { return g.hasVolume(VolumeReplicated) }
 
-// VolumeHome returns the node that holds a slot's local volumes; none if it never had any, or if they are lost.
+// VolumeHome returns the node that holds a slot's local volumes; none if it never had any, or if they are lost. Those that only another version of the group has
+// count too: all of a slot stay together.
 func (s *State) VolumeHome(spec *GroupSpec, group GroupID, slot int) (NodeID, bool) {
-	for _, v := range spec.Volumes {
-		if row, ok := s.Volumes.Get(NewVolumeID(group, slot, v.Name)); ok && v.Kind == VolumeLocal && row.Home != "" {
+	if !spec.hasVolume(VolumeLocal) {
+		return "", false
+	}
+	for _, row := range s.slotVolumes(group, slot) {
+		if row.Home != "" {
 			return row.Home, true
 		}
 	}
 	return "", false
+}
+
+// keepsKinds refuses a version that changes the kind of a volume: what is on the disks under that name is not what its program would expect.
+func (s *State) keepsKinds(id GroupID, g *GroupSpec) *Error {
+	for _, v := range g.Volumes {
+		kind := v.Kind
+		if now, ok := s.Policy(id); ok {
+			for _, old := range now.Volumes {
+				if old.Name == v.Name {
+					kind = old.Kind
+				}
+			}
+		}
+		for _, row := range s.Volumes.From(VolumeID(id + "/")) {
+			if row.Group != id {
+				break
+			}
+			if row.Name == v.Name && row.Kind != v.Kind {
+				kind = row.Kind
+			}
+		}
+		if kind != v.Kind {
+			return Refuse(CodeConflict, "volume %s of %s is %s and can't become %s", v.Name, id, kind, v.Kind).
+				WithHint("give the %s volume another name; the data of the old one stays where it is", v.Kind)
+		}
+	}
+	return nil
 }
 
 // claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was kept there is used again.

@@ -355,6 +355,9 @@ func (p *pass) lastError(d *drainPart) string {
 	for _, b := range p.keptBlockers(d) {
 		lines = append(lines, blockerLine(b))
 	}
+	if left := p.state().DrainLeft(d.drain, d.node); len(lines) == 0 && left != nil {
+		return string(left.Code) + ": " + left.Message
+	}
 	if len(lines) == 0 {
 		return "the deadline passed"
 	}

@@ -101,7 +101,7 @@ func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
 	if d.part.Phase == fsm.PhaseDraining {
 		status.Blockers = append(status.Blockers, e.p.keptBlockers(d)...)
 	}
-	if d.part.Phase == fsm.PhaseDraining && len(status.Remaining) == 0 && len(status.Blockers) == 0 {
+	if d.part.Phase == fsm.PhaseDraining && len(status.Blockers) == 0 {
 		if left := e.p.in.State.DrainLeft(d.drain, d.node); left != nil {
 			status.Blockers = append(status.Blockers, fsm.Blocker{Code: left.Code, Message: left.Message, Unblock: left.Hint})
 		}

@@ -109,6 +109,7 @@ func knownReason(code fsm.Code) bool {
 		fsm.CodeVolumeLocal, fsm.CodeLastHealthy, fsm.CodeReplicaEvicting, fsm.CodeNoCandidate, fsm.CodeRoleNever, fsm.CodeIsLeader, fsm.CodeNotDrained,
 		fsm.CodeNoInSyncFollower, fsm.CodeQuorumNotHealthy, fsm.CodeFactsUnknown, fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate,
 		fsm.CodeReplacementPending, fsm.CodeHookFailed, fsm.CodeNodeOffline, fsm.CodeAckRequired, fsm.CodePaused, fsm.CodeHold, fsm.CodeStopping,
+		fsm.CodeBackupRunning,
 	}, code)
 }
 

@@ -219,7 +219,7 @@ func unschedulableCodes() []fsm.Code {
 func blockerCodes() []fsm.Code {
 	codes := []fsm.Code{
 		fsm.CodeVolumeLocal, fsm.CodeRoleNever, fsm.CodeBudgetMinReady, fsm.CodeBudgetRate, fsm.CodeActorRate, fsm.CodeReplacementPending, fsm.CodeNodeOffline,
-		fsm.CodeAckRequired, fsm.CodePaused, fsm.CodeHold, fsm.CodeStopping,
+		fsm.CodeAckRequired, fsm.CodePaused, fsm.CodeHold, fsm.CodeStopping, fsm.CodeBackupRunning,
 	}
 	for _, code := range unschedulableCodes() {
 		codes = append(codes, fsm.Unschedulable(code))
