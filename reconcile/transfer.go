@@ -217,7 +217,7 @@ func (p *pass) transferText(t *fsm.Transfer) string {
 	if t.To != "" && t.To != t.From {
 		text = fmt.Sprintf("transfer %s (%s to node %s) is %s", t.ID, t.Kind, p.nodeName(t.To), t.Phase)
 	}
-	if side := t.Worker(); side.Total > 0 && side.State == fsm.SideCopying {
+	if side := t.Worker(); side.Total > 0 && (side.State == fsm.SideCopying || side.State == fsm.SideVerifying) {
 		text += fmt.Sprintf(", %d of %d MiB", side.Bytes>>20, side.Total>>20)
 	}
 	return text

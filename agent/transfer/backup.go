@@ -46,8 +46,11 @@ func (t *task) backup(ctx context.Context) error {
 		_, err = a.write(partial)
 	}
 	if err == nil {
-		t.report(fsm.SideVerifying, a.Bytes, a.Bytes, "")
-		err = checkData(partial, &a, func(int64) error { return ctx.Err() })
+		t.report(fsm.SideVerifying, 0, a.Bytes, "")
+		err = checkData(partial, &a, func(done int64) error {
+			t.progress(fsm.SideVerifying, done, a.Bytes)
+			return ctx.Err()
+		})
 	}
 	if err == nil {
 		err = move(partial, dir)

@@ -21,8 +21,8 @@ import (
 const (
 	maxManifest  = 1 << 30
 	chunkTimeout = time.Minute
-	sumsTimeout  = 6 * time.Hour // the source reads its whole disk meanwhile
-	chunkTries   = 3             // of one that arrives damaged
+	sumsTimeout  = 24 * time.Hour // both sides read everything meanwhile; the servers give up when nothing moves
+	chunkTries   = 3              // of one that arrives damaged
 )
 
 // fetch copies the volumes of a peer beside our own and verifies that; it goes on where an earlier try ended.
@@ -32,6 +32,7 @@ func (t *task) fetch(ctx context.Context) error {
 		t.report(fsm.SideVerified, total, total, sum)
 		return nil
 	}
+	t.synced = 0
 	c, err := t.openCopy(ctx)
 	if err != nil {
 		return err
@@ -44,9 +45,12 @@ func (t *task) fetch(ctx context.Context) error {
 		if err := c.take(ctx, i); err != nil {
 			return err
 		}
+		if err := t.settle(int64(i+1) * chunkBytes); err != nil {
+			return err
+		}
 		t.progress(fsm.SideCopying, min(int64(i+1)*chunkBytes, c.content.total()), c.content.total())
 	}
-	t.report(fsm.SideVerifying, c.content.total(), c.content.total(), "")
+	t.report(fsm.SideVerifying, 0, c.content.total(), "")
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
@@ -76,11 +80,7 @@ func (t *task) finish(root *os.Root, entries []entry, raw, sums []byte) error {
 	if err := dress(root, entries); err != nil {
 		return err
 	}
-	dir, err := os.Open(t.staging(t.ID))
-	if err != nil {
-		return asCode(err, "open the copy")
-	}
-	err = errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
+	err := t.sync()
 	whole := sha256.Sum256(append(bytes.Clone(raw), sums...))
 	sum := hex.EncodeToString(whole[:])
 	if err == nil {
@@ -92,6 +92,26 @@ func (t *task) finish(root *os.Root, entries []entry, raw, sums []byte) error {
 	total := newContent(root, entries).total()
 	t.report(fsm.SideVerified, total, total, sum)
 	return nil
+}
+
+// syncEvery bounds what is only in the memory of a machine, so that no sync takes so long that the servers take the transfer for stalled.
+const syncEvery = 1 << 30
+
+// settle puts the copy on the disk now and then.
+func (t *task) settle(done int64) error {
+	if done-t.synced < syncEvery {
+		return nil
+	}
+	t.synced = done
+	return t.sync()
+}
+
+func (t *task) sync() error {
+	dir, err := os.Open(t.staging(t.ID))
+	if err != nil {
+		return asCode(err, "open the copy")
+	}
+	return asCode(errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close()), "put the copy on the disk")
 }
 
 // copying is a copy under way.
@@ -116,7 +136,7 @@ func (t *task) openCopy(ctx context.Context) (*copying, error) {
 		return nil, err
 	}
 	if old, err := os.ReadFile(t.staging(t.ID, "manifest")); err != nil || !bytes.Equal(old, raw) {
-		if err := t.beginStaging(raw, newContent(nil, c.manifest.Entries).total()); err != nil {
+		if err := t.beginStaging(raw, usedBytes(c.manifest.Entries)); err != nil {
 			return nil, err
 		}
 	}
@@ -154,6 +174,14 @@ func (t *task) beginStaging(raw []byte, total int64) error {
 	return asCode(writeWhole(t.staging(t.ID, "manifest"), raw), "note what is copied")
 }
 
+// usedBytes is what a copy takes on the disk: holes stay holes.
+func usedBytes(entries []entry) (n int64) {
+	for i := range entries {
+		n += entries[i].Used
+	}
+	return n
+}
+
 // roomFor refuses what would fill the disk. Code: no_capacity_disk.
 func (t *task) roomFor(total int64) error {
 	var st unix.Statfs_t
@@ -187,6 +215,7 @@ func (c *copying) resume(ctx context.Context) error {
 		if err != nil || !bytes.Equal(sum[:], c.sums[good*sha256.Size:][:sha256.Size]) {
 			break
 		}
+		c.t.progress(fsm.SideCopying, int64(good+1)*chunkBytes, c.content.total())
 	}
 	if good > 0 {
 		c.t.log.Info("an earlier copy goes on", "chunks", good, "of", c.content.chunks())
@@ -232,27 +261,33 @@ func (c *copying) verify(ctx context.Context) error {
 	if !bytes.Equal(again, c.raw) {
 		return fsm.Refuse(fsm.CodeIntegrity, "the volumes changed at the source while they were copied")
 	}
-	theirs, err := c.t.ask(ctx, "sums", sumsTimeout, maxManifest)
+	ctx, cancel := context.WithTimeout(ctx, sumsTimeout)
+	defer cancel()
+	resp, err := c.t.open(ctx, "sums")
 	if err != nil {
 		return err
 	}
-	if len(theirs) != c.content.chunks()*sha256.Size {
-		return fsm.Refuse(fsm.CodeIntegrity, "the source has %d chunks, the copy %d", len(theirs)/sha256.Size, c.content.chunks())
-	}
+	defer resp.Body.Close()
+	c.sums = c.sums[:0]
 	buf := make([]byte, chunkBytes)
-	for i := range c.content.chunks() {
-		sum, err := c.content.sum(i, buf)
+	for i := range c.content.chunks() { // both sides read at once, and it is told how far they are
+		var theirs sum
+		if _, err := io.ReadFull(resp.Body, theirs[:]); err != nil {
+			return c.t.brokeOff(err)
+		}
+		ours, err := c.content.sum(i, buf)
 		if err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if !bytes.Equal(sum[:], theirs[i*sha256.Size:][:sha256.Size]) {
+		if ours != theirs {
 			return c.damaged(i, "differs between the source and the copy")
 		}
+		c.sums = append(c.sums, theirs[:]...)
+		c.t.progress(fsm.SideVerifying, min(int64(i+1)*chunkBytes, c.content.total()), c.content.total())
 	}
-	c.sums = theirs
+	if n, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 1)); n > 0 || err != nil {
+		return fsm.Refuse(fsm.CodeIntegrity, "the source has more chunks than the %d of the copy", c.content.chunks())
+	}
 	return nil
 }
 
@@ -267,33 +302,47 @@ func (t *task) askChunk(ctx context.Context, i int) ([]byte, string, error) {
 	return data, h.Get(headerSum), err
 }
 
-// get asks the source. That it can't be reached, or does not hand the volumes out yet, passes; that it refuses them does not.
+// get asks the source for one answer, as a whole.
 func (t *task) get(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
+	resp, err := t.open(ctx, what)
 	if err != nil {
-		return nil, nil, fsm.Refuse(fsm.CodeAgentUnreachable, "the address of the source is not usable")
-	}
-	req.Header.Set("Authorization", "Bearer "+t.Token)
-	resp, err := t.m.cfg.Peers.RoundTrip(req)
-	if err != nil {
-		return nil, nil, again(fsm.Refuse(fsm.CodeAgentUnreachable, "the agent at %s does not answer: %v", t.Peer, err))
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		err := transport.ProblemOf(resp)
-		if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusBadRequest {
-			return nil, nil, err
-		}
-		return nil, nil, again(err)
-	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
 	if err == nil && int64(len(data)) > most {
 		err = fmt.Errorf("it has more than %d bytes", most)
 	}
 	if err != nil {
-		return nil, nil, again(fsm.Refuse(fsm.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
+		return nil, nil, t.brokeOff(err)
 	}
 	return data, resp.Header, nil
+}
+
+func (t *task) brokeOff(err error) error {
+	return again(fsm.Refuse(fsm.CodeAgentUnreachable, "the answer of the agent at %s broke off: %v", t.Peer, err))
+}
+
+// open asks the source; the caller closes the answer. That the source can't be reached, or does not hand the volumes out yet, passes; that it refuses them does not.
+func (t *task) open(ctx context.Context, what string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+t.Peer+transport.PathAgentTransfer+string(t.ID)+"/"+what, http.NoBody)
+	if err != nil {
+		return nil, fsm.Refuse(fsm.CodeAgentUnreachable, "the address of the source is not usable")
+	}
+	req.Header.Set("Authorization", "Bearer "+t.Token)
+	resp, err := t.m.cfg.Peers.RoundTrip(req)
+	if err != nil {
+		return nil, again(fsm.Refuse(fsm.CodeAgentUnreachable, "the agent at %s does not answer: %v", t.Peer, err))
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	err = transport.ProblemOf(resp)
+	if resp.StatusCode == http.StatusConflict || resp.StatusCode == http.StatusBadRequest {
+		return nil, err
+	}
+	return nil, again(err)
 }

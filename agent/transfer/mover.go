@@ -165,6 +165,8 @@ type task struct {
 	m    *Mover
 	log  hclog.Logger
 	last time.Time // of the last report of progress
+
+	synced int64 // bytes of the copy that were put on the disk
 }
 
 // How a task is tried again: what fails for reasons of the other side is tried until the servers give the transfer up.

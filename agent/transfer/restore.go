@@ -42,7 +42,7 @@ func (t *task) restore(ctx context.Context) error {
 	if err := u.unpack(ctx, filepath.Join(dir, archiveData)); err != nil {
 		return asCode(err, "read the backup")
 	}
-	t.report(fsm.SideVerifying, a.Bytes, a.Bytes, "")
+	t.report(fsm.SideVerifying, 0, a.Bytes, "")
 	if err := u.verify(ctx); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 	defer f.Close()
 	in := &checking{from: f, a: u.a, each: func(done int64) error {
 		u.t.progress(fsm.SideCopying, done, u.a.Bytes)
-		return ctx.Err()
+		return errors.Join(u.t.settle(done), ctx.Err())
 	}}
 	r := tar.NewReader(in)
 	for {
@@ -135,6 +135,12 @@ func (u *unpacking) write(e *entry, content io.Reader) ([]byte, error) {
 
 // verify reads every file back from the disk.
 func (u *unpacking) verify(ctx context.Context) error {
+	done := int64(0)
+	told := writerFunc(func(p []byte) (int, error) {
+		done += int64(len(p))
+		u.t.progress(fsm.SideVerifying, min(done, u.a.Bytes), u.a.Bytes)
+		return len(p), ctx.Err()
+	})
 	for i, want := range u.sums {
 		if want == nil {
 			continue
@@ -142,7 +148,7 @@ func (u *unpacking) verify(ctx context.Context) error {
 		hash := sha256.New()
 		f, err := u.root.Open(u.entries[i].Path)
 		if err == nil {
-			_, err = io.Copy(hash, f)
+			_, err = io.Copy(io.MultiWriter(hash, told), f)
 			err = errors.Join(err, f.Close(), ctx.Err())
 		}
 		if err != nil {
@@ -154,3 +160,8 @@ func (u *unpacking) verify(ctx context.Context) error {
 	}
 	return nil
 }
+
+type writerFunc func([]byte) (int, error)
+
+// Write implements io.Writer.
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -39,6 +39,7 @@ type node struct {
 	mu      sync.Mutex
 	held    map[fsm.VolumeID]fsm.InstanceID
 	reports map[fsm.TransferID]fsm.TransferReport
+	told    []fsm.TransferReport // all of them
 	changed chan struct{}
 }
 
@@ -97,7 +98,7 @@ func (n *node) release(holder fsm.InstanceID) {
 func (n *node) report(r fsm.TransferReport) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.reports[r.ID] = r
+	n.reports[r.ID], n.told = r, append(n.told, r)
 	close(n.changed)
 	n.changed = make(chan struct{})
 }

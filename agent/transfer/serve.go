@@ -137,7 +137,7 @@ func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 	buf := make([]byte, chunkBytes)
 	for i := range s.content.chunks() {
 		sum, err := s.content.sum(i, buf)
-		if err != nil || r.Context().Err() != nil || !send(w, sum[:]) {
+		if err != nil || r.Context().Err() != nil || !send(w, sum[:]) || http.NewResponseController(w).Flush() != nil {
 			panic(http.ErrAbortHandler) // so that the reader does not take it for the end
 		}
 	}

@@ -31,6 +31,7 @@ type entry struct {
 	Size  int64  `cbor:"5,keyasint,omitempty"` // of a regular file
 	Mtime int64  `cbor:"6,keyasint"`           // Unix ns
 	Link  string `cbor:"7,keyasint,omitempty"` // of a symbolic link
+	Used  int64  `cbor:"8,keyasint,omitempty"` // of a regular file: what it takes on the disk; less than Size where it has holes
 }
 
 const keptBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
@@ -75,6 +76,9 @@ func scanOne(root *os.Root, p string, d fs.DirEntry) (entry, bool, error) {
 	e := entry{Path: p, Mode: uint32(info.Mode() & (fs.ModeType | keptBits)), Mtime: info.ModTime().UnixNano()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		e.UID, e.GID = int(st.Uid), int(st.Gid)
+		if info.Mode().IsRegular() {
+			e.Used = min(st.Blocks*512, info.Size())
+		}
 	}
 	switch info.Mode().Type() {
 	case 0:
@@ -99,7 +103,7 @@ func checkEntries(entries []entry, names []string) error {
 		first, _, _ := cutPath(e.Path)
 		_, dup := dirs[e.Path]
 		switch {
-		case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") || !slices.Contains(names, first), dup, !dirs[path.Dir(e.Path)], e.Size < 0, e.Size > left:
+		case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") || !slices.Contains(names, first), dup, !dirs[path.Dir(e.Path)], e.Size < 0, e.Size > left, e.Used < 0, e.Used > e.Size:
 			return fsm.Refuse(fsm.CodeIntegrity, "the list of files has the impossible entry %q", e.Path)
 		case e.mode().IsDir():
 			dirs[e.Path] = true

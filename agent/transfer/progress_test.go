@@ -1,0 +1,124 @@
+package transfer
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// inBetween reports whether a node told of a pass that it was under way, neither at its beginning nor at its end.
+func (n *node) inBetween(id fsm.TransferID, state fsm.TransferState) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range n.told {
+		if r.ID == id && r.State == state && r.Bytes > 0 && r.Bytes < r.Total {
+			return true
+		}
+	}
+	return false
+}
+
+// slowly lets a writer take its time.
+type slowly struct {
+	http.ResponseWriter
+	pause time.Duration
+}
+
+// Write implements io.Writer.
+func (s *slowly) Write(p []byte) (int, error) {
+	time.Sleep(s.pause)
+	return s.ResponseWriter.Write(p)
+}
+
+// Unwrap lets deadlines and flushes through.
+func (s *slowly) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// A sparse file whose source reads slowly: while both sides read everything once more, the target tells how far they are. Otherwise the servers take the transfer
+// for stalled, after 5 minutes. The holes take no room on the target.
+func TestVerifyTellsProgress(t *testing.T) {
+	source, target, fetch := pair(t, 1<<20, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/sums") {
+				w = &slowly{w, 2 * reportEvery / 20} // 40 chunks: twice as long as between two reports
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	sparse := source.path(slotPath, "data", "sparse")
+	if err := os.WriteFile(sparse, []byte("begins"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(sparse, 40*chunkBytes); err != nil {
+		t.Fatal(err)
+	}
+	want := pictures(t, source.path(slotPath))
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	target.await("t1", fsm.SideVerified)
+	if !target.inBetween("t1", fsm.SideVerifying) {
+		t.Error("nothing was told between the beginning and the end of the verification")
+	}
+	target.order(order(transport.TaskAttach, "t1"))
+	target.await("t1", fsm.SideAttached)
+	if got := pictures(t, target.path(slotPath)); got != want {
+		t.Error("the copy differs")
+	}
+}
+
+// A file with a hole of 100 GiB counts with what it takes.
+func TestHolesTakeNoRoom(t *testing.T) {
+	n, slot := filled(t)
+	sparse := n.path(slotPath, "data", "sparse")
+	if err := os.WriteFile(sparse, []byte("begins"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(sparse, 100<<30); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	m, err := newManifest(root, []string{"data", "log"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used, size := usedBytes(m.Entries), newContent(nil, m.Entries).total(); used > 64<<20 || size < 100<<30 {
+		t.Errorf("it takes %d bytes of %d", used, size)
+	}
+}
+
+// A restore that reads back what it wrote tells how far it is.
+func TestRestoreTellsProgress(t *testing.T) {
+	_, other, _, restore := backedUp(t, false)
+	a, err := readArchive(other.backups+"/b1", "b1", restore.Sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := &task{TransferOrder: restore, m: other.current()}
+	if err := back.beginStaging(nil, a.Bytes); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(back.staging(back.ID, "tree"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	u := &unpacking{t: back, root: root, a: &a}
+	if err := u.unpack(t.Context(), other.backups+"/b1/"+archiveData); err != nil {
+		t.Fatal(err)
+	}
+	back.last = time.Time{} // it was told long ago
+	if err := u.verify(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !other.inBetween(back.ID, fsm.SideVerifying) {
+		t.Error("nothing was told while the copy was read back")
+	}
+}
