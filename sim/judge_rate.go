@@ -40,6 +40,10 @@ func (b *rateBook) stop(j *judge, c *committed, stop *fsm.InstanceStop, i *fsm.I
 		return
 	}
 	spec := specEvenStopped(c.before, i.Group)
+	if spec.Role == fsm.RoleSystem && stop.Cause == fsm.CauseNodeDraining {
+		b.actor(j, c, stop) // it goes with its node, and its group lacks nothing
+		return
+	}
 	if spec.Budget != nil && spec.Budget.Rate != nil {
 		b.spend(j, c, "group/"+string(i.Group), spec.Budget.Rate.Max, spec.Budget.Rate.Window, unlimited(stop))
 	} else {
