@@ -254,7 +254,7 @@ func (s *Server) markRecovery(ctx context.Context) error {
 			return refusal
 		}
 		s.log.Warn("this server was recovered: agents stop nothing that the state does not know until it is confirmed", "incarnation", s.cfg.Machine.State().Incarnation,
-			"confirm with", "outspan settings resume")
+			"confirm with", "outspan settings resume restore")
 	}
 	return os.Remove(s.dir.file(fileRecovered))
 }

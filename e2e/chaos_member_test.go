@@ -268,7 +268,7 @@ func restoreSnapshot(s *strike) {
 	}
 	x.c.must(x.t, "server", "snapshot", "restore", file, "--yes")
 	x.work.checkMarks()
-	x.c.must(x.t, "settings", "resume")
+	x.c.must(x.t, "settings", "resume", "restore")
 	must(x.story.rewind(kept, x.c.leader(x.t)))
 	x.book.count("snapshots restored", 1)
 }

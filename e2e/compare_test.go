@@ -36,7 +36,7 @@ func TestCompare(t *testing.T) {
 	good := c.path("good.snap")
 	c.must(t, "server", "snapshot", "save", good)
 	c.must(t, "server", "snapshot", "restore", good, "--yes") // so that each server has a snapshot
-	c.must(t, "settings", "resume")
+	c.must(t, "settings", "resume", "restore")
 	c.waitVerified(t)
 
 	wrong := without(c.servers, c.leader(t))[0]

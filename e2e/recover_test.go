@@ -45,7 +45,7 @@ func TestRecover(t *testing.T) {
 		t.Errorf("the status does not tell what waits to be confirmed:\n%s", status)
 	}
 	c.must(t, "node", "label", "n1", "when=again")
-	c.must(t, "settings", "resume")
+	c.must(t, "settings", "resume", "restore")
 	waitFor(t, "the end of what the state does not know", patience, func() error {
 		if lost := c.instancesOf("later"); len(lost) > 0 {
 			return fmt.Errorf("%v", lost)
@@ -92,7 +92,7 @@ func TestTotalLoss(t *testing.T) {
 	c.waitReady(t, "kept", 3)
 	c.waitReady(t, "data", 2)
 	c.waitHeard(t)
-	c.must(t, "settings", "resume")
+	c.must(t, "settings", "resume", "restore")
 	c.must(t, "job", "scale", "kept", "http=4")
 	c.waitReady(t, "kept", 4)
 	for id, was := range running {

@@ -61,7 +61,13 @@ func testSnapshots(t *testing.T, c *cluster) {
 	if !strings.Contains(c.must(t, "status"), "a snapshot was restored") {
 		t.Errorf("the status does not tell that a restore waits to be confirmed:\n%s", c.must(t, "status"))
 	}
-	c.must(t, "settings", "resume")
+	if code := c.cli(t, "settings", "resume").code; code != 5 {
+		t.Errorf("resume without a name ended with %d, want 5: a restore must be named", code)
+	}
+	if would := c.must(t, "settings", "resume", "restore", "--dry-run"); strings.Count(would, " later ") != len(c.instancesOf("later")) || strings.Count(would, " later ") == 0 {
+		t.Errorf("the dry run does not list the instances of the job later, which the snapshot does not know:\n%s", would)
+	}
+	c.must(t, "settings", "resume", "restore")
 	waitFor(t, "the end of what the restored state does not know", patience, func() error {
 		if left := c.instancesOf("later"); len(left) > 0 {
 			return fmt.Errorf("%v", left)

@@ -25,7 +25,7 @@ With --snapshot it makes that server's data directory, which must be empty or mi
 The cluster keeps its id, so agents take up with the new server at the addresses that they know, with what they run and their volumes.
 
 Start the server afterwards. As after a restored snapshot, agents stop nothing that the servers don't know until you say that what runs is right:
-outspan settings resume.`,
+outspan settings resume restore.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cfg.DataDir == "":
@@ -50,7 +50,7 @@ outspan settings resume.`,
 			s, err := shownValue(recovered{id, cfg.Address}, []string{string(id)}, func(p *page) {
 				p.line("server %s at %s is the only member now", id, cfg.Address)
 				p.line("  next: start it, then add others: start them with empty data directories, or outspan server join --address HOST:7642")
-				p.line("  agents stop nothing that it does not know; when what runs is right: outspan settings resume")
+				p.line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore --dry-run; confirm with: outspan settings resume restore")
 			})
 			if err != nil {
 				return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -181,8 +182,40 @@ func settingsPause(a *app) *cobra.Command {
 }
 
 func settingsResume(a *app) *cobra.Command {
-	return settingsVerb(a, "resume", "carry decisions out again, end a HOLD, confirm a restored snapshot: all that is in force, or only what is named",
-		"decisions are carried out", "actuation", "hold", "restore")
+	cmd := settingsVerb(a, "resume", "carry decisions out again, end a HOLD, or confirm a restored snapshot", "decisions are carried out", "pause", "hold", "restore", "actuation")
+	cmd.Long = `Ends what is named: pause (decisions are carried out again; actuation means the same), hold, or restore. Without a name it ends what is in force if that is
+one thing. A restore must be named: agents then stop what the servers don't know. Look first at what that is: outspan settings resume restore --dry-run`
+	cmd.Example = "outspan settings resume\noutspan settings resume restore --dry-run\noutspan settings resume restore"
+	return cmd
+}
+
+// showUnknown lists what confirming a restore would stop.
+func (a *app) showUnknown(ctx context.Context) error {
+	got, err := get[api.UnknownInstances](ctx, a, "/v1/unknown-instances", nil)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, i := range got.value.Items {
+		names = append(names, string(i.Instance))
+	}
+	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
+		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.value.Items))
+		for _, node := range got.value.Silent {
+			p.line("the agent of node %s does not answer: what it would stop is not listed", node)
+		}
+		if len(got.value.Items) == 0 {
+			return
+		}
+		rows(p, got.value.Items, []column[api.UnknownInstance]{
+			{head: "node", cell: func(i api.UnknownInstance) string { return i.Node }},
+			{head: "job", cell: func(i api.UnknownInstance) string { return string(i.Job) }},
+			{head: "instance", cell: func(i api.UnknownInstance) string { return string(i.Instance) }},
+			{head: "group", cell: func(i api.UnknownInstance) string { return string(i.Group) }},
+			{head: "slot", cell: func(i api.UnknownInstance) string { return fmt.Sprint(i.Slot) }},
+			{head: "observed", cell: func(i api.UnknownInstance) string { return string(i.Observed) }},
+		})
+	}})
 }
 
 func settingsVerb(a *app, verb, short, done string, targets ...string) *cobra.Command {
@@ -201,11 +234,25 @@ func settingsVerb(a *app, verb, short, done string, targets ...string) *cobra.Co
 			if err != nil {
 				return err
 			}
-			return a.showSettingsReply(got, done, &write)
+			if body["what"] == "restore" && write.dryRun {
+				return a.showUnknown(cmd.Context())
+			}
+			return a.showSettingsReply(got, resumed(body["what"], done), &write)
 		},
 	}
 	write.register(cmd, "check only, change nothing")
 	return cmd
+}
+
+// resumed says what was done to what was named.
+func resumed(what, done string) string {
+	switch what {
+	case "hold":
+		return "the hold is over"
+	case "restore":
+		return "the restore is confirmed: agents stop what the servers don't know"
+	}
+	return done
 }
 
 func suffixed(words []string, end string) []string {

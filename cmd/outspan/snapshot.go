@@ -136,7 +136,7 @@ func snapshotRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore FILE", Example: "outspan server snapshot restore monday.snap --yes", Short: "replace the state of the whole cluster by a saved one", Args: exactly("FILE"),
 		Long: `Replaces the state of the whole cluster. The file is read and checked before anything changes. Agents go on running what they run, and stop
-nothing that the restored state does not know until that is confirmed with: outspan settings resume.`,
+nothing that the restored state does not know until that is confirmed with: outspan settings resume restore.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
@@ -168,7 +168,7 @@ func (a *app) restoreSnapshot(ctx context.Context, data []byte, name string) err
 	}
 	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
 		p.line("the state is that of %s (index %d)", name, got.value.Index)
-		p.line("  agents stop nothing that it does not know; when what runs is right: outspan settings resume")
+		p.line("  agents stop nothing that it does not know; what that would stop: outspan settings resume restore --dry-run; confirm with: outspan settings resume restore")
 	}})
 }
 

@@ -59,15 +59,16 @@ func (a *app) statusPage(p *page, s api.Status) {
 	}
 	if s.Hold.Active {
 		p.line("HOLD: too many nodes are away at once; nothing is rescheduled until they are back")
-		p.line("  end it by hand: outspan settings resume")
+		p.line("  end it by hand: outspan settings resume hold")
 	}
 	if s.Paused {
 		p.line("actuation is paused: decisions are computed and shown, none is carried out")
-		p.line("  go on: outspan settings resume")
+		p.line("  go on: outspan settings resume pause")
 	}
 	if s.Unconfirmed {
 		p.line("a snapshot was restored, or a server recovered: agents stop nothing that the servers don't know")
-		p.line("  when what runs is right: outspan settings resume")
+		p.line("  see what confirming it would stop: outspan settings resume restore --dry-run")
+		p.line("  when the restored state is right: outspan settings resume restore")
 	}
 	if len(s.Servers) > 0 {
 		p.section("Servers")

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/adhocore/gronx"
 	"github.com/danielgtaylor/huma/v2"
@@ -71,7 +72,7 @@ type pauseInput struct {
 }
 
 type pauseBody struct {
-	What string `json:"what,omitempty" enum:"actuation,hold,restore" doc:"hold: end the brake against mass eviction. restore: confirm that a restored snapshot is right. Default: pause actuation; resume all that is in force"`
+	What string `json:"what,omitempty" enum:"actuation,pause,hold,restore" doc:"pause (or actuation): carry decisions out again. hold: end the brake against mass eviction. restore: confirm that a restored snapshot is right, which ends what runs and the servers don't know. Default: pause actuation; resume what is in force, if that is one thing and no restore"`
 }
 
 func (in *pauseInput) body() any { return &in.Input }
@@ -123,25 +124,48 @@ func pauseActuation(paused bool) change[pauseInput, SettingsReply] {
 	return change[pauseInput, SettingsReply]{
 		answer: settingsReply[pauseInput],
 		prepare: func(r *reading, in *pauseInput) ([]fsm.Command, error) {
-			what := in.Input.What
-			resume := func(one string, inForce bool) bool { return !paused && (what == one || what == "" && inForce) }
-			var commands []fsm.Command
-			if what == "actuation" || what == "" && (paused || r.Settings.Paused || !r.Hold.Active && !r.Unconfirmed) {
+			what, refusal := whatToResume(r, paused, in.Input.What)
+			if refusal != nil {
+				return nil, refusal
+			}
+			switch {
+			case what == "pause":
 				next := r.Settings
 				next.Paused = paused
-				commands = append(commands, &fsm.SettingsSet{Settings: next, IfIndex: r.SettingsIndex})
-			}
-			if resume("hold", r.Hold.Active) {
-				commands = append(commands, &fsm.HoldSet{Active: false, Reason: "ended by an operator"})
-			}
-			if resume("restore", r.Unconfirmed) {
-				commands = append(commands, &fsm.RestoreMark{Confirm: true})
-			}
-			if len(commands) > 0 {
-				return commands, nil
+				return []fsm.Command{&fsm.SettingsSet{Settings: next, IfIndex: r.SettingsIndex}}, nil
+			case what == "hold" && !paused:
+				return []fsm.Command{&fsm.HoldSet{Active: false, Reason: "ended by an operator"}}, nil
+			case what == "restore" && !paused:
+				return []fsm.Command{&fsm.RestoreMark{Confirm: true}}, nil
 			}
 			return nil, fsm.Refuse(fsm.CodeInvalid, "what is none of the things that can be paused or resumed").
-				WithHint("pause: actuation; resume: actuation, hold or restore")
+				WithHint("pause: actuation; resume: pause, hold or restore")
 		},
 	}
+}
+
+// whatToResume is the one thing that is paused or resumed. What is not named must be plain: one thing is in force, and it is no restore, whose confirmation stops
+// what runs.
+func whatToResume(r *reading, paused bool, named string) (string, *fsm.Error) {
+	var inForce []string
+	for _, one := range []struct {
+		name string
+		on   bool
+	}{{"pause", r.Settings.Paused}, {"hold", r.Hold.Active}, {"restore", r.Unconfirmed}} {
+		if one.on {
+			inForce = append(inForce, one.name)
+		}
+	}
+	switch {
+	case named == "actuation":
+		return "pause", nil
+	case named != "":
+		return named, nil
+	case paused || len(inForce) == 0:
+		return "pause", nil
+	case len(inForce) == 1 && inForce[0] != "restore":
+		return inForce[0], nil
+	}
+	return "", fsm.Refuse(fsm.CodeConflict, "say what to resume; in force: %s", strings.Join(inForce, ", ")).
+		WithHint("write: outspan settings resume %s; what a restore would stop: outspan settings resume restore --dry-run", inForce[0])
 }

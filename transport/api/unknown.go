@@ -1,0 +1,119 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+const (
+	unknownWait    = 5 * time.Second // for one agent
+	unknownAtOnce  = 32              // agents asked at a time
+	maxAgentStatus = 16 << 20        // bytes of one answer
+)
+
+// UnknownInstance runs on a node, and the servers don't know it: as after a restore, if it was placed later than the snapshot.
+type UnknownInstance struct {
+	Node     string         `json:"node"`
+	Instance fsm.InstanceID `json:"instance"`
+	Job      fsm.JobName    `json:"job"`
+	Group    fsm.GroupID    `json:"group"`
+	Slot     int            `json:"slot"`
+	Observed fsm.Observed   `json:"observed"`
+}
+
+// UnknownInstances are all of them, by node and job.
+type UnknownInstances struct {
+	Items  []UnknownInstance `json:"items"`
+	Silent []string          `json:"silent_nodes" doc:"nodes whose agents did not answer: what runs there is not listed"`
+	Index  uint64            `json:"index"`
+}
+
+// agentStatus is what is needed of an agent's status.
+type agentStatus struct {
+	Instances []struct {
+		ID       fsm.InstanceID `json:"id"`
+		Group    fsm.GroupID    `json:"group"`
+		Slot     int            `json:"slot"`
+		Observed fsm.Observed   `json:"observed"`
+	} `json:"instances"`
+}
+
+// unknownOperations runs on the server that is asked, and asks every agent.
+func (s *Server) unknownOperations() []operation {
+	rt := getRoute("unknown-instances", "/v1/unknown-instances", "instances", "List what runs and the servers don't know; after a restore it is stopped once that is confirmed")
+	rt.allow, rt.run = forCLI, runHere
+	handle := func(ctx context.Context, _ *struct{}) (*body[UnknownInstances], error) {
+		all := s.unknown(ctx)
+		return &body[UnknownInstances]{Index: decimal(all.Index), Body: all}, nil
+	}
+	return []operation{{route: rt, register: func(a huma.API) { huma.Register(a, rt.huma(), handle) }}}
+}
+
+func (s *Server) unknown(ctx context.Context) UnknownInstances {
+	state := s.cfg.Store.Current()
+	all := UnknownInstances{Items: []UnknownInstance{}, Silent: []string{}, Index: state.Index}
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	room := make(chan struct{}, unknownAtOnce)
+	for _, n := range state.Nodes.All() {
+		room <- struct{}{}
+		asked.Go(func() {
+			defer func() { <-room }()
+			status, err := s.agentStatus(ctx, n)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				all.Silent = append(all.Silent, n.Name)
+			}
+			for _, i := range status.Instances {
+				if _, known := state.Instances.Get(i.ID); known || i.Observed == fsm.ObservedStopped || i.Observed == fsm.ObservedFailed {
+					continue
+				}
+				job, _ := i.Group.Split()
+				all.Items = append(all.Items, UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed})
+			}
+		})
+	}
+	asked.Wait()
+	slices.Sort(all.Silent)
+	slices.SortFunc(all.Items, func(a, b UnknownInstance) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Instance, b.Instance))
+	})
+	return all
+}
+
+// agentStatus asks one agent what it runs.
+func (s *Server) agentStatus(ctx context.Context, n *fsm.Node) (status agentStatus, err error) {
+	unreachable := fsm.Refuse(transport.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
+	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
+		return status, unreachable
+	}
+	ctx, cancel := context.WithTimeout(ctx, unknownWait)
+	defer cancel()
+	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: "/v1/agent/status"}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return status, unreachable
+	}
+	resp, err := s.cfg.AgentTransport.RoundTrip(req)
+	if err != nil {
+		return status, unreachable
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return status, transport.ProblemOf(resp)
+	}
+	return status, json.NewDecoder(io.LimitReader(resp.Body, maxAgentStatus)).Decode(&status)
+}
