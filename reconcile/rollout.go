@@ -146,7 +146,7 @@ func (p *pass) rollStops(g *groupView) {
 	down := want - p.available(g)
 	canaries := len(g.slots())
 	if p.canarying(g) {
-		canaries = g.spec.Update.Canary - p.current(g)
+		canaries = g.spec.Update.Canary - p.current(g) - g.outdated(math.MaxInt)
 	}
 	for _, slot := range p.rollable(g) {
 		inst := slot.holder
