@@ -103,6 +103,26 @@ func TestAttachOldCopy(t *testing.T) {
 	}
 }
 
+// A volume in which nothing was ever written leaves an empty directory behind; it is not in the way of a copy that comes back.
+func TestAttachOverEmptyDirectory(t *testing.T) {
+	source, target, fetch := pair(t, 1<<20, nil)
+	want := pictures(t, source.path(slotPath))
+	for _, name := range []string{"data", "log"} {
+		if err := os.MkdirAll(target.path(slotPath, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	setEpochs(t, target.path(slotPath), "1")
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	target.await("t1", fsm.SideVerified)
+	target.order(order(transport.TaskAttach, "t1"))
+	target.await("t1", fsm.SideAttached)
+	if got := pictures(t, target.path(slotPath)); got != want {
+		t.Error("the copy is not in its place")
+	}
+}
+
 // The agent ends after it noted the epoch and before the copy is in its place: the next try goes on.
 func TestAttachInterrupted(t *testing.T) {
 	source, target, fetch := pair(t, 1<<20, nil)

@@ -2,6 +2,8 @@ package transfer
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,6 +51,9 @@ func (t *task) attachOne(v *volume, epoch string) error {
 		if err := SetEpoch(v.dir, epoch); err != nil {
 			return asCode(err, "note the epoch of volume "+v.name)
 		}
+	}
+	if err := os.Remove(v.dir); err != nil && !errors.Is(err, fs.ErrNotExist) { // an empty directory stays where it is, and nothing can be renamed to it
+		return asCode(err, "remove the empty directory of volume "+v.name)
 	}
 	return asCode(move(from, v.dir), "put the copy of "+v.name+" in its place")
 }
