@@ -35,7 +35,7 @@ func TestAgentRestartAdopts(t *testing.T) {
 		t.Fatal("the program ended with the agent")
 	}
 	b.start()
-	eventually(t, "the inventory", func() bool { n := b.nodeRow(); return n.Agent.Epoch == 2 && !n.Return.Recovering })
+	eventually(t, "the inventory", func() bool { n := b.nodeRow(); return n.Registrations == 2 && !n.Return.Recovering })
 	time.Sleep(300 * time.Millisecond) // long enough for a check to fail, if one would
 	after := b.instance(id)
 	if !after.Ready() || after.Status.Restarts != 0 || after.Marks.ReadySince != before.Marks.ReadySince || pidOf(t, pidFile) != pid || !alive(pid) {
@@ -335,6 +335,9 @@ func TestAnotherCluster(t *testing.T) {
 	own := b.servers
 	b.servers, b.cfg.Servers = other, other
 	other.down = true
+	for s := own.m.State(); other.m.State().Index <= s.Index; { // as far as its own
+		other.try(&fsm.NodeLabel{ID: "other"}) // refused, and in the log
+	}
 	b.start()
 	other.setDown(false)
 	eventually(t, "some tries", func() bool { return other.count("register") > 1 })

@@ -39,7 +39,6 @@ type Agent struct {
 	crew     *crew
 	forward  *forwarder
 	mover    *transfer.Mover
-	seen     seen         // of the goroutine of keepAssigned
 	every    atomic.Int64 // how often the servers want a heartbeat, as a time.Duration
 
 	mu       sync.Mutex
@@ -168,7 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	work, stopWork := context.WithCancelCause(report)
 	defer stopWork(nil)
 
-	a.seen = a.home.records.lastSeen()
+	a.session.saw(a.home.records.lastSeen())
 	if err := a.crew.adopt(work); err != nil {
 		stopWork(err)
 		a.crew.wait()
@@ -203,8 +202,8 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) keepServing(ctx context.Context) {
 	a.forward.run(ctx, func(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
 		for {
-			epoch, registered := a.session.epoch()
-			if epoch != 0 {
+			now, registered := a.session.term()
+			if now != (term{}) {
 				return a.cfg.Servers.Services(ctx, r)
 			}
 			if sleep(ctx, maxWait, registered); ctx.Err() != nil {

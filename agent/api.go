@@ -61,8 +61,8 @@ func writeJSON(w http.ResponseWriter, v any) {
 }
 
 func (a *Agent) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	epoch, _ := a.session.epoch()
-	writeJSON(w, map[string]any{"status": "ok", "registered": epoch != 0})
+	now, _ := a.session.term()
+	writeJSON(w, map[string]any{"status": "ok", "registered": now != term{}})
 }
 
 // Status is what an agent knows of itself.
@@ -95,9 +95,9 @@ type InstanceView struct {
 
 // Status returns a snapshot. It does not block and may be called from any goroutine.
 func (a *Agent) Status() Status {
-	epoch, _ := a.session.epoch()
+	now, _ := a.session.term()
 	st := Status{
-		Node: a.home.node, Name: a.cfg.Name, Address: a.cfg.Node.Address, Version: a.cfg.Version, Epoch: epoch,
+		Node: a.home.node, Name: a.cfg.Name, Address: a.cfg.Node.Address, Version: a.cfg.Version, Epoch: now.epoch,
 		BootID: a.identity.BootID, Problems: map[string]string{}, Warnings: a.cfg.Runtime.Capabilities().Notes,
 		Instances: []InstanceView{}, Services: a.forward.status(),
 	}

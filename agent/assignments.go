@@ -21,21 +21,21 @@ const (
 // by the full inventory: what was assigned is in it then.
 func (a *Agent) keepAssigned(ctx context.Context) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
-	var opened uint64 // the epoch whose inventory was handed over
-	whole := true     // no spec was missing in the last answer
+	var opened term // whose inventory was handed over
+	whole := true   // no spec was missing in the last answer
 	for ctx.Err() == nil {
-		epoch, registered := a.session.epoch()
-		if epoch == 0 {
+		now, registered := a.session.term()
+		if now == (term{}) {
 			sleep(ctx, maxWait, registered)
 			continue
 		}
-		last := a.seen
-		if epoch != opened || !whole {
+		last := a.session.newest()
+		if now != opened || !whole {
 			last.Index = 0
 		}
-		answer, err := a.pollAssignments(ctx, epoch, last, registered)
-		switch now, _ := a.session.epoch(); {
-		case now != epoch:
+		answer, err := a.pollAssignments(ctx, now.epoch, last, registered)
+		switch newer, _ := a.session.term(); {
+		case newer != now:
 			continue // registered meanwhile: that answer was to another question
 		case err != nil:
 			if ctx.Err() == nil {
@@ -45,10 +45,10 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 			}
 			continue
 		case answer.Register:
-			a.registerAgain(ctx, epoch, registered)
+			a.registerAgain(ctx, now, registered)
 			continue
 		}
-		taken, complete := a.accept(epoch, answer)
+		taken, complete := a.accept(now, answer)
 		if !taken {
 			sleep(ctx, retry.next(rand.Float64()), registered)
 			continue
@@ -59,9 +59,9 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 		}
 		retry.reset()
 		a.setProblem("assignments", "")
-		if epoch != opened {
-			opened = epoch
-			a.shop.reports.begin(epoch)
+		if now != opened {
+			opened = now
+			a.shop.reports.begin(now)
 		}
 	}
 }
@@ -78,43 +78,44 @@ func (a *Agent) beatEvery() time.Duration {
 }
 
 // pollAssignments is one long poll; a new registration ends it.
-func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last seen, registered <-chan struct{}) (transport.Assignments, error) {
+func (a *Agent) pollAssignments(ctx context.Context, epoch uint64, last fsm.Seen, registered <-chan struct{}) (transport.Assignments, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	ctx, stop := until(ctx, registered)
 	defer stop()
 	return a.cfg.Servers.Assignments(ctx, transport.AssignmentsRequest{
 		Node: a.home.node, Epoch: epoch, Index: last.Index, Incarnation: last.Incarnation, Wait: fsm.Duration(pollWait / time.Millisecond),
+		Seen: a.session.newest(),
 	})
 }
 
 // registerAgain makes sure that it was not only a server lagging behind: it asks once more before it registers.
 // registered is closed when the agent has registered meanwhile, as it may for another reason.
-func (a *Agent) registerAgain(ctx context.Context, epoch uint64, registered <-chan struct{}) {
+func (a *Agent) registerAgain(ctx context.Context, now term, registered <-chan struct{}) {
 	if !sleep(ctx, unknownPause, registered) {
 		return
 	}
-	answer, err := a.pollAssignments(ctx, epoch, seen{}, registered)
+	answer, err := a.pollAssignments(ctx, now.epoch, fsm.Seen{}, registered)
 	if err != nil || !answer.Register {
 		return
 	}
-	a.log.Warn("the servers ask to register again", "epoch", epoch)
-	a.session.lost(epoch)
+	a.log.Warn("the servers ask to register again", "epoch", now.epoch)
+	a.session.lost(now)
 	sleep(ctx, registerTimeout, registered)
 }
 
-// accept acts on an answer in an epoch, unless it is older than one that was acted on before; then it is not taken. Whole is as of converge.
-func (a *Agent) accept(epoch uint64, answer transport.Assignments) (taken, whole bool) {
-	got := seen{Incarnation: answer.Incarnation, Index: answer.Index}
-	if got.before(a.seen) {
-		a.log.Debug("older assignments ignored", "index", got.Index, "seen", a.seen.Index)
+// accept acts on an answer in a term, unless it is older than one that was acted on before; then it is not taken. Whole is as of converge.
+func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole bool) {
+	got, newest := fsm.Seen{Incarnation: answer.Incarnation, Index: answer.Index}, a.session.newest()
+	if got.Before(newest) {
+		a.log.Debug("older assignments ignored", "index", got.Index, "seen", newest.Index)
 		return false, false
 	}
-	if a.seen.Incarnation < got.Incarnation {
+	if newest.Incarnation < got.Incarnation {
 		a.shop.reports.repeat()
 	}
-	if a.seen.before(got) {
-		a.seen = got
+	if newest.Before(got) {
+		a.session.saw(got)
 		if err := a.home.records.put(keySeen, got); err != nil {
 			a.log.Error("index of the assignments could not be written", "error", err)
 		}
@@ -122,7 +123,7 @@ func (a *Agent) accept(epoch uint64, answer transport.Assignments) (taken, whole
 	if answer.Heartbeat > 0 {
 		a.every.Store(int64(asDuration(answer.Heartbeat)))
 	}
-	whole = a.crew.converge(epoch, answer)
+	whole = a.crew.converge(now, answer)
 	if a.beats != nil {
 		a.beats.SetInterval(a.beatEvery())
 	}

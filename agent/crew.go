@@ -114,10 +114,10 @@ func (c *crew) begin(i *instance) {
 	})
 }
 
-// converge makes the node run what a server assigned in an epoch. What is absent must not run, unless the servers themselves are
+// converge makes the node run what a server assigned in a term. What is absent must not run, unless the servers themselves are
 // not sure. It blocks only for instances that are forgotten, whose goroutines have nothing left to do. It returns false if it can't run
 // something because its spec was told in no answer that it has.
-func (c *crew) converge(epoch uint64, a transport.Assignments) (whole bool) {
+func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 	assigned := make(map[fsm.InstanceID]bool, len(a.Instances))
 	var fresh []*instance
 	whole = true
@@ -145,7 +145,7 @@ func (c *crew) converge(epoch uint64, a transport.Assignments) (whole bool) {
 			}
 		}
 	}
-	c.shop.lease.assigned(epoch, a)
+	c.shop.lease.assigned(now, a)
 	for _, i := range fresh { // last: stops have the word first
 		c.begin(i)
 	}

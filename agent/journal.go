@@ -103,26 +103,13 @@ func (r *records) entries() map[fsm.InstanceID]entry {
 	return found
 }
 
-// seen orders assignments: those of a higher incarnation first, then those of a higher index.
-type seen struct {
-	Incarnation uint64 `cbor:"1,keyasint"`
-	Index       uint64 `cbor:"2,keyasint"`
-}
-
-func (s seen) before(t seen) bool {
-	if s.Incarnation != t.Incarnation {
-		return s.Incarnation < t.Incarnation
-	}
-	return s.Index < t.Index
-}
-
 // lastSeen returns the newest assignments that were acted on; zero if there are none, or nobody knows: the next answer is
 // taken then, as at a first start.
-func (r *records) lastSeen() (s seen) {
+func (r *records) lastSeen() (s fsm.Seen) {
 	if b, ok := r.Get(keySeen); ok {
 		if err := cbor.Unmarshal(b, &s); err != nil {
 			r.log.Error("index of the last assignments can't be read", "error", err)
-			return seen{}
+			return fsm.Seen{}
 		}
 	}
 	return s

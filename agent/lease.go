@@ -22,7 +22,7 @@ func leaseOf(a transport.Assignment) time.Duration { return asDuration(a.Spec.Ex
 
 // lease is the right of fenced instances to run, each for the length that its group says: it is held while a majority of the voters answer
 // heartbeats sent within it. The shims hold the timers, on the clock of driver.BootTime; this only moves their ends. Nothing is started
-// under it before the servers have said in this epoch what is assigned: what ran in an earlier one may run elsewhere by
+// under it before the servers have said in this term what is assigned: what ran in an earlier one may run elsewhere by
 // now (S2). Nor while an operator has not confirmed a restore, and for a while after: what the restored state does not
 // know of runs until then. Safe for many goroutines.
 type lease struct {
@@ -30,8 +30,8 @@ type lease struct {
 
 	mu    sync.Mutex
 	beats Heartbeats      // nil: never held
-	epoch uint64          // of the newest registration
-	told  uint64          // the newest epoch of which assignments are known, and confirmed
+	now   term            // the newest registration
+	told  term            // the newest one of which assignments are known, and confirmed
 	reign uint64          // the incarnation of the servers' state that sure is of
 	sure  time.Time       // since when, at the latest, the restore that began it is confirmed; zero: there was none
 	heard driver.BootTime // when the newest heartbeat was sent that a majority answered; 0: none was
@@ -57,25 +57,25 @@ func (l *lease) set(beats Heartbeats) {
 	l.beats = beats
 }
 
-// enrol begins an epoch.
-func (l *lease) enrol(epoch uint64) {
+// enrol begins a term.
+func (l *lease) enrol(now term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.epoch = epoch
+	l.now = now
 }
 
-// assigned tells that every instance knows what the servers want of it in an epoch.
-func (l *lease) assigned(epoch uint64, a transport.Assignments) {
+// assigned tells that every instance knows what the servers want of it in a term.
+func (l *lease) assigned(now term, a transport.Assignments) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a.Incarnation != l.reign {
 		l.reign, l.sure = a.Incarnation, time.Time{}
 	}
 	if a.Unconfirmed {
-		l.told = 0
+		l.told = term{}
 		return
 	}
-	l.told = epoch
+	l.told = now
 	if since := time.Now().Add(-asDuration(a.Confirmed)); a.Confirmed > 0 && (l.sure.IsZero() || since.Before(l.sure)) {
 		l.sure = since
 	}
@@ -87,17 +87,17 @@ func (l *lease) until(length, grace time.Duration) driver.BootTime {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	end := l.heard.Add(length)
-	if l.heard == 0 || end <= l.boot() || l.told != l.epoch || !l.sure.IsZero() && time.Since(l.sure) < length+grace {
+	if l.heard == 0 || end <= l.boot() || l.told != l.now || !l.sure.IsZero() && time.Since(l.sure) < length+grace {
 		return 0
 	}
 	return end
 }
 
-// assignedNow reports whether the servers have said in this epoch what is assigned.
+// assignedNow reports whether the servers have said in this term what is assigned.
 func (l *lease) assignedNow() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.epoch != 0 && l.told == l.epoch
+	return l.now != (term{}) && l.told == l.now
 }
 
 // run looks for newer answers until ctx ends.

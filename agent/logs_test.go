@@ -148,7 +148,7 @@ func TestAPIRoles(t *testing.T) {
 	_, text, _ := fetch(t, front(t, b, transport.RoleCLI).URL+"/v1/agent/status")
 	var st Status
 	must(t, json.Unmarshal([]byte(text), &st))
-	if st.Node != b.node() || st.Epoch != 1 || len(st.Instances) != 1 || st.Instances[0].Observed != fsm.ObservedReady || st.Instances[0].Group != "web/g" {
+	if st.Node != b.node() || st.Epoch != b.nodeRow().Agent.Epoch || len(st.Instances) != 1 || st.Instances[0].Observed != fsm.ObservedReady || st.Instances[0].Group != "web/g" {
 		t.Errorf("%+v", st)
 	}
 }

@@ -17,12 +17,17 @@ const registerTimeout = 10 * time.Second // of one attempt
 // again bounds how often the agent registers: each time is an entry in the servers' log.
 const again = time.Second
 
-// session is the present registration, for everyone who needs its epoch. Safe for many goroutines.
+// term is one registration; the zero term is none. Its count tells it from the others of this process whatever epochs the servers hand out: a restored state
+// may have forgotten some.
+type term struct{ count, epoch uint64 }
+
+// session is the present registration, for everyone who needs it. Safe for many goroutines.
 type session struct {
 	mu      sync.Mutex
-	reply   transport.RegisterReply // Epoch 0: not registered
-	changed chan struct{}           // closed and replaced at each registration
-	due     chan struct{}           // capacity 1: register (again)
+	now     term
+	seen    fsm.Seen      // the newest assignments that were acted on
+	changed chan struct{} // closed and replaced at each registration
+	due     chan struct{} // capacity 1: register (again)
 	labels  map[string]string
 }
 
@@ -30,18 +35,18 @@ func newSession(labels map[string]string) *session {
 	return &session{changed: make(chan struct{}), due: make(chan struct{}, 1), labels: labels}
 }
 
-// epoch returns the present epoch, and a channel that is closed at the next registration.
-func (s *session) epoch() (uint64, <-chan struct{}) {
+// term returns the present registration, and a channel that is closed at the next one.
+func (s *session) term() (term, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reply.Epoch, s.changed
+	return s.now, s.changed
 }
 
-// set begins an epoch. Wishes to register that came before are fulfilled by it, unless the labels moved meanwhile.
-func (s *session) set(r transport.RegisterReply, sent map[string]string) {
+// set begins a term. Wishes to register that came before are fulfilled by it, unless the labels moved meanwhile.
+func (s *session) set(t term, sent map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reply = r
+	s.now = t
 	select {
 	case <-s.due:
 	default:
@@ -53,13 +58,26 @@ func (s *session) set(r transport.RegisterReply, sent map[string]string) {
 	s.changed = make(chan struct{})
 }
 
-// lost says that the servers don't take this epoch any more. One that is over already is no news.
-func (s *session) lost(epoch uint64) {
+// lost says that the servers don't take this registration any more. One that is over already is no news.
+func (s *session) lost(t term) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if epoch == s.reply.Epoch {
+	if t == s.now {
 		s.renew()
 	}
+}
+
+// newest returns the newest assignments that were acted on.
+func (s *session) newest() fsm.Seen {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+func (s *session) saw(newest fsm.Seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = newest
 }
 
 func (s *session) renew() {
@@ -80,7 +98,7 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 		select {
 		case <-a.session.due:
 		case epoch := <-givenUp:
-			if now, _ := a.session.epoch(); epoch != now {
+			if now, _ := a.session.term(); epoch != now.epoch {
 				continue // each server says it: the first was enough
 			}
 			a.log.Warn("a server gave this node up as offline, registering again")
@@ -137,6 +155,7 @@ func (a *Agent) registration() transport.RegisterRequest {
 	node := a.cfg.Node
 	a.session.mu.Lock()
 	node.Labels = a.session.labels
+	seen := a.session.seen
 	a.session.mu.Unlock()
 	return transport.RegisterRequest{
 		Node: a.home.node, Name: a.cfg.Name,
@@ -144,7 +163,7 @@ func (a *Agent) registration() transport.RegisterRequest {
 			BootID: a.identity.BootID, Incarnation: a.identity.Incarnation, Address: node.Address, APIAddress: node.APIAddress,
 			Version: a.cfg.Version, Warnings: a.warnings(),
 		},
-		Shape: a.shape(node), Cluster: a.home.cluster(),
+		Shape: a.shape(node), Cluster: a.home.cluster(), Seen: seen,
 	}
 }
 
@@ -157,7 +176,7 @@ func (a *Agent) shape(node NodeConfig) fsm.NodeShape {
 	return s
 }
 
-// registered begins the new epoch: heartbeats first, since the node's age counts from here.
+// registered begins a new term: heartbeats first, since the node's age counts from here.
 func (a *Agent) registered(reply transport.RegisterReply, labels map[string]string) {
 	a.log.Info("registered", "epoch", reply.Epoch, "heartbeat", reply.Heartbeat)
 	a.setProblem("registration", "")
@@ -165,11 +184,13 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 		a.log.Error("list of the servers could not be written", "error", err)
 	}
 	a.every.Store(int64(asDuration(reply.Heartbeat)))
-	a.shop.lease.enrol(reply.Epoch) // before servers answer for it
+	last, _ := a.session.term()
+	now := term{last.count + 1, reply.Epoch}
+	a.shop.lease.enrol(now) // before servers answer for it
 	if a.beats != nil {
 		a.beats.Register(reply.Key, reply.Epoch, a.beatEvery())
 		a.shop.lease.set(a.beats)
 	}
-	a.shop.reports.enrol(reply.Epoch)
-	a.session.set(reply, labels)
+	a.shop.reports.enrol(now)
+	a.session.set(now, labels)
 }

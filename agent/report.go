@@ -36,10 +36,10 @@ type reporter struct {
 	acked  map[fsm.InstanceID]uint64 // generation
 	round  uint64                    // of acknowledgements; those of an earlier one don't count
 	moves  map[fsm.TransferID]transferWord
-	epoch  uint64             // 0: not registered, nothing is sent
-	full   bool               // the full inventory is due
-	moved  chan struct{}      // closed and replaced when something was acknowledged
-	stale  func(epoch uint64) // told when the servers don't know the epoch any more
+	now    term          // zero: not registered, nothing is sent
+	full   bool          // the full inventory is due
+	moved  chan struct{} // closed and replaced when something was acknowledged
+	stale  func(term)    // told when the servers don't know the registration any more
 	facts  factsCount
 }
 
@@ -47,14 +47,14 @@ type reporter struct {
 // carry it, so that servers know of a change before the report of it is there.
 type factsCount struct {
 	tell  func(epoch, generation uint64) // heartbeats; it does not block
-	epoch uint64
+	term  term
 	now   uint64
 	acked uint64
 }
 
 func newReporter(node fsm.NodeID, send func(context.Context, transport.ReportRequest) (transport.ReportReply, error), log hclog.Logger) *reporter {
 	return &reporter{
-		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(uint64) {},
+		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(term) {},
 		latest: map[fsm.InstanceID]fsm.InstanceStatus{}, acked: map[fsm.InstanceID]uint64{}, moved: make(chan struct{}), moves: map[fsm.TransferID]transferWord{},
 		facts: factsCount{tell: func(uint64, uint64) {}},
 	}
@@ -65,19 +65,19 @@ func (r *reporter) set(s fsm.InstanceStatus) {
 	r.mu.Lock()
 	if !maps.Equal(r.latest[s.ID].Facts, s.Facts) {
 		r.facts.now++
-		r.facts.tell(r.facts.epoch, r.facts.now)
+		r.facts.tell(r.facts.term.epoch, r.facts.now)
 	}
 	r.latest[s.ID] = s
 	r.mu.Unlock()
 	r.kick()
 }
 
-// enrol begins to count the facts of a new epoch.
-func (r *reporter) enrol(epoch uint64) {
+// enrol begins to count the facts of a new term.
+func (r *reporter) enrol(now term) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.facts.epoch, r.facts.now, r.facts.acked = epoch, 1, 0
-	r.facts.tell(epoch, 1)
+	r.facts.term, r.facts.now, r.facts.acked = now, 1, 0
+	r.facts.tell(now.epoch, 1)
 }
 
 // forget drops an instance that the servers don't have any more.
@@ -96,17 +96,17 @@ func (r *reporter) status(id fsm.InstanceID) (fsm.InstanceStatus, bool) {
 	return s, ok
 }
 
-// suspend holds reports back: the epoch is over, or the inventory isn't complete yet.
+// suspend holds reports back: the term is over, or the inventory isn't complete yet.
 func (r *reporter) suspend() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.epoch = 0
+	r.now = term{}
 }
 
-// begin opens an epoch with the full inventory, which must be complete by now.
-func (r *reporter) begin(epoch uint64) {
+// begin opens a term with the full inventory, which must be complete by now.
+func (r *reporter) begin(now term) {
 	r.mu.Lock()
-	r.epoch, r.full = epoch, true
+	r.now, r.full = now, true
 	r.mu.Unlock()
 	r.kick()
 }
@@ -155,7 +155,7 @@ func (r *reporter) await(ctx context.Context, id fsm.InstanceID, generation uint
 func (r *reporter) drain(ctx context.Context) {
 	for {
 		r.mu.Lock()
-		idle, moved := r.epoch == 0 || !r.full && len(r.pending()) == 0, r.moved
+		idle, moved := r.now == (term{}) || !r.full && len(r.pending()) == 0, r.moved
 		r.mu.Unlock()
 		if idle {
 			return
@@ -202,7 +202,7 @@ func (r *reporter) run(ctx context.Context) {
 
 // flush sends one report, if there is one to send, and books its acknowledgement. more says that there is another.
 func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err error) {
-	req, round, ok := r.next()
+	req, sent, ok := r.next()
 	if !ok {
 		return false, nil
 	}
@@ -212,45 +212,51 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 	var refused *fsm.Error
 	switch {
 	case err == nil:
-		return r.book(req, round), nil
+		return r.book(req, sent), nil
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case errors.As(err, &refused) && (refused.Code == fsm.CodeStale || refused.Code == fsm.CodeNotFound):
 		r.log.Info("the servers do not know this registration any more", "epoch", req.Epoch, "error", err)
 		r.mu.Lock()
-		if r.epoch == req.Epoch {
-			r.epoch = 0
+		if r.now == sent.term {
+			r.now = term{}
 		}
 		stale := r.stale
 		r.mu.Unlock()
-		stale(req.Epoch)
+		stale(sent.term)
 		return false, nil
 	}
 	r.log.Log(level, "report was not taken", "instances", len(req.Instances), "full", req.Full, "error", err)
 	return true, err
 }
 
-// next builds the report that is due, and tells its round.
-func (r *reporter) next() (_ transport.ReportRequest, round uint64, _ bool) {
+// sending is when a report was built.
+type sending struct {
+	term  term
+	round uint64
+}
+
+// next builds the report that is due.
+func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	req := transport.ReportRequest{Node: r.node, Epoch: r.epoch, Full: r.full}
-	if r.epoch == 0 {
-		return req, r.round, false
+	req, at := transport.ReportRequest{Node: r.node, Epoch: r.now.epoch, Full: r.full}, sending{r.now, r.round}
+	if r.now == (term{}) {
+		return req, at, false
 	}
-	if r.facts.epoch == r.epoch {
+	if r.facts.term == r.now {
 		req.FactsGen = r.facts.now
 	}
 	req.Transfers = r.transferWords(r.full)
 	if r.full {
 		req.Instances = r.collect(func(fsm.InstanceStatus) bool { return true })
-		return req, r.round, true
+		return req, at, true
 	}
 	req.Instances = r.pending()
 	if len(req.Instances) > reportBatch { // the last one brings the newest facts
 		req.Instances, req.FactsGen = req.Instances[:reportBatch], r.facts.acked
 	}
-	return req, r.round, len(req.Instances)+len(req.Transfers) > 0
+	return req, at, len(req.Instances)+len(req.Transfers) > 0
 }
 
 func (r *reporter) pending() []fsm.InstanceStatus {
@@ -271,25 +277,25 @@ func (r *reporter) collect(keep func(fsm.InstanceStatus) bool) []fsm.InstanceSta
 }
 
 // book notes what the servers have now and reports whether more is waiting.
-func (r *reporter) book(req transport.ReportRequest, round uint64) bool {
+func (r *reporter) book(req transport.ReportRequest, at sending) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if round != r.round {
-		return r.epoch != 0
+	if at.round != r.round {
+		return r.now != term{}
 	}
 	for _, s := range req.Instances {
 		if _, known := r.latest[s.ID]; known {
 			r.acked[s.ID] = max(r.acked[s.ID], s.Generation)
 		}
 	}
-	if req.Full && req.Epoch == r.epoch {
+	if req.Full && at.term == r.now {
 		r.full = false
 	}
-	if req.Epoch == r.facts.epoch {
+	if at.term == r.facts.term {
 		r.facts.acked = max(r.facts.acked, req.FactsGen)
 	}
 	r.bookTransfers(req.Transfers)
 	close(r.moved)
 	r.moved = make(chan struct{})
-	return r.epoch != 0 && (r.full || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
+	return r.now != (term{}) && (r.full || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
 }

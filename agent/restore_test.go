@@ -37,3 +37,101 @@ func TestReportsBehindARestore(t *testing.T) {
 		})
 	}
 }
+
+// Servers are restored from an old snapshot: an instance was evicted since then, another placed, and the agent registered again. The log goes on behind the newest
+// entry, as it does when a running cluster is restored, or behind the snapshot, as it does when one is recovered; then the same file is recovered once more.
+// (proves L2)
+func TestRestoreOfAnOldSnapshot(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		registers int
+		recovered bool
+	}{
+		{"restored", 0, false},
+		{"restored after a registration", 1, false},
+		{"restored after two registrations", 2, false},
+		{"recovered", 0, true},
+		{"recovered after a registration", 1, true},
+		{"recovered after two registrations", 2, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.start()
+				group := b.submit("web", sh(""))
+				first := b.place(group, 0, b.node(), nil)
+				b.pass(time.Second)
+				var saved bytes.Buffer
+				must(t, fsm.WriteSnapshot(&saved, b.m.State()))
+				for range 2 {
+					b.stop(first, nil)
+					for range tt.registers {
+						b.agent.session.renew()
+						b.pass(3 * time.Second)
+					}
+					second := b.place(group, 0, b.node(), nil)
+					b.pass(time.Second)
+					b.want(second, fsm.ObservedReady, "")
+					old := b.m.State()
+					restored, err := fsm.ReadSnapshot(bytes.NewReader(saved.Bytes()))
+					must(t, err)
+					if !tt.recovered {
+						mark := fsm.Entry{Format: fsm.CurrentFormat, At: old.Now, Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.RestoreMark{}}}}
+						for restored, _ = restored.Apply(old.Index+1, 1, mark); restored.Incarnation <= old.Incarnation; {
+							restored, _ = restored.Apply(restored.Index+1, 1, mark)
+						}
+					}
+					b.m.Replace(restored)
+					if tt.recovered {
+						b.apply(&fsm.RestoreMark{})
+					}
+					b.pass(5 * time.Second)
+					if b.mem.running() != 2 {
+						t.Errorf("%d programs run before it is confirmed, want the one that the state knows and the one that it does not", b.mem.running())
+					}
+					b.apply(&fsm.RestoreMark{Confirm: true})
+					b.pass(5 * time.Second)
+					b.agrees(first)
+				}
+			})
+		})
+	}
+}
+
+// A node that was forgotten while it was cut off comes back.
+func TestForgottenNodeReturns(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		n, _ := b.m.State().Nodes.Get(b.node())
+		b.setDown(true)
+		b.apply(&fsm.NodeHealth{ID: n.ID, Health: fsm.HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+		b.apply(&fsm.NodeForget{ID: n.ID})
+		b.setDown(false)
+		b.pass(2 * time.Minute) // its question from before has ended
+		b.agrees(b.run("web", sh("")))
+	})
+}
+
+// agrees checks that the node is online and takes work, that an instance is the only one that runs there, and that the state hears what happens to it.
+func (b *bubble) agrees(id fsm.InstanceID) {
+	b.t.Helper()
+	b.pass(time.Second)
+	state := b.m.State()
+	n, ok := state.Nodes.Get(b.node())
+	if !ok {
+		b.t.Fatal("the node is not known")
+	}
+	if refusal := state.Eligible(n); refusal != nil {
+		b.t.Errorf("the node is not eligible: %v", refusal)
+	}
+	if b.mem.running() != 1 {
+		b.t.Errorf("%d programs run, want 1", b.mem.running())
+	}
+	b.want(id, fsm.ObservedReady, "")
+	before := b.instance(id).Status.Generation
+	b.mem.task(id).finish(fencedExit())
+	b.pass(time.Minute)
+	said, _ := b.agent.shop.reports.status(id)
+	if got := b.instance(id).Status; got.Observed != said.Observed || got.Generation <= before {
+		b.t.Errorf("it ended: the agent says %s, the state %s", said.Observed, got.Observed)
+	}
+}

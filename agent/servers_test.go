@@ -99,7 +99,7 @@ func (s *servers) Register(_ context.Context, r transport.RegisterRequest) (tran
 	if err := s.enter("register"); err != nil {
 		return transport.RegisterReply{}, err
 	}
-	if refusal := s.try(&fsm.NodeRegister{ID: r.Node, Name: r.Name, Agent: r.Agent, Shape: r.Shape}); refusal != nil {
+	if refusal := s.try(&fsm.NodeRegister{ID: r.Node, Name: r.Name, Agent: r.Agent, Shape: r.Shape, Seen: r.Seen}); refusal != nil {
 		return transport.RegisterReply{}, refusal
 	}
 	st := s.m.State()
@@ -186,6 +186,13 @@ func (s *servers) Assignments(ctx context.Context, r transport.AssignmentsReques
 	return out, err
 }
 
+// honest reports whether answers are told as the state has them, so that no agent can have seen more than that.
+func (s *servers) honest() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answer == nil && len(s.alters) == 0
+}
+
 func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignments {
 	st := s.m.State()
 	n, ok := st.Nodes.Get(r.Node)
@@ -193,7 +200,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	if st.Confirmed > 0 {
 		out.Confirmed = max(st.Now.Sub(st.Confirmed), 1)
 	}
-	if !ok || n.Agent.Epoch != r.Epoch || n.Health == fsm.HealthOffline {
+	if !ok || n.Agent.Epoch != r.Epoch || n.Health == fsm.HealthOffline || s.honest() && st.Moment().Before(r.Seen) {
 		out.Register = true
 		return out
 	}
@@ -295,7 +302,7 @@ func (s *servers) place(group fsm.GroupID, slot int, node fsm.NodeID, ports fsm.
 	s.t.Helper()
 	st := s.m.State()
 	g, _ := st.Groups.Get(group)
-	id := fsm.DeriveInstanceID(st.Index, group, slot, g.Placed)
+	id := fsm.DeriveInstanceID(st.Moment(), group, slot, g.Placed)
 	s.apply(&fsm.InstancePlace{ID: id, Group: group, Slot: slot, Version: g.Version, Node: node, Ports: ports, Cause: fsm.CauseScaleUp})
 	return id
 }

@@ -274,10 +274,10 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 		b.beats = v
 		b.start()
 		before := b.count("register")
-		epoch, _ := b.agent.session.epoch()
-		v.givenUp <- epoch
+		now, _ := b.agent.session.term()
+		v.givenUp <- now.epoch
 		b.pass(100 * time.Millisecond)
-		v.givenUp <- epoch // another server says so
+		v.givenUp <- now.epoch // another server says so
 		b.pass(10 * time.Second)
 		if n := b.count("register") - before; n != 1 {
 			t.Errorf("it registered %d times", n)

@@ -119,12 +119,12 @@ func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 		shape := fsm.NodeShape{Capacity: nodeCapacity(), PortMin: 20000, PortMax: 31999}
 		add(&before,
 			[]fsm.Command{&fsm.NodeRegister{ID: id, Name: string(id), Agent: fsm.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: make([]byte, 32)}, Shape: shape}},
-			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: 1, Full: true}})
+			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: uint64(i + 2), Full: true}})
 	}
 	var groups [][]fsm.Command
 	for i := range n {
 		groups = append(groups, []fsm.Command{&fsm.InstancePlace{
-			ID: fsm.DeriveInstanceID(1, "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1, Node: fsm.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: fsm.CauseScaleUp,
+			ID: fsm.DeriveInstanceID(fsm.Seen{Index: 1}, "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1, Node: fsm.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: fsm.CauseScaleUp,
 		}})
 		if len(groups) == perEntry || i == n-1 {
 			add(&entries, groups...)

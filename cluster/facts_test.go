@@ -19,13 +19,13 @@ func TestFactsReachTheLeader(t *testing.T) {
 		time.Sleep(5 * time.Second) // whatever else is news has been told
 		changed := leader.LiveChanged()
 		r.report("n1", 3)
-		r.beaters["n1"].SetFacts(1, 3)
+		r.beaters["n1"].SetFacts(r.epoch("n1"), 3)
 		eventually(t, 2*testBeat, "the generation at the leader", func() bool { return leader.Live()["n1"].FactsGen == 3 })
 		time.Sleep(2 * testBeat)
 		if woken(changed) {
 			t.Error("woken for facts that are in the state")
 		}
-		r.beaters["n1"].SetFacts(1, 4)
+		r.beaters["n1"].SetFacts(r.epoch("n1"), 4)
 		eventually(t, 3*testBeat, "the leader to be woken for facts that are not in the state", func() bool { return woken(changed) })
 		if l := leader.Live(); l["n1"].FactsGen != 4 || l["n2"].FactsGen != 0 {
 			t.Errorf("live: %+v", l)
@@ -46,16 +46,17 @@ func TestFactsReachTheLeader(t *testing.T) {
 func TestFactsOfAnEarlierEpochAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r, _ := threeWithAgents(t, 1)
-		r.beaters["n1"].SetFacts(1, 9)
+		first := r.epoch("n1")
+		r.beaters["n1"].SetFacts(first, 9)
 		leader := r.leader(time.Second)
 		eventually(t, 2*testBeat, "the generation", func() bool { return leader.Live()["n1"].FactsGen == 9 })
 		r.mustRegister("n1")
 		if got := leader.Live()["n1"].FactsGen; got != 0 {
 			t.Errorf("generation %d of an epoch without a heartbeat", got)
 		}
-		r.beaters["n1"].Register(testNodeKey, 2, testBeat)
-		r.beaters["n1"].SetFacts(1, 10) // late
-		r.beaters["n1"].SetFacts(2, 1)
+		r.beaters["n1"].Register(testNodeKey, r.epoch("n1"), testBeat)
+		r.beaters["n1"].SetFacts(first, 10) // late
+		r.beaters["n1"].SetFacts(r.epoch("n1"), 1)
 		eventually(t, 3*testBeat, "the generation of the new epoch", func() bool { return leader.Live()["n1"].FactsGen == 1 })
 	})
 }

@@ -183,14 +183,34 @@ func TestHeartsAgesCountFromTheStart(t *testing.T) {
 func TestHeartsGiveUpAnEpoch(t *testing.T) {
 	o := newOneNode(t)
 	o.GiveUp("n1", 1)
-	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 1, Seq: 1, Echo: o.echo}); v != verdictGivenUp {
+	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 1, Seq: 1, Echo: o.echo}, o.key); v != verdictGivenUp {
 		t.Errorf("verdict %d, want given up", v)
 	}
 	if !o.Age("n1").Heard {
 		t.Error("it must still be heard: it vetoes")
 	}
-	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 2, Seq: 1, Echo: o.echo}); v != verdictHeard {
+	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 2, Seq: 1, Echo: o.echo}, []byte("its key")); v != verdictHeard {
 		t.Errorf("verdict %d for the next epoch, want heard", v)
+	}
+}
+
+// Registrations are told apart by their keys: servers that were restored must not take the first beats of a new one for old ones that are sent again.
+func TestHeartsOfAnEpochThatComesAgain(t *testing.T) {
+	o := newOneNode(t)
+	for seq := uint64(1); seq <= 3; seq++ {
+		if v := o.take(beat{To: "s1", Node: "n1", Epoch: 5, Seq: seq, Echo: o.echo, Facts: 500}, o.key); v != verdictHeard {
+			t.Fatalf("verdict %d, want heard", v)
+		}
+	}
+	next := bytes.Repeat([]byte{9}, 32)
+	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 5, Seq: 1, Echo: o.echo, Facts: 2}, next); v != verdictHeard {
+		t.Errorf("the first beat under another key: verdict %d, want heard", v)
+	}
+	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 5, Seq: 1, Echo: o.echo, Facts: 2}, next); v != 0 {
+		t.Errorf("the same beat again: verdict %d, want none", v)
+	}
+	if sign := o.Sign(&fsm.Node{ID: "n1", Agent: fsm.AgentInfo{Epoch: 5, Key: next}}); sign.Facts != 2 {
+		t.Errorf("facts of generation %d count as heard, want 2", sign.Facts)
 	}
 }
 
@@ -198,7 +218,7 @@ func TestHeartsGiveUpAnEpoch(t *testing.T) {
 func TestHeartsOfAnOfflineNode(t *testing.T) {
 	o := newOneNode(t)
 	o.offline = true
-	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 1, Seq: 1, Echo: o.echo}); v != verdictGivenUp {
+	if v := o.take(beat{To: "s1", Node: "n1", Epoch: 1, Seq: 1, Echo: o.echo}, o.key); v != verdictGivenUp {
 		t.Errorf("verdict %d, want given up", v)
 	}
 }
@@ -382,7 +402,7 @@ func TestClockNeverGoesBackAndGoesOnByItself(t *testing.T) {
 func factsOf(h *Hearts, epoch uint64) (facts uint64) {
 	state := fsm.NewState()
 	for range epoch {
-		register := &fsm.NodeRegister{ID: "n1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b"}}
+		register := &fsm.NodeRegister{ID: "n1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b", Key: bytes.Repeat([]byte{5}, 32)}}
 		state, _ = state.Apply(state.Index+1, 1, fsm.Entry{Format: 1, Groups: [][]fsm.Command{{register}}})
 	}
 	h.Signs(state.Nodes, func(_ *fsm.Node, sign Sign) { facts = sign.Facts })

@@ -45,10 +45,16 @@ type Hearts struct {
 	nodes map[fsm.NodeID]heart
 }
 
+// signer is a registration as its beats show it. The key alone tells two apart whose epoch is the same.
+type signer struct {
+	key   string
+	epoch uint64
+}
+
 // heart is what is remembered of one node.
 type heart struct {
 	at      time.Time // last heard; zero: never
-	epoch   uint64
+	of      signer    // of the last beat: seq and facts count anew with each
 	seq     uint64
 	facts   uint64
 	givenUp uint64 // this epoch is answered no more
@@ -79,7 +85,7 @@ func (h *Hearts) Receive(msg []byte) {
 		h.cfg.Logger.Trace("dropped a heartbeat", "node", b.Node, "epoch", b.Epoch, "error", err)
 		return
 	}
-	v := h.take(b)
+	v := h.take(b, key)
 	if v == 0 {
 		return
 	}
@@ -89,22 +95,22 @@ func (h *Hearts) Receive(msg []byte) {
 	h.answer(b, v, key)
 }
 
-// take books a beat whose signature is right; 0 means a replay, which gets no answer.
-func (h *Hearts) take(b beat) verdict {
+// take books a beat that this key signed; 0 means a replay, which gets no answer.
+func (h *Hearts) take(b beat, key []byte) verdict {
 	offline := h.cfg.Offline(b.Node) // also where another process of this server agreed, and this one can't know
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b.Echo != h.echo {
 		return verdictEcho
 	}
-	n := h.nodes[b.Node]
+	n, of := h.nodes[b.Node], signer{string(key), b.Epoch}
 	switch {
-	case b.Epoch == n.epoch && b.Seq <= n.seq:
+	case of == n.of && b.Seq <= n.seq:
 		return 0
-	case b.Epoch != n.epoch: // another registration, with another key: the state knows that it is the last one
-		n.facts = 0
+	case of != n.of: // another registration: the state knows that it is the last one
+		n.of, n.facts = of, 0
 	}
-	n.at, n.epoch, n.seq, n.facts = time.Now(), b.Epoch, b.Seq, max(n.facts, b.Facts)
+	n.at, n.seq, n.facts = time.Now(), b.Seq, max(n.facts, b.Facts)
 	h.nodes[b.Node] = n
 	if n.givenUp == b.Epoch || offline {
 		return verdictGivenUp
@@ -149,7 +155,7 @@ func (h *Hearts) Age(node fsm.NodeID) Age {
 // Sign is what Hearts knows of one node.
 type Sign struct {
 	Age
-	Facts uint64 // the newest generation of facts that its heartbeats of the epoch named
+	Facts uint64 // the newest generation of facts that its heartbeats of the registration named
 }
 
 // Signs gives visit what is known of each node of a state, in order of id. It takes the lock once, so visit must be quick and must not ask Hearts.
@@ -176,7 +182,7 @@ func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
 	if !n.at.IsZero() {
 		sign.Age = Age{Since: now.Sub(n.at), Heard: true}
 	}
-	if n.epoch == node.Agent.Epoch {
+	if n.of.epoch == node.Agent.Epoch && n.of.key == string(node.Agent.Key) {
 		sign.Facts = n.facts
 	}
 	return sign

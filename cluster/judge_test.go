@@ -44,6 +44,13 @@ func nodeID(i int) fsm.NodeID { return fsm.NodeID(fmt.Sprintf("n%d", i)) }
 
 func agentHost(i int) string { return fmt.Sprintf("10.0.1.%d", i) }
 
+// epoch is that of a node's last registration.
+func (r *rig) epoch(id fsm.NodeID) uint64 {
+	r.t.Helper()
+	n, _ := r.leader(5 * time.Second).machine.State().Nodes.Get(id)
+	return n.Agent.Epoch
+}
+
 // agent registers node i and beats for it until the returned function is called, which ends it as a crash would.
 func (r *rig) agent(i int) (stop func()) {
 	r.t.Helper()
@@ -52,7 +59,7 @@ func (r *rig) agent(i int) (stop func()) {
 		c.Join = []string{host(1) + ":7642", host(2) + ":7642", host(3) + ":7642"}
 	})
 	beater := NewBeater(BeaterConfig{Node: nodeID(i), Pool: pool})
-	beater.Register(testNodeKey, 1, HeartbeatInterval(2*fsm.Second))
+	beater.Register(testNodeKey, r.epoch(nodeID(i)), HeartbeatInterval(2*fsm.Second))
 	r.beaters[nodeID(i)] = beater
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

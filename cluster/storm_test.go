@@ -231,8 +231,8 @@ func (s *storm) judge() {
 	state := s.running()[0].machine.State()
 	for _, name := range s.acked {
 		n, ok := state.Nodes.Get(fsm.NodeID(name))
-		if !ok || n.Agent.Epoch != 1 {
-			s.t.Errorf("S4: the acknowledged write %s is there: %v, and was applied %d times", name, ok, epoch(n))
+		if !ok || n.Registrations != 1 {
+			s.t.Errorf("S4: the acknowledged write %s is there: %v, and was applied %d times", name, ok, times(n))
 		}
 	}
 	s.t.Logf("%d of %d writes were acknowledged", len(s.acked), s.writes)
@@ -249,11 +249,11 @@ func (s *storm) judge() {
 	}
 }
 
-func epoch(n *fsm.Node) uint64 {
+func times(n *fsm.Node) uint64 {
 	if n == nil {
 		return 0
 	}
-	return n.Agent.Epoch
+	return n.Registrations
 }
 
 // Storms with fixed seeds, or the one in OUTSPAN_SEED.

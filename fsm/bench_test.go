@@ -48,7 +48,7 @@ func processorTime(b *testing.B) time.Duration {
 // applyAll applies an entry of which no group may be refused.
 func applyAll(b testing.TB, s State, groups ...[]Command) State {
 	b.Helper()
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: 1, At: s.Now + 1, Term: 1, Actor: ActorLeader, Groups: groups})
+	after, results := s.Apply(s.Index+1, 1, Entry{Format: 1, At: s.Now + 1, Term: 1, Actor: ActorLeader, Groups: atEpochs(s, groups...)})
 	for _, r := range results {
 		if r.Refusal != nil {
 			b.Fatal(r.Refusal)
@@ -77,13 +77,13 @@ func bigState(b testing.TB, n size) State {
 		node.Shape.Capacity.MemoryBytes = 64 << 30
 		node.Shape.Attributes = map[string]string{"kernel": "6.1.0", "arch": "amd64", "os": "linux"}
 		add(node)
-		add(&NodeReport{ID: node.ID, Epoch: 1, Full: true})
+		add(&NodeReport{ID: node.ID, Full: true})
 	}
 	for i := range n.instances {
 		add(benchPlacement(n, i))
 	}
 	for i := range n.nodes {
-		ready := &NodeReport{ID: benchNode(i), Epoch: 1}
+		ready := &NodeReport{ID: benchNode(i)}
 		for slot := i; slot < n.instances; slot += n.nodes {
 			ready.Instances = append(ready.Instances, InstanceStatus{ID: benchInstance(slot), Generation: 1, Observed: ObservedReady})
 		}
@@ -96,7 +96,7 @@ func bigState(b testing.TB, n size) State {
 	return s
 }
 
-func benchInstance(slot int) InstanceID { return DeriveInstanceID(1, "web/api", slot, 0) }
+func benchInstance(slot int) InstanceID { return DeriveInstanceID(Seen{Index: 1}, "web/api", slot, 0) }
 
 func benchPlacement(n size, slot int) *InstancePlace {
 	return placed(benchInstance(slot), "web/api", slot, benchNode(slot%n.nodes), 20000+slot/n.nodes)
@@ -112,7 +112,7 @@ func placements(b testing.TB, s State, n int) (State, Entry) {
 	s = applyAll(b, s, []Command{&JobSubmit{Spec: spec}})
 	e := Entry{Format: 1, At: s.Now, Wall: 1, Term: 1, Actor: ActorLeader}
 	for i := range n {
-		id, nodes := DeriveInstanceID(2, "more/api", i, 0), s.Nodes.Len()
+		id, nodes := DeriveInstanceID(Seen{Index: 2}, "more/api", i, 0), s.Nodes.Len()
 		e.Groups = append(e.Groups, []Command{placed(id, "more/api", i, benchNode(i%nodes), 30000+i/nodes)})
 	}
 	return s, e
@@ -155,7 +155,7 @@ func BenchmarkApplyReports(b *testing.B) {
 		e := Entry{Format: 1, At: s.Now, Wall: 1}
 		for i := range 100 {
 			status := InstanceStatus{ID: benchInstance(i), Generation: 2, Observed: ObservedUnready}
-			e.Groups = append(e.Groups, []Command{&NodeReport{ID: benchNode(i), Epoch: 1, Instances: []InstanceStatus{status}}})
+			e.Groups = append(e.Groups, []Command{&NodeReport{ID: benchNode(i), Instances: []InstanceStatus{status}}})
 		}
 		benchApply(b, s, e)
 	})

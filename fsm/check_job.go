@@ -133,7 +133,7 @@ func (c *checker) volumes() {
 
 func (c *checker) copyRow(id VolumeID, v *Volume) {
 	c.want(id == NewCopyID(v.Group, v.Slot, v.Name, v.Home) && v.ID == id, "copy %s: its row says %+v", id, *v)
-	c.want(v.Made > 0 && v.Made>>madeBits <= c.s.Incarnation, "copy %s: made in incarnation %d, the state is of %d", id, v.Made>>madeBits, c.s.Incarnation)
+	c.want(v.Made > 0 && v.Made>>mintBits <= c.s.Incarnation, "copy %s: made in incarnation %d, the state is of %d", id, v.Made>>mintBits, c.s.Incarnation)
 	c.want(c.s.copiesOn.Has(copyKey(v)), "copy %s is missing in the index of copies", id)
 }
 

@@ -80,12 +80,13 @@ func (c *checker) nodeStep(id NodeID, a, b *Node) {
 	c.want(b.Version >= a.Version && b.Assigned >= a.Assigned, "node %s: version %d became %d, assigned %d became %d", id, a.Version, b.Version, a.Assigned, b.Assigned)
 	c.want(b.Agent.Epoch >= a.Agent.Epoch, "node %s: epoch %d became %d", id, a.Agent.Epoch, b.Agent.Epoch)
 	registered := b.Agent.Epoch > a.Agent.Epoch
+	c.want(registered == (b.Registrations > a.Registrations), "node %s: epoch %d became %d in %d registrations", id, a.Agent.Epoch, b.Agent.Epoch, b.Registrations-a.Registrations)
 	c.want(registered || a.Agent.BootID == b.Agent.BootID, "node %s: its boot id changed without a registration", id)
 	c.want(registered || a.Health != HealthOffline || b.Health == HealthOffline, "node %s came back from offline without a registration", id)
 	judged := a.Intent != b.Intent || a.Health != b.Health || registered
 	c.want(!judged || b.Version > a.Version, "node %s: intent, health or epoch changed and its version did not", id)
 	room := max(a.Allocatable().MemoryBytes, b.Allocatable().MemoryBytes)
-	between := b.Agent.Epoch > a.Agent.Epoch+1 // it also had a size that neither state shows
+	between := b.Registrations > a.Registrations+1 // it also had a size that neither state shows
 	c.want(between || b.Placed.MemoryBytes <= a.Placed.MemoryBytes || b.Placed.MemoryBytes <= room, "node %s: %d bytes are placed on %d", id, b.Placed.MemoryBytes, room)
 }
 
@@ -146,7 +147,7 @@ func (c *checker) newRows(before *State) {
 	}
 	for id, n := range c.s.Nodes.All() {
 		if !before.Nodes.Has(id) { // one that registered twice also had a size that is not seen
-			c.want(n.Agent.Epoch > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0), "node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
+			c.want(n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0), "node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
 		}
 	}
 }

@@ -12,7 +12,7 @@ func busyState(t testing.TB) State {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
 	mustApply(t, m, register("n1"), register("n2"))
-	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 1, Full: true}, &NodeReport{ID: "n2", Epoch: 1, Full: true})
+	mustApply(t, m, &NodeReport{ID: "n1", Full: true}, &NodeReport{ID: "n2", Full: true})
 	mustApply(t, m, &JobSubmit{Spec: webSpec()})
 	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n2", 20000),
 		&InstancePlace{ID: "i3", Group: "web/store", Slot: 0, Version: 1, Node: "n1", Cause: CauseScaleUp})
@@ -41,7 +41,7 @@ func placed(id InstanceID, group GroupID, slot int, node NodeID, port int) *Inst
 func observed(node NodeID, id InstanceID, o Observed) *NodeReport { return observedAt(node, id, o, 1) }
 
 func observedAt(node NodeID, id InstanceID, o Observed, generation uint64) *NodeReport {
-	return &NodeReport{ID: node, Epoch: 1, Instances: []InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
+	return &NodeReport{ID: node, Instances: []InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
 // edit replaces one row by a changed copy, past every rule.
@@ -224,7 +224,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"time", "time", func(s *State) { s.Now -= 100 }},
 		{"cluster", "became {ID:c2", func(s *State) { s.Cluster.ID = "c2" }},
 		{"incarnation", "incarnation", func(s *State) { s.Format = 0 }},
-		{"epoch", "epoch 1 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
+		{"epoch", "epoch 2 became 0", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.Epoch = 0 }) }},
 		{"node version", "version", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Version-- }) }},
 		{"silent change", "its version did not", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = HealthDegraded }) }},
 		{"boot id", "boot id", func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Agent.BootID = "other" }) }},
@@ -237,7 +237,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"claims", "its claims", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
 		{"began anew", "before it had ended", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index }) }},
 		{"new and overfull", "is new and holds", func(s *State) {
-			s.Nodes.put("n9", &Node{ID: "n9", Agent: AgentInfo{Epoch: 1}, Placed: Usage{MemoryBytes: 1}})
+			s.Nodes.put("n9", &Node{ID: "n9", Agent: AgentInfo{Epoch: 1}, Registrations: 1, Placed: Usage{MemoryBytes: 1}})
 		}},
 		{"back from the dead", "came back", func(s *State) {
 			s.Instances.put("old", &Instance{ID: "old", Marks: Marks{CreatedIndex: 2}})
@@ -281,7 +281,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	steps := func(t *testing.T, s State, groups ...[]Command) State {
 		t.Helper()
-		after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now, Groups: groups})
+		after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now, Groups: atEpochs(s, groups...)})
 		for i, r := range results {
 			if r.Refusal != nil {
 				t.Fatalf("group %d: %v", i, r.Refusal)
@@ -313,13 +313,13 @@ func TestCheckStepSeesWhatAnEntryHides(t *testing.T) {
 	})
 	t.Run("smaller", func(t *testing.T) {
 		fresh := NewState()
-		steps(t, fresh, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}}, []Command{register("n1"), &NodeReport{ID: "n1", Epoch: 1, Full: true}},
+		steps(t, fresh, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}}, []Command{register("n1"), &NodeReport{ID: "n1", Full: true}},
 			[]Command{&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
 	})
 	t.Run("smaller in between", func(t *testing.T) {
 		first := NewState()
 		s := steps(t, first, []Command{&ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}}, []Command{small})
-		steps(t, s, []Command{register("n1"), &NodeReport{ID: "n1", Epoch: 2, Full: true}, &JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
+		steps(t, s, []Command{register("n1"), &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000)}, []Command{small})
 	})
 }
 
@@ -328,7 +328,7 @@ func TestCheckOfWhatIsCopied(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
 	for _, id := range []NodeID{"n1", "n2"} {
-		mustApply(t, m, register(id), &NodeReport{ID: id, Epoch: 1, Full: true})
+		mustApply(t, m, register(id), &NodeReport{ID: id, Full: true})
 	}
 	spec := webSpec()
 	mustApply(t, m, &JobSubmit{Spec: spec})

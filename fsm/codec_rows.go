@@ -118,11 +118,13 @@ type metaRow struct {
 	Classes       []Class   `cbor:"12,keyasint"`
 	Confirmed     Time      `cbor:"13,keyasint,omitempty"`
 	WallDoubt     WallDoubt `cbor:"14,keyasint"`
+	Restored      uint64    `cbor:"15,keyasint,omitempty"`
 }
 
 func (s *State) meta() metaRow {
 	return metaRow{
 		s.Index, s.LogTerm, s.Now, s.Wall, s.Format, s.Incarnation, s.Unconfirmed, s.Cluster, s.Settings, s.SettingsIndex, s.Hold, s.Classes, s.Confirmed, s.WallDoubt,
+		s.Restored,
 	}
 }
 
@@ -130,7 +132,7 @@ func (s *State) meta() metaRow {
 func (m *metaRow) empty() *State {
 	s := State{
 		Index: m.Index, LogTerm: m.LogTerm, Now: m.Now, Wall: m.Wall, WallDoubt: m.WallDoubt, Format: m.Format,
-		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Cluster: m.Cluster,
+		Incarnation: m.Incarnation, Unconfirmed: m.Unconfirmed, Confirmed: m.Confirmed, Restored: m.Restored, Cluster: m.Cluster,
 		Settings: m.Settings, SettingsIndex: m.SettingsIndex, Hold: m.Hold, Classes: m.Classes,
 	}
 	return s.fork()

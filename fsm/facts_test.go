@@ -17,7 +17,7 @@ func gateWorld(t *testing.T, role Role, count int) *Machine {
 	for i := range count {
 		node := NodeID(fmt.Sprintf("n%d", i))
 		mustApply(t, m, register(node))
-		mustApply(t, m, &NodeReport{ID: node, Epoch: 1, Full: true})
+		mustApply(t, m, &NodeReport{ID: node, Full: true})
 		id := InstanceID(fmt.Sprintf("i%d", i))
 		mustApply(t, m, &InstancePlace{ID: id, Group: "db/main", Slot: i, Version: 1, Node: node, Cause: CauseScaleUp})
 	}

@@ -8,7 +8,7 @@ func TestBypassKeepsTheReason(t *testing.T) {
 	world := func(options DrainOptions) *Machine {
 		m := NewMachine()
 		mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
-		mustApply(t, m, register("n1"), &NodeReport{ID: "n1", Epoch: 1, Full: true}, &JobSubmit{Spec: webSpec()})
+		mustApply(t, m, register("n1"), &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()})
 		mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
 		mustApply(t, m, observed("n1", "i1", ObservedReady))
 		mustApply(t, m, &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: options})

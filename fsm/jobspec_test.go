@@ -46,7 +46,7 @@ func TestCanceledDrain(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
 	mustApply(t, m, register("n1"), register("n2"))
-	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 1, Full: true}, &NodeReport{ID: "n2", Epoch: 1, Full: true})
+	mustApply(t, m, &NodeReport{ID: "n1", Full: true}, &NodeReport{ID: "n2", Full: true})
 	mustApply(t, m, &JobSubmit{Spec: webSpec()})
 	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001))
 	mustApply(t, m, observed("n1", "i1", ObservedFailed), observed("n1", "i2", ObservedFailed))

@@ -19,7 +19,7 @@ func leaseState(t *testing.T, spec JobSpec, offlineAfter Duration) State {
 	settings := DefaultSettings()
 	settings.OfflineAfter = offlineAfter
 	return run(t, NewState(), 1000,
-		&ClusterInit{ID: "c1", Name: "test", Settings: settings}, register("n1"), &NodeReport{ID: "n1", Epoch: 1, Full: true},
+		&ClusterInit{ID: "c1", Name: "test", Settings: settings}, register("n1"), &NodeReport{ID: "n1", Full: true},
 		&JobSubmit{Spec: spec}, placed("i1", GroupID(spec.Name)+"/"+GroupID(spec.Groups[0].Name), 0, "n1", 20000), observed("n1", "i1", ObservedReady))
 }
 
@@ -36,7 +36,7 @@ func run(t *testing.T, s State, at Time, commands ...Command) State {
 }
 
 func attempt(s State, at Time, c Command) (State, *Error) {
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: at, Groups: [][]Command{{c}}})
+	after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: at, Groups: atEpochs(s, []Command{c})})
 	return after, results[0].Refusal
 }
 
@@ -112,7 +112,7 @@ func TestFencedByTheLease(t *testing.T) {
 		if _, refusal := attempt(s, end-1, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeLeaseHeld}) {
 			t.Errorf("offline_after %s, before its end: %v", offlineAfter, refusal)
 		}
-		back := run(t, s, end-1, register("n1"), &NodeReport{ID: "n1", Epoch: 2, Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}})
+		back := run(t, s, end-1, register("n1"), &NodeReport{ID: "n1", Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}})
 		if _, refusal := attempt(back, end, &InstanceFenced{ID: "i1"}); !errors.Is(refusal, &Error{Code: CodeStale}) {
 			t.Errorf("after its node came back: %v", refusal)
 		}

@@ -17,6 +17,7 @@ func mustApply(t testing.TB, m *Machine, commands ...Command) {
 	for _, c := range commands {
 		e.Groups = append(e.Groups, []Command{c})
 	}
+	e.Groups = atEpochs(m.State(), e.Groups...)
 	data, err := EncodeEntry(e)
 	if err != nil {
 		t.Fatal(err)

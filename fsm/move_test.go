@@ -46,11 +46,11 @@ func resting() [][]Command {
 	begin := func(id InstanceID, group GroupID) []Command {
 		return []Command{
 			&InstancePlace{ID: id, Group: group, Version: 1, Node: "n1", Cause: CauseScaleUp},
-			&NodeReport{ID: "n1", Epoch: 1, Instances: []InstanceStatus{{ID: id, Generation: 1, Observed: ObservedReady}}},
+			&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: id, Generation: 1, Observed: ObservedReady}}},
 		}
 	}
 	return [][]Command{
-		{node}, {&NodeReport{ID: "n1", Epoch: 1, Full: true}},
+		{node}, {&NodeReport{ID: "n1", Full: true}},
 		submit("rest", group), begin("rest1", "rest/main"), submit("keep", keeps), begin("keep1", "keep/main"), submit("keep", tries),
 	}
 }

@@ -45,11 +45,13 @@ type Node struct {
 	Promised int64 `cbor:"15,keyasint,omitempty"`
 	// Avoid lists the groups that did badly here, at most 64, in order of group.
 	Avoid []AvoidEntry `cbor:"16,keyasint,omitempty"`
+	// Registrations counts how often its agent registered.
+	Registrations uint64 `cbor:"17,keyasint"`
 }
 
 // AgentInfo is what an agent said at its last registration.
 type AgentInfo struct {
-	Epoch       uint64   `cbor:"1,keyasint"` // +1 at each registration
+	Epoch       uint64   `cbor:"1,keyasint"` // names the registration; it grows, and never comes again
 	BootID      string   `cbor:"2,keyasint"` // of the kernel
 	Incarnation string   `cbor:"3,keyasint"` // of the agent process
 	Address     string   `cbor:"4,keyasint"` // where the agent's services and API listen: an IP address
@@ -121,13 +123,15 @@ func (n *Node) Allocatable() Resources {
 	return Resources{CPU: n.Shape.Capacity.CPU - n.Shape.Reserved.CPU, MemoryBytes: n.Shape.Capacity.MemoryBytes - n.Shape.Reserved.MemoryBytes}
 }
 
-// NodeRegister makes a node known, or known again: it raises the epoch. A node that is offline comes back and is
-// recovering until its inventory is in. Codes: name_taken, invalid.
+// NodeRegister makes a node known, or known again: it mints a new epoch. A node that is offline comes back and is
+// recovering until its inventory is in. Codes: name_taken, invalid; conflict if the agent has seen a newer state than this one.
 type NodeRegister struct {
 	ID    NodeID    `cbor:"1,keyasint"`
 	Name  string    `cbor:"2,keyasint"`
 	Agent AgentInfo `cbor:"3,keyasint"` // Epoch is ignored
 	Shape NodeShape `cbor:"4,keyasint"`
+	// Seen is the newest state whose assignments the agent acted on. It ignores older ones.
+	Seen Seen `cbor:"5,keyasint,omitempty"`
 }
 
 // NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if boot id or epoch moved: silence is that of a

@@ -64,15 +64,24 @@ func (c *NodeRegister) apply(s *State) error {
 	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
 		return Refuse(CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
 	}
+	incarnation, refusal := s.above(c.Name, c.Seen)
+	if refusal != nil {
+		return refusal
+	}
+	if incarnation > s.Incarnation {
+		s.Incarnation = incarnation
+		s.callAgents()
+	}
 	old, known := s.Nodes.Get(c.ID)
 	n := Node{ID: c.ID, Intent: IntentActive}
 	if known {
 		n = *old
 		s.nodeNames.del(old.Name)
 	}
-	epoch := n.Agent.Epoch + 1
+	epoch := max(n.Agent.Epoch+1, s.mint())
 	n.Name, n.Agent, n.Health = c.Name, c.Agent, HealthOnline
 	n.Agent.Epoch, n.Agent.Warnings = epoch, cutWarnings(c.Agent.Warnings)
+	n.Registrations++
 	labels := n.Shape.Labels
 	n.Shape = c.Shape
 	if known && c.Shape.Labels == nil {

@@ -21,7 +21,7 @@ func TestPreemptionProperties(t *testing.T) {
 			w := newWorld(seed, &s, &seq)
 			e := Entry{Format: CurrentFormat, At: s.Now + Time(w.int(0, 4000)), Actor: ActorLeader, Groups: [][]Command{w.crowdedCommand()}}
 			if step == 0 {
-				e.Groups = crowdedBeginning()
+				e.Groups = atEpochs(s, crowdedBeginning()...)
 			}
 			before := s
 			after, results := before.Apply(before.Index+1, 1, e)
@@ -79,7 +79,7 @@ func crowdedBeginning() [][]Command {
 	for _, id := range []NodeID{"n1", "n2", "n3"} {
 		n := register(id)
 		n.Shape.Capacity.MemoryBytes, n.Shape.PortMin, n.Shape.PortMax = 1000<<20, 8000, 8007
-		groups = append(groups, []Command{n}, []Command{&NodeReport{ID: id, Epoch: 1, Full: true}})
+		groups = append(groups, []Command{n}, []Command{&NodeReport{ID: id, Full: true}})
 	}
 	groups = append(groups, []Command{&ClassSet{Name: ClassBatch, PreemptEqual: PreemptFair}})
 	for _, spec := range []JobSpec{

@@ -17,7 +17,7 @@ func crowded(t testing.TB) State {
 	full := register("n1")
 	full.Shape.Capacity.MemoryBytes = 1000 << 20
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: settings}, full, small)
-	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 1, Full: true}, &NodeReport{ID: "n2", Epoch: 1, Full: true})
+	mustApply(t, m, &NodeReport{ID: "n1", Full: true}, &NodeReport{ID: "n2", Full: true})
 	mustApply(t, m, &JobSubmit{Spec: sized("high", ClassCritical, 1, 400)}, &JobSubmit{Spec: sized("low", ClassBatch, 2, 300)})
 	mustApply(t, m, &InstancePlace{ID: "i1", Group: "high/g", Version: 1, Node: "n1", Cause: CauseScaleUp, Ports: Ports{{"p", 8080}}})
 	for slot, id := range []InstanceID{"i2", "i3"} {
@@ -49,7 +49,7 @@ func checkedState(t testing.TB, s State) State {
 // try applies one group to s and holds that the invariants stand.
 func try(t testing.TB, s State, group ...Command) (State, *Error) {
 	t.Helper()
-	after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now + 10, Actor: ActorLeader, Groups: [][]Command{group}})
+	after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: s.Now + 10, Actor: ActorLeader, Groups: atEpochs(s, group)})
 	checkedState(t, after)
 	if err := CheckStep(s, after); err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestPreemptorEnds(t *testing.T) {
 	})
 	t.Run("node offline and back", func(t *testing.T) {
 		s := must(t, offline(halfway()), register("n1"))
-		s = must(t, s, &NodeReport{ID: "n1", Epoch: 2, Full: true})
+		s = must(t, s, &NodeReport{ID: "n1", Full: true})
 		p := s.row(t, "p1")
 		if p.WaitsForRoom() || p.Desired != DesiredRunning || s.row(t, "i3").Status.Observed != ObservedStopped || s.nodeRow("n1").Promised != 0 {
 			t.Errorf("with an empty inventory it is %+v", p)

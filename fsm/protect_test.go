@@ -15,7 +15,7 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	do := func(group ...Command) []Result {
 		t.Helper()
 		now += 100
-		after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: now, Wall: int64(now), Actor: "cli:ann", Groups: [][]Command{group}})
+		after, results := s.Apply(s.Index+1, 1, Entry{Format: CurrentFormat, At: now, Wall: int64(now), Actor: "cli:ann", Groups: atEpochs(s, group)})
 		s = after
 		if err := Check(s); err != nil {
 			t.Fatal(err)
@@ -32,7 +32,7 @@ func membersWorld(t rapid.TB) (*State, func(...Command) []Result) {
 	for i := 1; i <= 4; i++ {
 		id := NodeID(fmt.Sprintf("n%d", i))
 		must(&NodeRegister{ID: id, Name: string(id), Agent: AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 30}}})
-		must(&NodeReport{ID: id, Epoch: 1, Full: true})
+		must(&NodeReport{ID: id, Full: true})
 	}
 	must(&JobSubmit{Spec: JobSpec{Name: "db", Groups: []GroupSpec{{
 		Name: "main", Count: 3, Exec: ExecSpec{Command: "/bin/db"}, RoleCheck: &RoleCheckSpec{Exec: []string{"/bin/facts"}},
@@ -52,7 +52,7 @@ func says(node NodeID, id InstanceID, generation uint64, observed Observed, inSy
 	if inSync != "" {
 		status.Facts = map[string]string{FactInSync: inSync}
 	}
-	return &NodeReport{ID: node, Epoch: 1, Instances: []InstanceStatus{status}}
+	return &NodeReport{ID: node, Instances: []InstanceStatus{status}}
 }
 
 func (s *State) mustInstance(id InstanceID) *Instance {
@@ -69,12 +69,12 @@ func TestProtected(t *testing.T) {
 		{"not in sync", []Command{says("n3", "i3", 2, ObservedReady, "false")}},
 		{"nothing known", []Command{says("n3", "i3", 2, ObservedReady, "")}},
 		{"not ready", []Command{says("n3", "i3", 2, ObservedUnready, "true")}},
-		{"failed", []Command{&NodeReport{ID: "n3", Epoch: 1, Instances: []InstanceStatus{{ID: "i3", Generation: 2, Observed: ObservedFailed, Reason: "oom_killed"}}}}},
+		{"failed", []Command{&NodeReport{ID: "n3", Instances: []InstanceStatus{{ID: "i3", Generation: 2, Observed: ObservedFailed, Reason: "oom_killed"}}}}},
 		{"node cordoned", []Command{&NodeIntent{ID: "n3", Intent: IntentCordoned}}},
 		{"node draining", []Command{&DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: Hour}}}},
 		{"node disabled", []Command{&NodeIntent{ID: "n3", Intent: IntentDisabled}}},
-		{"node suspected", []Command{&NodeHealth{ID: "n3", Health: HealthDegraded, BootID: "b", Epoch: 1}}},
-		{"node offline", []Command{&NodeHealth{ID: "n3", Health: HealthOffline, BootID: "b", Epoch: 1}}},
+		{"node suspected", []Command{&NodeHealth{ID: "n3", Health: HealthDegraded, BootID: "b"}}},
+		{"node offline", []Command{&NodeHealth{ID: "n3", Health: HealthOffline, BootID: "b"}}},
 		{"to be evicted", []Command{&InstanceMark{ID: "i3", Requested: true, Cause: CauseUser, By: "ann"}}},
 		{"stopping", []Command{&InstanceStop{ID: "i3", Cause: CauseUser, Bypass: true}}},
 		{"its agent registers again", []Command{&NodeRegister{ID: "n3", Name: "n3", Agent: AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 30}}}}},

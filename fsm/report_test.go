@@ -117,8 +117,8 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 	m := gateWorld(t, RoleLeaderFollower, 1)
 	tells(t, m, 0, kv(FactLeader, "true"))
 	inst, _ := m.State().Instances.Get("i0")
-	late := &NodeReport{ID: "n0", Epoch: 1, Instances: []InstanceStatus{inst.Status}}
-	mustApply(t, m, &NodeReport{ID: "n0", Epoch: 1, Full: true})
+	late := &NodeReport{ID: "n0", Instances: []InstanceStatus{inst.Status}}
+	mustApply(t, m, &NodeReport{ID: "n0", Full: true})
 	mustApply(t, m, late)
 	if inst, _ = m.State().Instances.Get("i0"); inst.Status.Observed != ObservedFailed || inst.Status.Reason != "gone_from_node" {
 		t.Errorf("it is %s again (%s)", inst.Status.Observed, inst.Status.Reason)

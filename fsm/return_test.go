@@ -10,7 +10,7 @@ func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
 	for _, id := range []NodeID{"n1", "n2"} {
-		mustApply(t, m, register(id), &NodeReport{ID: id, Epoch: 1, Full: true})
+		mustApply(t, m, register(id), &NodeReport{ID: id, Full: true})
 	}
 	mustApply(t, m, &JobSubmit{Spec: webSpec()})
 	mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
@@ -31,7 +31,7 @@ func TestReturnedInstanceIsNotReplaced(t *testing.T) {
 		t.Fatalf("while it is lost: %v", err)
 	}
 	mustApply(t, m, register("n1"))
-	mustApply(t, m, &NodeReport{ID: "n1", Epoch: 2, Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedUnready}}})
+	mustApply(t, m, &NodeReport{ID: "n1", Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedUnready}}})
 	if err := try(); !errors.Is(err, &Error{Code: CodeStale}) {
 		t.Errorf("after it returned: %v, want stale", err)
 	}

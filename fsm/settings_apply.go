@@ -30,31 +30,6 @@ func (c *FormatRaise) apply(s *State) error {
 	return nil
 }
 
-func (c *RestoreMark) apply(s *State) error {
-	if len(c.Lineages) > maxHistory {
-		return Refuse(CodeInvalid, "the lineages take %d bytes; at most %d are allowed", len(c.Lineages), maxHistory)
-	}
-	if c.Confirm {
-		s.Unconfirmed, s.Confirmed = false, max(s.Now, 1)
-	} else {
-		s.Cluster.Lineages = c.Lineages
-		s.Incarnation++
-		s.Unconfirmed = true
-	}
-	var nodes []*Node
-	for _, n := range s.Nodes.All() {
-		nodes = append(nodes, n)
-	}
-	for _, n := range nodes { // each agent is to hear of it, also one whose question is on its way
-		next := *n
-		next.Assigned = s.Index
-		s.Nodes.put(n.ID, &next)
-		s.touch(Topic("assigned/" + n.ID))
-	}
-	s.emit(Event{Type: EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation), Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
-	return nil
-}
-
 // Check returns what is wrong with the settings. Code: invalid.
 func (c *Settings) Check() *Error {
 	switch {
@@ -99,7 +74,7 @@ func (c *SettingsSet) apply(s *State) error {
 	s.Settings, s.SettingsIndex = c.Settings, s.Index
 	s.touch("settings")
 	if before.OfflineAfter != c.Settings.OfflineAfter {
-		s.callAgents(before)
+		s.callAgents() // with what they must run they are told how often they must be heard
 	}
 	s.emit(Event{Type: EventSettings, Subject: "settings", Data: settingsDiff(before, c.Settings)})
 	return nil
@@ -150,18 +125,4 @@ func (c *HoldSet) apply(s *State) error {
 	s.touch("settings")
 	s.emit(Event{Type: EventHold, Subject: "cluster", Before: fmt.Sprint(before), After: fmt.Sprint(c.Active), Data: map[string]string{"reason": c.Reason}})
 	return nil
-}
-
-// callAgents has every agent read its assignments again: with them comes how often it must be heard.
-func (s *State) callAgents(before Settings) {
-	var nodes []*Node
-	for _, n := range s.Nodes.All() {
-		nodes = append(nodes, n)
-	}
-	for _, n := range nodes {
-		next := *n
-		next.Assigned = s.Index
-		s.Nodes.put(n.ID, &next)
-		s.touch(Topic("assigned/" + n.ID))
-	}
 }

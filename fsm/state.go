@@ -20,6 +20,7 @@ type State struct {
 	Format      uint16
 	Incarnation uint64 // raised when a snapshot is restored by an operator
 	Unconfirmed bool   // restored, and the operator has not confirmed yet
+	Restored    uint64 // the incarnation with which the last restore began
 	Confirmed   Time   // when the operator confirmed the last restore; 0: there was none
 	Cluster     ClusterID
 

@@ -14,7 +14,7 @@ type Volume struct {
 	Name  string     `cbor:"4,keyasint"`
 	Kind  VolumeKind `cbor:"5,keyasint"`
 	Home  NodeID     `cbor:"6,keyasint"` // empty: the data is lost, and no instance has begun anew
-	// Made is the epoch of the data: the index at which it began, empty or as a verified copy, and above madeBits the incarnation, as an index comes again after a
+	// Made is the epoch of the data: the index at which it began, empty or as a verified copy, and above mintBits the incarnation, as an index comes again after a
 	// restore. The agent tells by it whether what it finds on its disk is meant, or is older.
 	Made uint64 `cbor:"7,keyasint,omitempty"`
 	// Held says that there is something to lose: a replicated copy was in sync at least once, or a program ran on a local volume.
@@ -32,8 +32,6 @@ type VolumeLoss struct {
 	Index uint64 `cbor:"3,keyasint"`
 	Wall  int64  `cbor:"4,keyasint"`
 }
-
-const madeBits = 44
 
 // NewVolumeID names a volume of a slot.
 func NewVolumeID(group GroupID, slot int, name string) VolumeID {
@@ -107,7 +105,7 @@ func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 }
 
 // volumeEpoch is the epoch of data that begins in this entry. It is higher than all before.
-func (s *State) volumeEpoch() uint64 { return s.Incarnation<<madeBits + s.Index }
+func (s *State) volumeEpoch() uint64 { return s.mint() }
 
 // volumeOf is the volume that an instance uses under a name.
 func volumeOf(inst *Instance, v VolumeSpec) VolumeID {

@@ -19,6 +19,9 @@ func (w world) nodeRegister() Command {
 	case 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20:
 		c.Shape.Labels = map[string]string{"rack": pick(w, "r1", "r2")}
 	}
+	if w.rarely(8) {
+		c.Seen = Seen{w.s.Incarnation + uint64(w.int(0, 2)), w.s.Index + uint64(w.int(-3, 3))}
+	}
 	return c
 }
 

@@ -84,8 +84,9 @@ func (w world) beginning() Entry {
 		if c.ID == "n1" && !w.rarely(8) { // mostly what rests on it stays
 			c.ID, c.Name = "n2", "n2.local"
 		}
-		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Epoch: 1, Full: true}}, []Command{w.submit()})
+		e.Groups = append(e.Groups, []Command{c}, []Command{&NodeReport{ID: c.ID, Full: true}}, []Command{w.submit()})
 	}
+	e.Groups = atEpochs(*w.s, e.Groups...)
 	return e
 }
 

@@ -153,7 +153,9 @@ func (r *rig) nodes(names ...fsm.NodeID) {
 	for _, id := range names {
 		r.write(&fsm.NodeRegister{ID: id, Name: string(id), Agent: fsm.AgentInfo{BootID: "b", Key: []byte("k"), Address: "127.0.0.1"},
 			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 100_000, MemoryBytes: 8 << 40}, PortMin: 20000, PortMax: 20999}})
-		r.write(&fsm.NodeReport{ID: id, Epoch: 1, Full: true})
+		state := r.machine.State()
+		n, _ := state.Nodes.Get(id)
+		r.write(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true})
 		r.live[id] = fsm.Liveness{Gossip: fsm.GossipAlive}
 	}
 }

@@ -227,7 +227,7 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 // tryPlace tries the placement on the draft, with the commands that go with it.
 func (p *pass) tryPlace(n *need, f *field, v *nodeView) *fsm.Error {
 	row, _ := p.state().Groups.Get(n.group.id)
-	id := fsm.DeriveInstanceID(p.in.State.Index, n.group.id, n.slot, row.Placed)
+	id := fsm.DeriveInstanceID(p.in.State.Moment(), n.group.id, n.slot, row.Placed)
 	ports, ok := f.ports(v, id)
 	if !ok {
 		return fsm.Refuse(fsm.CodeNoPorts, "node %s has no port left in its range", v.node.Name)

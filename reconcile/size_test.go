@@ -27,7 +27,7 @@ func newBigCluster(t *testing.T, nodes int) *bigCluster {
 		c.live[id], c.nodes = fsm.Liveness{Gossip: fsm.GossipAlive}, append(c.nodes, string(id))
 		c.write("agent:x", []fsm.Command{&fsm.NodeRegister{ID: id, Name: fmt.Sprintf("n%d", i), Agent: fsm.AgentInfo{BootID: "b", Address: "10.0.0.1", Key: []byte("k")},
 			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 40000, MemoryBytes: 64 << 30}, PortMin: 20000, PortMax: 21000}}},
-			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: 1, Full: true}})
+			[]fsm.Command{&fsm.NodeReport{ID: id, Epoch: c.s.Index + 1, Full: true}})
 	}
 	return c
 }
@@ -78,7 +78,7 @@ func (c *bigCluster) step(seen *reconcile.Seen) {
 
 func (c *bigCluster) report(id fsm.NodeID) *fsm.NodeReport {
 	n, _ := c.s.Nodes.Get(id)
-	r := &fsm.NodeReport{ID: id, Epoch: 1, FactsGen: n.FactsGen}
+	r := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen}
 	for inst := range c.s.InstancesOn(id) {
 		status := inst.Status
 		status.Generation++

@@ -46,6 +46,8 @@ type RegisterRequest struct {
 	// Cluster is the fsm.History that the node follows, as text; "" for a new node. Another cluster refuses it, so that a data
 	// directory or an address that was mixed up leaves no trace there, and so do servers that a recovery left behind.
 	Cluster string `cbor:"5,keyasint,omitempty"`
+	// Seen is the newest state whose assignments the agent acted on; see fsm.NodeRegister.
+	Seen fsm.Seen `cbor:"6,keyasint,omitempty"`
 }
 
 // RegisterReply tells the agent what it needs to begin.
@@ -88,6 +90,8 @@ type AssignmentsRequest struct {
 	Wait  fsm.Duration `cbor:"4,keyasint"` // at most 60 s
 
 	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; indexes of two can't be compared
+
+	Seen fsm.Seen `cbor:"6,keyasint,omitempty"` // the newest state whose assignments the agent acted on; it ignores what is older
 }
 
 // Assignments is everything that an agent must run now: a full snapshot, latest wins. An instance of the node that is absent must be stopped, unless

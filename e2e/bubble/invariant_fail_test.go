@@ -26,7 +26,7 @@ func newDocket(t *testing.T) *docket {
 			ID: id, Name: string(id), Agent: fsm.AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")},
 			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: docketNode}, PortMin: 20000, PortMax: 20999},
 		})
-		d.apply("agent:"+fsm.Actor(id), &fsm.NodeReport{ID: id, Epoch: 1, Full: true})
+		d.apply("agent:"+fsm.Actor(id), &fsm.NodeReport{ID: id, Full: true})
 	}
 	web := group("http", 2, 64*mib)
 	web.Budget = &fsm.BudgetSpec{MinReady: amount(1), Rate: &fsm.RateSpec{Max: 1, Window: fsm.Minute}}
@@ -52,9 +52,15 @@ func (d *docket) apply(actor fsm.Actor, commands ...fsm.Command) step {
 	return s
 }
 
-// entry is one entry that nobody has judged yet.
+// entry is one entry that nobody has judged yet. Reports are of the present registration.
 func (d *docket) entry(actor fsm.Actor, commands ...fsm.Command) step {
 	d.t.Helper()
+	for _, c := range commands {
+		if r, ok := c.(*fsm.NodeReport); ok {
+			n, _ := d.state.Nodes.Get(r.ID)
+			r.Epoch = n.Agent.Epoch
+		}
+	}
 	e := fsm.Entry{Format: fsm.CurrentFormat, At: d.state.Now + 10, Actor: actor, Groups: [][]fsm.Command{commands}}
 	before, index := d.state, d.state.Index+1
 	after, results := before.Apply(index, 1, e)
@@ -72,7 +78,7 @@ func (d *docket) place(id fsm.InstanceID, g fsm.GroupID, slot int, node fsm.Node
 }
 
 func report(node fsm.NodeID, id fsm.InstanceID, generation uint64, o fsm.Observed) *fsm.NodeReport {
-	return &fsm.NodeReport{ID: node, Epoch: 1, Instances: []fsm.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
+	return &fsm.NodeReport{ID: node, Instances: []fsm.InstanceStatus{{ID: id, Generation: generation, Observed: o}}}
 }
 
 // stop is a stop past every budget; the tests then make it look like one that was under them.

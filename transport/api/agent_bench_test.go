@@ -29,12 +29,12 @@ func BenchmarkAgent(b *testing.B) {
 		}
 	}
 	b.Run("assignments", func(b *testing.B) {
-		ask(b, transport.CallAssignments, func(int) any { return transport.AssignmentsRequest{Node: "01N2", Epoch: 1} })
+		ask(b, transport.CallAssignments, func(int) any { return transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")} })
 	})
 	b.Run("report", func(b *testing.B) {
 		ask(b, transport.CallReport, func(i int) any {
 			status := fsm.InstanceStatus{ID: "inst-0", Generation: uint64(i) + 10, Observed: []fsm.Observed{fsm.ObservedReady, fsm.ObservedUnready}[i%2]}
-			return transport.ReportRequest{Node: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{status}}
+			return transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []fsm.InstanceStatus{status}}
 		})
 	})
 }
@@ -59,7 +59,7 @@ func BenchmarkRelay(b *testing.B) {
 		var wg sync.WaitGroup
 		for i, c := range reporters {
 			wg.Go(func() {
-				q := transport.ReportRequest{Node: fsm.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: 1, FactsGen: uint64(gen)}
+				q := transport.ReportRequest{Node: fsm.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(fsm.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: uint64(gen)}
 				if _, err := c.Report(b.Context(), q); err != nil {
 					b.Error(err)
 				}
@@ -68,7 +68,7 @@ func BenchmarkRelay(b *testing.B) {
 		wg.Wait()
 	}
 	for i := range reporters { // one after the other: handshakes are not what is measured
-		_, _ = reporters[i].Report(b.Context(), transport.ReportRequest{Node: fsm.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: 1, FactsGen: 1})
+		_, _ = reporters[i].Report(b.Context(), transport.ReportRequest{Node: fsm.NodeID(fmt.Sprintf("02a%03d", i)), Epoch: r.epoch(fsm.NodeID(fmt.Sprintf("02a%03d", i))), FactsGen: 1})
 	}
 	gen, before := 1, spent()
 	for b.Loop() {

@@ -46,7 +46,10 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	if err := s.caughtUp(); err != nil {
 		return transport.Assignments{}, err
 	}
-	s.awaitNode(ctx, q.Node, q.Epoch)
+	s.awaitNode(ctx, q.Node, q.Epoch, q.Seen)
+	if err := s.behind(q.Seen); err != nil {
+		return transport.Assignments{}, err
+	}
 	woken, cancel := s.cfg.Store.WatchTopic(assignedTopic(q.Node))
 	defer cancel()
 	n, err := s.ownNode(who, q.Node)
@@ -56,7 +59,7 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 	case err != nil:
 		return transport.Assignments{}, err
 	}
-	if n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline {
+	if registered(s.cfg.Store.Current(), n, q) {
 		s.cfg.Liveness.Heard(q.Node)
 		if n.Assigned <= q.Index && q.Incarnation == s.cfg.Store.Current().Incarnation {
 			over, leave := s.agents.lookout.join()
@@ -75,13 +78,28 @@ func (s *Server) assignments(ctx context.Context, who caller, q transport.Assign
 
 func assignedTopic(id fsm.NodeID) fsm.Topic { return "assigned/" + fsm.Topic(id) }
 
+// behind refuses an agent that has seen a newer state than this server's, which will be told to it by the leader. A leader has no newer one: its state was
+// restored, and a registration raises it above what the agent saw. Code: not_caught_up.
+func (s *Server) behind(seen fsm.Seen) error {
+	if _, leads, _ := s.cfg.Consensus.Leader(); leads || !s.cfg.Store.Current().Moment().Before(seen) {
+		return nil
+	}
+	return fsm.Refuse(transport.CodeNotCaughtUp, "this server's state is older than what the agent has seen").WithHint("ask another server")
+}
+
+// registered reports whether a question is of the present registration, whose agent obeys the state.
+func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) bool {
+	return n.Agent.Epoch == q.Epoch && n.Health != fsm.HealthOffline && !state.Moment().Before(q.Seen)
+}
+
 // lagWait is how long a server that is behind the leader waits for an agent's registration to arrive here too. Less sends agents away that have registered a
 // moment ago, and each of them asks again or registers once more; after a restore those whose registration is lost wait for it in vain.
 const lagWait = 2 * time.Second
 
-// awaitNode blocks until this server knows a node's registration of that epoch, or a later one, or lagWait is over. The leader lacks none.
-func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64) {
-	if s.knows(id, epoch) {
+// awaitNode blocks until this server knows a node's registration of that epoch, or a later one, and what its agent has seen, or lagWait is over. The leader
+// lacks nothing.
+func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64, seen fsm.Seen) {
+	if s.knows(id, epoch, seen) {
 		return
 	}
 	if _, leads, _ := s.cfg.Consensus.Leader(); leads {
@@ -91,7 +109,7 @@ func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64) {
 	defer cancel()
 	for {
 		woken, forget := s.cfg.Store.WatchTopic(assignedTopic(id))
-		if s.knows(id, epoch) {
+		if s.knows(id, epoch, seen) {
 			forget()
 			return
 		}
@@ -108,9 +126,10 @@ func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64) {
 	}
 }
 
-func (s *Server) knows(id fsm.NodeID, epoch uint64) bool {
-	n, ok := s.cfg.Store.Current().Nodes.Get(id)
-	return ok && n.Agent.Epoch >= epoch
+func (s *Server) knows(id fsm.NodeID, epoch uint64, seen fsm.Seen) bool {
+	state := s.cfg.Store.Current()
+	n, ok := state.Nodes.Get(id)
+	return ok && n.Agent.Epoch >= epoch && !state.Moment().Before(seen)
 }
 
 // pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops. It reports whether it was woken.
@@ -135,7 +154,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		a.Confirmed = max(r.logged.Sub(r.Confirmed), 1) // by the log: a server's own clock may run ahead of the leader's
 	}
 	n, ok := r.Nodes.Get(q.Node)
-	if !ok || n.Agent.Epoch != q.Epoch || n.Health == fsm.HealthOffline {
+	if !ok || !registered(&r.State, n, q) {
 		a.Register = true
 		return a
 	}
@@ -214,7 +233,7 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	if err := s.caughtUp(); err != nil {
 		return nil, err
 	}
-	s.awaitNode(ctx, q.Node, 0)
+	s.awaitNode(ctx, q.Node, 0, fsm.Seen{})
 	if _, err := s.ownNode(who, q.Node); err != nil {
 		return nil, err
 	}

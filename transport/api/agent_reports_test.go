@@ -16,7 +16,7 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 	status := fsm.InstanceStatus{ID: "inst-c", Generation: 7, Observed: fsm.ObservedBooting}
 	for _, full := range []bool{true, false} {
 		status.Generation++
-		said := transport.ReportRequest{Node: "01N2", Epoch: 1, Full: full, FactsGen: status.Generation, Instances: []fsm.InstanceStatus{status}}
+		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: full, FactsGen: status.Generation, Instances: []fsm.InstanceStatus{status}}
 		before, heard := r.machine.State().Index, r.signs("01N2")
 		first := must(c.Report(t.Context(), said))(t)
 		if first.Index != before+1 {
@@ -37,7 +37,7 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 		"an unknown instance": {Instances: []fsm.InstanceStatus{{ID: "inst-x", Generation: 1, Observed: fsm.ObservedReady}}},
 		"nothing is there":    {Full: true},
 	} {
-		news.Node, news.Epoch = "01N2", 1
+		news.Node, news.Epoch = "01N2", r.epoch("01N2")
 		before := r.machine.State().Index
 		if got := must(c.Report(t.Context(), news))(t); got.Index != before+1 {
 			t.Errorf("%s: at %d after %d", what, got.Index, before)

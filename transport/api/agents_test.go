@@ -19,23 +19,23 @@ func TestAgentProtocol(t *testing.T) {
 		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20100},
 	}
 	reply := must(c.Register(t.Context(), ask))(t)
-	if reply.Epoch != 1 || len(reply.Key) != 32 || reply.Heartbeat != 10*fsm.Second || reply.Cluster != "01CLUSTER" || len(reply.Servers) != 1 || reply.Servers[0].APIAddress != r.servers["s1"].address {
+	if reply.Epoch != r.epoch("01N1") || len(reply.Key) != 32 || reply.Heartbeat != 10*fsm.Second || reply.Cluster != "01CLUSTER" || len(reply.Servers) != 1 || reply.Servers[0].APIAddress != r.servers["s1"].address {
 		t.Errorf("registration: %+v", reply)
 	}
 	again := must(c.Register(t.Context(), ask))(t)
-	if again.Epoch != 2 || string(again.Key) == string(reply.Key) {
+	if again.Epoch <= reply.Epoch || string(again.Key) == string(reply.Key) {
 		t.Errorf("second registration: epoch %d, key changed %v", again.Epoch, string(again.Key) != string(reply.Key))
 	}
-	_, err := c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: 1, Full: true})
+	_, err := c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: reply.Epoch, Full: true})
 	wantCode(t, err, fsm.CodeStale)
-	report := must(c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: 2, Full: true}))(t)
+	report := must(c.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: again.Epoch, Full: true}))(t)
 	if s := r.machine.State(); report.Index != s.Index {
 		t.Errorf("report at %d, state at %d", report.Index, s.Index)
 	}
-	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: 1}))(t); !got.Register {
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: reply.Epoch}))(t); !got.Register {
 		t.Error("an older epoch was served")
 	}
-	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01NEW", Epoch: 1}))(t); !got.Register {
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01NEW", Epoch: r.epoch("01NEW")}))(t); !got.Register {
 		t.Error("an unknown node was not told to register")
 	}
 	if heard := r.signs("01N1"); heard < 3 {
@@ -65,7 +65,7 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 	if after := r.machine.State().Index; after != before {
 		t.Errorf("%d entries were written", after-before)
 	}
-	if reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent}))(t); reply.Epoch != 2 {
+	if reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent}))(t); reply.Epoch != before+1 {
 		t.Errorf("a good one after them: epoch %d", reply.Epoch)
 	}
 }
@@ -102,7 +102,7 @@ func (r *rig) assignmentsAfter(t testing.TB, c *transport.Client, index uint64) 
 	done := make(chan transport.Assignments, 1)
 	ctx := t.Context()
 	go func() {
-		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: 1, Index: index, Wait: 30 * fsm.Second})
+		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: index, Wait: 30 * fsm.Second})
 		if err != nil {
 			t.Errorf("assignments: %v", err)
 		}
@@ -122,7 +122,7 @@ func TestAssignments(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
-	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1, Wait: 30 * fsm.Second}))(t)
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Wait: 30 * fsm.Second}))(t)
 	if len(first.Instances) != 0 || first.Index == 0 || first.Register {
 		t.Fatalf("first assignments: %+v", first)
 	}
@@ -157,7 +157,7 @@ func TestAssignments(t *testing.T) {
 	}
 	r.apply(&fsm.RestoreMark{Confirm: true})
 	ask := func() transport.Assignments {
-		return must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+		return must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 	}
 	at := ask().Confirmed
 	time.Sleep(30 * time.Millisecond)
@@ -177,7 +177,7 @@ func TestAssignmentsOfALaggingServer(t *testing.T) {
 	r.mu.Lock()
 	r.servers["s1"].fresh = false
 	r.mu.Unlock()
-	_, err := r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1})
+	_, err := r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
 	wantCode(t, err, transport.CodeNotCaughtUp)
 	_, p := raw(t, r, transport.RoleCLI, "alice", "GET", "/readyz", "", "")
 	if p == nil || p.Code != transport.CodeNotCaughtUp {
@@ -197,11 +197,11 @@ func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
 	r := newRig(t)
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
-	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 	held := make(chan error, 2)
 	ctx := t.Context()
 	go func() {
-		_, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: 1, Index: first.Index, Wait: 30 * fsm.Second})
+		_, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: first.Index, Wait: 30 * fsm.Second})
 		held <- err
 	}()
 	go func() {
@@ -214,8 +214,29 @@ func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
 	for range 2 {
 		wantCode(t, <-held, transport.CodeNotCaughtUp)
 	}
-	_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1})
+	_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})
 	wantCode(t, err, transport.CodeNotCaughtUp)
+}
+
+// An agent that has seen a newer state than the leader's, which was restored from an older one, has to register: that raises the state above what it saw. A follower
+// that lags sends it to another server.
+func TestAgentHasSeenANewerState(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	r.apply(&fsm.RestoreMark{})
+	q := transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Seen: fsm.Seen{Incarnation: 1, Index: 90_000}}
+	_, err := r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), q)
+	wantCode(t, err, transport.CodeNotCaughtUp)
+	c := r.client(transport.RoleAgent, "n2", "s1")
+	if got := must(c.Assignments(t.Context(), q))(t); !got.Register {
+		t.Errorf("the leader serves an agent that does not obey: %+v", got)
+	}
+	agent := fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1"}
+	reply := must(c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Seen: q.Seen}))(t)
+	q.Epoch = reply.Epoch
+	if got := must(c.Assignments(t.Context(), q))(t); got.Register || !q.Seen.Before(fsm.Seen{Incarnation: got.Incarnation, Index: got.Index}) {
+		t.Errorf("behind its registration: incarnation %d, index %d, register %v", got.Incarnation, got.Index, got.Register)
+	}
 }
 
 // A server that is behind the leader waits for a registration that it does not know yet, for a moment: its agent would otherwise register once more.
@@ -224,9 +245,9 @@ func TestAgentOfALaggingServer(t *testing.T) {
 	r.world()
 	c := r.client(transport.RoleAgent, "late", "s2")
 	polled, served := make(chan transport.Assignments, 1), make(chan error, 1)
-	ctx := t.Context()
+	ctx, epoch := t.Context(), r.machine.State().Index+1
 	go func() {
-		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01LATE", Epoch: 1})
+		got, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01LATE", Epoch: epoch})
 		if err != nil {
 			t.Errorf("assignments: %v", err)
 		}
@@ -244,7 +265,7 @@ func TestAgentOfALaggingServer(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Errorf("services: %v", err)
 	}
-	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01LATE", Epoch: 2}))(t); !got.Register {
+	if got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01LATE", Epoch: epoch + 1}))(t); !got.Register {
 		t.Errorf("a registration that never came: %+v", got)
 	}
 }

@@ -28,13 +28,13 @@ func TestPreparationOfAStop(t *testing.T) {
 	report := func(generation, facts uint64, leader string, hook *fsm.HookResult) {
 		t.Helper()
 		status := fsm.InstanceStatus{ID: "inst-a", Generation: generation, Observed: fsm.ObservedReady, Facts: map[string]string{"leader": leader}, Hook: hook}
-		must(r.client(transport.RoleAgent, "n2").Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{status}, FactsGen: facts}))(t)
+		must(r.client(transport.RoleAgent, "n2").Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []fsm.InstanceStatus{status}, FactsGen: facts}))(t)
 	}
 	report(2, 2, "true", nil)
 	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
 	r.apply(&fsm.DrainTurn{ID: "d1", Node: "01N2"})
 	c := r.client(transport.RoleAgent, "n2")
-	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 	if one := first.Instances[0]; one.Prepare != 0 || one.Gates != nil || one.Cause != "" || one.Fencing != 0 {
 		t.Errorf("before it: %+v", one)
 	}
@@ -71,7 +71,7 @@ func TestPreparationOfAStop(t *testing.T) {
 	r.apply(&fsm.InstancePrepare{ID: "inst-a", Cause: fsm.CauseNodeDraining, By: "d1", Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
 	report(4, 3, "false", &fsm.HookResult{Seq: 2, OK: true})
 	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: fsm.CauseNodeDraining, By: "d1", Facts: []fsm.FactsRef{{Node: "01N2", Gen: 3}}})
-	got = must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+	got = must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 	if one := got.Instances[0]; one.Desired != fsm.DesiredDraining || one.Prepare != 0 || !slices.Equal(one.Gates, []string{"!self.leader"}) || one.Cause != fsm.CauseNodeDraining {
 		t.Errorf("stopping: %+v", one)
 	}
@@ -107,7 +107,7 @@ func TestGatesOfAStop(t *testing.T) {
 			report := func(generation uint64, hook *fsm.HookResult) {
 				t.Helper()
 				status := fsm.InstanceStatus{ID: "inst-a", Generation: generation, Observed: fsm.ObservedReady, Facts: map[string]string{"leader": "false"}, Hook: hook}
-				must(c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{status}, FactsGen: 2}))(t)
+				must(c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []fsm.InstanceStatus{status}, FactsGen: 2}))(t)
 			}
 			report(2, nil)
 			r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: fsm.Hour, Force: test.force}})
@@ -120,7 +120,7 @@ func TestGatesOfAStop(t *testing.T) {
 				report(3, &fsm.HookResult{Seq: 1, OK: true})
 			}
 			r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: test.cause, By: test.by, Bypass: test.bypass, Facts: []fsm.FactsRef{{Node: "01N2", Gen: 2}}})
-			got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+			got := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 			if one := got.Instances[0]; one.Desired != fsm.DesiredDraining || !slices.Equal(one.Gates, test.gates) {
 				t.Errorf("it is %s, with the gates %v, want %v", one.Desired, one.Gates, test.gates)
 			}
@@ -140,7 +140,7 @@ func TestFencingEpoch(t *testing.T) {
 	r.apply(&fsm.JobSubmit{Spec: one})
 	epochs := func() map[fsm.InstanceID]uint64 {
 		t.Helper()
-		got := must(r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: 1}))(t)
+		got := must(r.client(transport.RoleAgent, "n2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 		all := map[fsm.InstanceID]uint64{}
 		for _, i := range got.Instances {
 			all[i.ID] = i.Fencing
@@ -150,12 +150,12 @@ func TestFencingEpoch(t *testing.T) {
 	r.place("inst-a", 0, "01N2", fsm.ObservedReady)
 	first := epochs()["inst-a"]
 	r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: fsm.CauseUser, Bypass: true})
-	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "inst-a", Generation: 2, Observed: fsm.ObservedStopped}}})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Instances: []fsm.InstanceStatus{{ID: "inst-a", Generation: 2, Observed: fsm.ObservedStopped}}})
 	r.place("inst-b", 0, "01N2", fsm.ObservedReady)
 	second := epochs()["inst-b"]
 	r.apply(&fsm.JobStop{Job: "web", Purge: true})
 	r.apply(&fsm.InstanceStop{ID: "inst-b", Cause: fsm.CauseJobStopped})
-	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "inst-b", Generation: 2, Observed: fsm.ObservedStopped}}})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Instances: []fsm.InstanceStatus{{ID: "inst-b", Generation: 2, Observed: fsm.ObservedStopped}}})
 	r.apply(&fsm.JobSubmit{Spec: one})
 	r.place("inst-c", 0, "01N2", fsm.ObservedReady)
 	third := epochs()["inst-c"]

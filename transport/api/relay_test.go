@@ -103,7 +103,7 @@ func relayRig(t *testing.T) (*rig, *passing) {
 }
 
 func reportOf(generation uint64) transport.ReportRequest {
-	return transport.ReportRequest{Node: "01N2", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: fsm.ObservedBooting}}}
+	return transport.ReportRequest{Node: "01N2", Epoch: 4, Instances: []fsm.InstanceStatus{{ID: "inst-c", Generation: generation, Observed: fsm.ObservedBooting}}}
 }
 
 // Calls of agents that come while others are with the leader go there in one request; none is lost, and each has its own answer.
@@ -133,7 +133,7 @@ func TestAgentsShareRequestsToTheLeader(t *testing.T) {
 	var theft, unknown, invalid error
 	wg.Go(func() { _, theft = thief.Report(t.Context(), reportOf(5000)) })
 	wg.Go(func() {
-		_, unknown = stranger.Report(t.Context(), transport.ReportRequest{Node: "01N9", Epoch: 1})
+		_, unknown = stranger.Report(t.Context(), transport.ReportRequest{Node: "01N9", Epoch: r.epoch("01N9")})
 	})
 	wg.Go(func() { _, invalid = own[0].Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2"}) })
 	p.await(t, "all calls, in as many requests as may be under way", func(now, _, _ int) bool { return now == 4 && asked.Load() == before+calls+3 })

@@ -17,7 +17,7 @@ func withVolume(t *testing.T, servers ...string) *rig {
 		id := fsm.NodeID("01N" + name[1:])
 		r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: fsm.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("k")},
 			Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Attributes: map[string]string{fsm.AttributeBackup: "/b"}, PortMin: 20000, PortMax: 21000}})
-		r.apply(&fsm.NodeReport{ID: id, Epoch: 1, Full: true})
+		r.apply(&fsm.NodeReport{ID: id, Epoch: r.epoch(id), Full: true})
 	}
 	job := spec("web", 1)
 	job.Groups[0].Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
@@ -72,7 +72,7 @@ func TestTransferOrders(t *testing.T) {
 	}
 	told := func(name string) map[transport.TransferTask]string {
 		t.Helper()
-		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: fsm.NodeID("01N" + name[1:]), Epoch: 1}))(t)
+		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: fsm.NodeID("01N" + name[1:]), Epoch: r.epoch(fsm.NodeID("01N" + name[1:]))}))(t)
 		tasks := map[transport.TransferTask]string{}
 		for _, o := range got.Transfers {
 			tasks[o.Task] = o.Token
@@ -83,7 +83,7 @@ func TestTransferOrders(t *testing.T) {
 	say := func(node fsm.NodeID, state fsm.TransferState) {
 		t.Helper()
 		c := r.client(transport.RoleAgent, "n"+string(node[3:]))
-		must(c.Report(t.Context(), transport.ReportRequest{Node: node, Epoch: 1, Transfers: []fsm.TransferReport{{ID: id, State: state, Bytes: 5, Total: 5}}}))(t)
+		must(c.Report(t.Context(), transport.ReportRequest{Node: node, Epoch: r.epoch(node), Transfers: []fsm.TransferReport{{ID: id, State: state, Bytes: 5, Total: 5}}}))(t)
 	}
 	check := func(when string, n1, n2 map[transport.TransferTask]string) {
 		t.Helper()
@@ -94,7 +94,7 @@ func TestTransferOrders(t *testing.T) {
 	type tasks = map[transport.TransferTask]string
 	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: fsm.CauseUser, Bypass: true})
 	check("stopping", tasks{}, tasks{})
-	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: fsm.ObservedStopped}}})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []fsm.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: fsm.ObservedStopped}}})
 	step(fsm.TransferCopying)
 	check("copying", tasks{transport.TaskServe: row.Token}, tasks{transport.TaskFetch: row.Token})
 	say("01N2", fsm.SideVerified)

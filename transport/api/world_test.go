@@ -11,8 +11,15 @@ func (r *rig) node(id fsm.NodeID, name string) {
 	r.t.Helper()
 	r.apply(&fsm.NodeRegister{ID: id, Name: name, Agent: fsm.AgentInfo{BootID: "b1", Incarnation: "i1", Address: "127.0.0.1", APIAddress: "127.0.0.1:1", Key: []byte("very-secret-heartbeat-key")},
 		Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 4 << 30}, Labels: map[string]string{"rack": "r-" + name}, PortMin: 20000, PortMax: 21000}})
-	n, _ := r.machine.State().Nodes.Get(id)
-	r.apply(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true})
+	r.apply(&fsm.NodeReport{ID: id, Epoch: r.epoch(id), Full: true})
+}
+
+// epoch is that of a node's last registration; 1 if it is not known.
+func (r *rig) epoch(id fsm.NodeID) uint64 {
+	if n, ok := r.machine.State().Nodes.Get(id); ok {
+		return n.Agent.Epoch
+	}
+	return 1
 }
 
 // spec is a small job.

@@ -41,7 +41,7 @@ func newRig(t testing.TB) *rig {
 	r := &rig{t: t, machine: fsm.NewMachine(), registry: prometheus.NewRegistry()}
 	r.apply(&fsm.ClusterInit{ID: "c1", Name: "test", Settings: fsm.DefaultSettings()})
 	r.apply(&fsm.NodeRegister{ID: "01N1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b1"}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
-	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: 1, Full: true})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Full: true})
 	c := metrics.New(metrics.Config{
 		Version: "1.2.3", Store: r.machine, Explainer: explainer{}, Now: func() fsm.Time { return r.machine.State().Now },
 		Live: func() map[fsm.NodeID]fsm.Liveness { return map[fsm.NodeID]fsm.Liveness{"01N2": {Age: 2500}} },
@@ -67,6 +67,12 @@ func (r *rig) apply(group ...fsm.Command) {
 	if err != nil || results[0].Refusal != nil {
 		r.t.Fatalf("%T: %v %v", group[0], err, results)
 	}
+}
+
+// epoch is that of a node's last registration.
+func (r *rig) epoch(id fsm.NodeID) uint64 {
+	n, _ := r.machine.State().Nodes.Get(id)
+	return n.Agent.Epoch
 }
 
 // series are all samples as "name{label=value}" and their values; a histogram shows its count.
@@ -164,10 +170,10 @@ func TestSeriesFromTheStart(t *testing.T) {
 func TestCounts(t *testing.T) {
 	r := newRig(t)
 	r.apply(&fsm.NodeRegister{ID: "01N2", Name: "n2", Agent: fsm.AgentInfo{BootID: "b2"}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
-	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: 1, Full: true})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Full: true})
 	r.apply(&fsm.JobSubmit{Spec: fsm.JobSpec{Name: "web", Groups: []fsm.GroupSpec{{Name: "http", Count: 2, Exec: fsm.ExecSpec{Command: "/x"}}}}})
 	r.apply(&fsm.InstancePlace{ID: "a", Group: "web/http", Version: 1, Node: "01N1", Cause: fsm.CauseScaleUp})
-	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: 1, Instances: []fsm.InstanceStatus{{ID: "a", Generation: 1, Observed: fsm.ObservedReady}}})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []fsm.InstanceStatus{{ID: "a", Generation: 1, Observed: fsm.ObservedReady}}})
 	r.want(map[string]float64{
 		"outspan_instances[group=http job=web state=ready]": 1, "outspan_instances[group=http job=web state=failed]": 0,
 		"outspan_group_desired[group=http job=web]": 2, "outspan_group_ready[group=http job=web]": 1, "outspan_budget_allowed[budget=web/http]": 0,

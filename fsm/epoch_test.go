@@ -1,0 +1,130 @@
+package fsm
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+)
+
+// atEpochs gives reports and judgements that name no epoch the one that holds when they are applied as the next entry of s: that of a registration before them
+// in the entry, else that of the node's row.
+func atEpochs(s State, groups ...[]Command) [][]Command {
+	epochs := map[NodeID]uint64{}
+	for id, n := range s.Nodes.All() {
+		epochs[id] = n.Agent.Epoch
+	}
+	out := make([][]Command, len(groups))
+	for i, group := range groups {
+		for _, c := range group {
+			switch one := c.(type) {
+			case *NodeRegister:
+				s.Index++
+				epochs[one.ID] = max(epochs[one.ID]+1, s.mint())
+				s.Index--
+			case *NodeReport:
+				if one.Epoch == 0 {
+					next := *one
+					next.Epoch = epochs[one.ID]
+					c = &next
+				}
+			case *NodeHealth:
+				if one.Epoch == 0 {
+					next := *one
+					next.Epoch = epochs[one.ID]
+					c = &next
+				}
+			}
+			out[i] = append(out[i], c)
+		}
+	}
+	return out
+}
+
+// An epoch that a node had never comes again, whatever the servers forgot of it meanwhile.
+func TestEpochsNeverComeAgain(t *testing.T) {
+	had := map[uint64]string{}
+	add := func(s State, what string) {
+		t.Helper()
+		n, _ := s.Nodes.Get("n1")
+		if before, again := had[n.Agent.Epoch]; again {
+			t.Errorf("%s: epoch %d, which it had %s", what, n.Agent.Epoch, before)
+		}
+		had[n.Agent.Epoch] = what
+	}
+	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, register("n1"))
+	add(s, "at first")
+	var saved bytes.Buffer
+	if err := WriteSnapshot(&saved, s); err != nil {
+		t.Fatal(err)
+	}
+	file := saved.Bytes()
+	n, _ := s.Nodes.Get("n1")
+	s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, &NodeForget{ID: "n1"}, register("n1"))
+	add(s, "after it was forgotten")
+	s = run(t, s, 3000, register("n1"))
+	add(s, "once more")
+	for _, what := range []string{"after the first recovery", "after the second recovery of the same file"} {
+		// The log begins anew behind the file. The agent acted on an assignment of the state that is lost.
+		seen := s.Moment()
+		restored, err := ReadSnapshot(bytes.NewReader(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := register("n1")
+		again.Seen = seen
+		s = run(t, restored, 4000, &RestoreMark{}, again)
+		add(s, what)
+		if !seen.Before(s.Moment()) {
+			t.Errorf("%s: the agent saw %+v and does not obey %+v", what, seen, s.Moment())
+		}
+	}
+}
+
+// Agents that were told of what a restore lost raise the incarnation while the restore is unconfirmed, and by so much only that none can use the numbers up.
+func TestAgentsRaiseTheIncarnation(t *testing.T) {
+	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, register("n1"), register("n2"), &RestoreMark{})
+	for _, tt := range []struct {
+		name    string
+		seen    Seen
+		want    uint64 // the incarnation afterwards
+		refused bool
+		confirm bool
+	}{
+		{name: "nothing", want: 1},
+		{name: "an older state", seen: Seen{0, 90_000}, want: 1},
+		{name: "this state", seen: start.Moment(), want: 1},
+		{name: "what was lost", seen: Seen{1, 90_000}, want: 2},
+		{name: "a later restore", seen: Seen{7, 3}, want: 8},
+		{name: "the highest that is believed", seen: Seen{riseLimit, 3}, want: riseLimit + 1},
+		{name: "more than that", seen: Seen{riseLimit + 1, 3}, want: 1, refused: true},
+		{name: "the highest number", seen: Seen{1<<64 - 1, 1<<64 - 1}, want: 1, refused: true},
+		{name: "what was lost, too late", seen: Seen{1, 90_000}, want: 1, confirm: true, refused: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start
+			if tt.confirm {
+				s = run(t, s, 2000, &RestoreMark{Confirm: true})
+			}
+			c := register("n1")
+			c.Seen = tt.seen
+			after, refusal := attempt(s, 3000, c)
+			if after.Incarnation != tt.want || (refusal != nil) != tt.refused || refusal != nil && !errors.Is(refusal, &Error{Code: CodeConflict}) {
+				t.Fatalf("incarnation %d, %v; want %d, refused %v", after.Incarnation, refusal, tt.want, tt.refused)
+			}
+			other, _ := after.Nodes.Get("n2")
+			if after.Incarnation > s.Incarnation && other.Assigned != after.Index {
+				t.Errorf("the other agent is not told: assigned at %d, the state is at %d", other.Assigned, after.Index)
+			}
+			for range 3 { // an agent that lies again and again
+				c.Seen = Seen{after.Incarnation + riseLimit/2, 1}
+				after, _ = attempt(after, 4000, c)
+			}
+			if after.Incarnation > riseLimit+1 {
+				t.Errorf("an agent raised the incarnation to %d", after.Incarnation)
+			}
+			if err := Check(after); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package fsm
+
+import "fmt"
+
+// mintBits are those of the log index in a number that must never come again; above them is the incarnation, as an index comes again after a restore.
+const mintBits = 44
+
+// mint returns a number that is higher than all that earlier entries minted, in this state and in those that it was restored from.
+func (s *State) mint() uint64 { return s.Moment().number() }
+
+// riseLimit bounds how far agents raise the incarnation after one restore. It is more than the restores that a snapshot can lie behind, and one agent that lies
+// can't use up the numbers.
+const riseLimit = 1024
+
+// Seen is a moment in the history of the state: a higher incarnation is newer, then a higher index.
+type Seen struct {
+	Incarnation uint64 `cbor:"1,keyasint"`
+	Index       uint64 `cbor:"2,keyasint"`
+}
+
+// Before reports whether s is older than t.
+func (s Seen) Before(t Seen) bool {
+	return s.Incarnation < t.Incarnation || s.Incarnation == t.Incarnation && s.Index < t.Index
+}
+
+func (s Seen) number() uint64 { return s.Incarnation<<mintBits + s.Index }
+
+// Moment is the state's own place in its history.
+func (s *State) Moment() Seen { return Seen{s.Incarnation, s.Index} }
+
+// above returns an incarnation in which an agent obeys this state. Normally that is the present one. An agent that has seen a newer state was told of entries
+// that a restore lost; until the restore is confirmed the incarnation rises above what it saw. Code: conflict.
+func (s *State) above(node string, seen Seen) (uint64, *Error) {
+	switch {
+	case seen.Before(s.Moment()): // a node registers later than all that it saw
+		return s.Incarnation, nil
+	case s.Unconfirmed && seen.Incarnation < s.Restored+riseLimit:
+		return seen.Incarnation + 1, nil
+	}
+	return 0, Refuse(CodeConflict, "node %s has seen incarnation %d at index %d; this state is older: incarnation %d at index %d", node, seen.Incarnation, seen.Index, s.Incarnation, s.Index).
+		WithHint("the servers were restored without what this node was told; to take it over, save a snapshot and restore it: outspan server snapshot save FILE, then restore FILE")
+}
+
+func (c *RestoreMark) apply(s *State) error {
+	if len(c.Lineages) > maxHistory {
+		return Refuse(CodeInvalid, "the lineages take %d bytes; at most %d are allowed", len(c.Lineages), maxHistory)
+	}
+	if c.Confirm {
+		s.Unconfirmed, s.Confirmed = false, max(s.Now, 1)
+	} else {
+		s.Cluster.Lineages = c.Lineages
+		s.Incarnation++
+		s.Restored, s.Unconfirmed = s.Incarnation, true
+	}
+	s.callAgents()
+	s.emit(Event{Type: EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation), Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})
+	return nil
+}
+
+// callAgents has each agent ask anew what it must run, also one whose question is on its way.
+func (s *State) callAgents() {
+	var nodes []*Node
+	for _, n := range s.Nodes.All() {
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		next := *n
+		next.Assigned = s.Index
+		s.Nodes.put(n.ID, &next)
+		s.touch(Topic("assigned/" + n.ID))
+	}
+}
