@@ -101,7 +101,8 @@ func (c *checker) instanceStep(id InstanceID, a, b *Instance) {
 	rank := map[Desired]int{DesiredRunning: 0, DesiredDraining: 1, DesiredStopped: 2}
 	c.want(rank[b.Desired] >= rank[a.Desired], "instance %s: desired went back from %s to %s", id, a.Desired, b.Desired)
 	c.want(observedEdge(a.Status.Observed, b.Status.Observed), "instance %s: observed went from %s to %s", id, a.Status.Observed, b.Status.Observed)
-	c.want(b.Status.Generation >= a.Status.Generation, "instance %s: generation %d became %d", id, a.Status.Generation, b.Status.Generation)
+	c.want(b.Status.Epoch >= a.Status.Epoch, "instance %s: its status was of epoch %d and is of %d", id, a.Status.Epoch, b.Status.Epoch)
+	c.want(b.Status.Generation >= a.Status.Generation || b.Status.Epoch > a.Status.Epoch, "instance %s: generation %d became %d", id, a.Status.Generation, b.Status.Generation)
 	c.want(a.Group == b.Group && a.Slot == b.Slot && a.Version == b.Version && a.Node == b.Node && a.Cause == b.Cause && a.Links.Replaces == b.Links.Replaces,
 		"instance %s changed what it is", id)
 	c.want(a.Claims.Resources == b.Claims.Resources, "instance %s: its claims went from %+v to %+v", id, a.Claims.Resources, b.Claims.Resources)

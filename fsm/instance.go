@@ -43,7 +43,7 @@ type Instance struct {
 }
 
 // InstanceStatus is an agent's report of one instance. Generation grows with each report of it, so that a late or repeated one changes
-// nothing.
+// nothing. A newer registration counts more: an agent whose journal refused to write begins again at an older generation.
 type InstanceStatus struct {
 	ID         InstanceID `cbor:"1,keyasint"`
 	Generation uint64     `cbor:"2,keyasint"`
@@ -54,6 +54,7 @@ type InstanceStatus struct {
 	// Facts are what the role check last said; nil: nothing is known. What can't be confirmed for three intervals is withdrawn.
 	Facts map[string]string `cbor:"7,keyasint,omitempty"`
 	Hook  *HookResult       `cbor:"8,keyasint,omitempty"` // of the last preparation
+	Epoch uint64            `cbor:"9,keyasint,omitempty"` // of the registration that reported it; it is noted where the report is applied
 }
 
 // HookResult is what became of a preparation: the before_stop hook, if there is one, and the instance's own gates looked at once more.

@@ -260,8 +260,9 @@ func (s *State) markTimes(next, before *Instance) {
 	}
 }
 
-// report takes one status from the agent. Late and repeated ones change nothing; the whole row of a terminal instance stays as it is.
-func (s *State) report(inst *Instance, status InstanceStatus) {
+// report takes one status from the agent in its epoch. Late and repeated ones change nothing; the whole row of a terminal instance stays as it is.
+func (s *State) report(inst *Instance, status InstanceStatus, epoch uint64) {
+	status.Epoch = epoch
 	if !inst.takes(status) {
 		return
 	}
@@ -278,7 +279,11 @@ func (s *State) report(inst *Instance, status InstanceStatus) {
 func (i *Instance) takes(status InstanceStatus) bool {
 	known := i.Status
 	switch {
-	case i.Terminal() || i.WaitsForRoom() || status.Generation < known.Generation:
+	case i.Terminal() || i.WaitsForRoom() || status.Observed == ObservedPending || status.Observed == ObservedLost: // those two are the servers' words
+		return false
+	case status.Epoch != known.Epoch:
+		return status.Epoch > known.Epoch
+	case status.Generation < known.Generation:
 		return false
 	case status.Generation == known.Generation:
 		return known.Observed == ObservedLost || restoresFacts(known, status)

@@ -86,6 +86,8 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 // stillWanted checks that what a stop is decided for holds where it is applied, with a bypass too: that passes over budgets, not over the reason.
 func (s *State) stillWanted(inst *Instance, c *InstanceStop) *Error {
 	switch {
+	case oneOf(c.Cause, CauseCrashLoop, CauseStartTimeout, CauseOOM, CauseCheckFailed) && inst.Status.Observed == ObservedReady:
+		return Refuse(CodeStale, "instance %s is ready: it was to be stopped for %s", inst.ID, c.Cause)
 	case c.Cause == CauseNodeDraining && c.By == ByPolicy:
 		return s.mayPolicyStop(inst)
 	case c.Cause == CauseNodeDraining:

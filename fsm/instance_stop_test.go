@@ -47,3 +47,22 @@ func TestBypassKeepsTheReason(t *testing.T) {
 		}
 	}
 }
+
+// A stop for a failure that was decided before the instance became ready is refused, with the placement beside it, and is not counted as a failure.
+func TestFailureThatIsOver(t *testing.T) {
+	for _, cause := range []Cause{CauseStartTimeout, CauseCrashLoop, CauseCheckFailed, CauseOOM} {
+		s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true},
+			&JobSubmit{Spec: webSpec()}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001), observed("n1", "i2", ObservedReady))
+		s = run(t, s, 1000+1000*Time(s.Settings.StartTimeout), observed("n1", "i1", ObservedReady))
+		before, _ := s.Groups.Get("web/api")
+		next := placed("i3", "web/api", 0, "n1", 20002)
+		next.Replaces, next.Cause = "i1", cause
+		after, refusal := try(t, s, &InstanceStop{ID: "i1", Cause: cause, By: "failed", Bypass: true}, next)
+		if refusedAs(refusal) != CodeStale {
+			t.Errorf("%s: %v, want stale", cause, refusal)
+		}
+		if g, _ := after.Groups.Get("web/api"); len(g.Failures) != len(before.Failures) || g.Ready != 2 {
+			t.Errorf("%s: %d failures are noted, %d of 2 are ready", cause, len(g.Failures), g.Ready)
+		}
+	}
+}

@@ -169,7 +169,7 @@ func (c *NodeReport) apply(s *State) error {
 	}
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); ok && inst.Node == c.ID {
-			s.report(inst, status)
+			s.report(inst, status, c.Epoch)
 		}
 	}
 	for _, r := range c.Transfers {
@@ -202,6 +202,7 @@ func (c *NodeReport) News(s *State) bool {
 		return true
 	}
 	for _, status := range c.Instances {
+		status.Epoch = c.Epoch
 		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID || inst.WaitsForRoom() || inst.takes(status) {
 			return true
 		}
@@ -225,7 +226,7 @@ func (s *State) missing(c *NodeReport) []*Instance {
 func (s *State) takeInventory(c *NodeReport) {
 	for _, inst := range s.missing(c) {
 		status := inst.Status
-		status.Observed, status.Reason = ObservedFailed, "gone_from_node"
+		status.Observed, status.Reason, status.Epoch = ObservedFailed, "gone_from_node", c.Epoch
 		s.accept(inst, status)
 	}
 	n, _ := s.Nodes.Get(c.ID)
@@ -250,11 +251,15 @@ func (c *NodeIntent) apply(s *State) error {
 	if !intentEdge(n.Intent, c.Intent) {
 		return Refuse(CodeConflict, "node %s is %s and can't become %s", n.Name, n.Intent, c.Intent).WithHint("%s", intentHint(n))
 	}
+	over := n.Intent == IntentDraining || n.Intent == IntentDisabled
+	if over {
+		s.endDrainOf(n, PhaseCanceled, "node is "+string(c.Intent)+" now")
+		n, _ = s.Nodes.Get(c.ID) // its agent is told what became of preparations
+	}
 	next := *n
 	next.Intent = c.Intent
-	if n.Intent == IntentDraining || n.Intent == IntentDisabled {
+	if over {
 		next.Acked = nil
-		s.endDrainOf(n, PhaseCanceled, "node is "+string(c.Intent)+" now")
 	}
 	s.setNode(n, next)
 	return nil

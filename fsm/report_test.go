@@ -86,12 +86,14 @@ func TestReportsInOneEntry(t *testing.T) {
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
 		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering}
+		told := true // by this registration: what an earlier one said is news when it is said again
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() && i.Status.Observed != ObservedLost {
+				told = told && (i.Status.Epoch == c.Epoch || i.Terminal() || i.Status.Observed == ObservedPending)
 				c.Instances = append(c.Instances, i.Status)
 			}
 		}
-		if len(c.Instances) > 0 && n.TakesReport(c.Epoch) == nil {
+		if told && len(c.Instances) > 0 && n.TakesReport(c.Epoch) == nil {
 			return c
 		}
 	}
@@ -122,5 +124,34 @@ func TestLateReportBringsNothingBack(t *testing.T) {
 	mustApply(t, m, late)
 	if inst, _ = m.State().Instances.Get("i0"); inst.Status.Observed != ObservedFailed || inst.Status.Reason != "gone_from_node" {
 		t.Errorf("it is %s again (%s)", inst.Status.Observed, inst.Status.Reason)
+	}
+}
+
+// An agent's journal refused to write: after its restart generations are lower than those that were reported. The new registration is believed, also where it tells
+// of no change, and what the old one said late is not.
+func TestGenerationsThatGoBack(t *testing.T) {
+	m := gateWorld(t, RoleService, 1)
+	say := func(epoch, generation uint64, observed Observed) {
+		t.Helper()
+		mustApply(t, m, &NodeReport{ID: "n0", Epoch: epoch, Full: true, Instances: []InstanceStatus{{ID: "i0", Generation: generation, Observed: observed, Reason: "shim_lost"}}})
+	}
+	status := func() InstanceStatus {
+		s := m.State()
+		i, _ := s.Instances.Get("i0")
+		return i.Status
+	}
+	say(0, 110, ObservedReady)
+	mustApply(t, m, register("n0"))
+	say(0, 101, ObservedReady)
+	if got := status(); got.Generation != 101 {
+		t.Errorf("the inventory of the new registration has generation 101, the state %d", got.Generation)
+	}
+	say(0, 102, ObservedFailed)
+	if got := status(); got.Observed != ObservedFailed {
+		t.Errorf("the new registration says failed at generation 102; the state says %s at %d", got.Observed, got.Generation)
+	}
+	say(0, 101, ObservedReady)
+	if got := status(); got.Observed != ObservedFailed {
+		t.Errorf("a report that came late made it %s", got.Observed)
 	}
 }

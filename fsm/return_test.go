@@ -65,3 +65,26 @@ func TestHealthIsOfARegistration(t *testing.T) {
 		})
 	}
 }
+
+// An agent is told at once that its preparation is cancelled, whoever ends the drain.
+func TestCancelledPreparationIsTold(t *testing.T) {
+	spec := webSpec()
+	spec.Groups = spec.Groups[:1]
+	spec.Groups[0].Eviction.Order = OrderStopFirst
+	spec.Groups[0].Hooks = []HookSpec{{Name: HookBeforeStop, Exec: []string{"/bin/h"}}}
+	start := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, register("n1"), &NodeReport{ID: "n1", Full: true},
+		&JobSubmit{Spec: spec}, placed("i1", "web/api", 0, "n1", 20000), placed("i2", "web/api", 1, "n1", 20001), observed("n1", "i1", ObservedReady), observed("n1", "i2", ObservedReady),
+		&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour}}, &InstancePrepare{ID: "i1", Cause: CauseNodeDraining, By: "d1"})
+	for name, end := range map[string]Command{
+		"drain cancelled": &DrainCancel{ID: "d1", Uncordon: true},
+		"node uncordoned": &NodeIntent{ID: "n1", Intent: IntentActive},
+		"node disabled":   &NodeIntent{ID: "n1", Intent: IntentDisabled},
+	} {
+		s := run(t, start, 2000, end)
+		inst, _ := s.Instances.Get("i1")
+		n, _ := s.Nodes.Get("n1")
+		if inst.Preparation() != 0 || n.Assigned != s.Index {
+			t.Errorf("%s at index %d: preparation %d, the agent was told at %d", name, s.Index, inst.Preparation(), n.Assigned)
+		}
+	}
+}
