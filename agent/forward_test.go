@@ -205,7 +205,7 @@ func TestForwardSlowReader(t *testing.T) {
 	got, chunk := 0, make([]byte, 8<<10)
 	for pauses := 0; ; {
 		n, err := conn.Read(chunk)
-		if got += n; err == io.EOF {
+		if got += n; errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatalf("after %d of %d bytes: %v", got, size, err)

@@ -136,7 +136,7 @@ func TestRoll(t *testing.T) {
 		Roll  string
 		Nodes []struct{ Node, State, Drain, Error string }
 	}
-	out := c.cli(t, "node", "roll", "--resume", id[:20], "-o", "json")
+	out := c.cli(t, "node", "roll", "--resume", id, "-o", "json")
 	out.want(t, 0)
 	if err := json.Unmarshal([]byte(out.out), &result); err != nil {
 		t.Fatalf("%v: %s", err, out.out)

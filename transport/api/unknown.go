@@ -115,5 +115,6 @@ func (s *Server) agentStatus(ctx context.Context, n *fsm.Node) (status agentStat
 	if resp.StatusCode != http.StatusOK {
 		return status, transport.ProblemOf(resp)
 	}
-	return status, json.NewDecoder(io.LimitReader(resp.Body, maxAgentStatus)).Decode(&status)
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxAgentStatus)).Decode(&status)
+	return status, err
 }
