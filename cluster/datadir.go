@@ -19,14 +19,15 @@ import (
 
 // Files of a server's data directory.
 const (
-	fileServerID  = "server-id" // minted at the first start
-	fileCluster   = "cluster.json"
-	filePledge    = "first-servers.json"
-	fileLog       = "raft.db"
-	fileBallast   = "ballast"
-	fileRecovered = "recovered.json"  // from Recover until the state tells of it
-	fileReplaced  = "superseded.json" // another server was recovered, and this one must not go on
-	restoreBuffer = "restore.tmp"
+	fileServerID   = "server-id" // minted at the first start
+	fileCluster    = "cluster.json"
+	filePledge     = "first-servers.json"
+	fileLog        = "raft.db"
+	fileBallast    = "ballast"
+	fileRecovering = "recovering"      // while Recover writes: a half recovered directory must not start
+	fileRecovered  = "recovered.json"  // from Recover until the state tells of it
+	fileReplaced   = "superseded.json" // another server was recovered, and this one must not go on
+	restoreBuffer  = "restore.tmp"
 )
 
 // dataDir is a server's own directory. Who it is stands in there: a wiped directory is a new server, so a vote can

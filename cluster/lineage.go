@@ -81,13 +81,40 @@ func (d *dataDir) superseded(lineage string) ([]string, error) {
 		return nil, err
 	case by.Cluster == "" && lineage == "":
 		return nil, nil
-	case by.Cluster == "":
-		return nil, fsm.Refuse(fsm.CodeConflict, "this server was not left behind by a recovery").WithHint("leave out --supersedes")
+	case by.Cluster == "": // it has never met a server of that lineage: an agent has, and told its name
+		return []string{lineage}, checkLineage(lineage)
 	case lineage != by.Lineage():
 		return nil, replacedError(d.path, by)
 	}
 	own := d.history().Lineages
 	return slices.DeleteFunc(by.Lineages, func(l string) bool { return slices.Contains(own, l) }), nil
+}
+
+// checkLineage refuses what newLineage does not make. Code: invalid.
+func checkLineage(lineage string) error {
+	for _, c := range lineage {
+		if len(lineage) != lineageLength || !strings.ContainsRune("0123456789abcdefghijklmnopqrstuvwxyz", c) {
+			return fsm.Refuse(fsm.CodeInvalid, "%.40q is no lineage", lineage).WithHint("copy it from the refusal that names it: %d letters and digits", lineageLength)
+		}
+	}
+	return nil
+}
+
+// lineageLength is that of a name, in letters and digits of five bits each.
+const lineageLength = 16
+
+// newLineage names a lineage so that no other recovery gives the same name.
+func newLineage() string {
+	id := newID()
+	return strings.ToLower(id[len(id)-lineageLength:])
+}
+
+// checkRecovering refuses a directory in which Recover was interrupted: its lineage and its configuration may not belong together. Code: conflict.
+func (d *dataDir) checkRecovering() error {
+	if _, err := os.Stat(d.file(fileRecovering)); err == nil {
+		return fsm.Refuse(fsm.CodeConflict, "server recover was interrupted in %s", d.path).WithHint("run it again with the same flags, then start the server")
+	}
+	return nil
 }
 
 func replacedError(dir string, by fsm.History) *fsm.Error {

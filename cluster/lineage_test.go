@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -150,6 +152,73 @@ func TestRecoverSuperseded(t *testing.T) {
 		returned := r.start(1, func(c *Config) { c.DataDir = news[0].dir; join(c) })
 		r.forget(returned)
 		eventually(t, time.Minute, "the superseded server ends", func() bool { return returned.failure() != nil })
+	})
+}
+
+// The recovered server is lost before it met one that was left behind, or before others joined it. Agents follow its lineage: the next recovery names it.
+func TestRecoverSupersedesUnmet(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("n1")
+		var saved bytes.Buffer
+		if err := r.leader(time.Minute).Save(t.Context(), &saved); err != nil {
+			t.Fatal(err)
+		}
+		all := r.all()
+		for _, s := range all {
+			s.crash()
+		}
+		lost := fsm.History{Cluster: all[0].ClusterID(), Lineages: []string{"0123456789abcdef"}}
+		for name, cfg := range map[string]RecoverConfig{
+			"a server that was left": {DataDir: all[1].dir},
+			"the same snapshot":      {DataDir: filepath.Join(t.TempDir(), "data"), Snapshot: &saved},
+		} {
+			cfg.Cluster, cfg.Address, cfg.Supersedes = "test", host(2)+":7640", lost.Lineage()
+			if _, err := Recover(cfg); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			d, err := openDataDir(cfg.DataDir, "test", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !d.history().Replaces(lost) || !d.history().Replaces(fsm.History{Cluster: lost.Cluster}) {
+				t.Errorf("%s: %s does not replace %s", name, d.history(), lost)
+			}
+		}
+		if _, err := Recover(RecoverConfig{DataDir: all[2].dir, Cluster: "test", Address: host(3) + ":7640", Supersedes: "L1,x"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeInvalid}) {
+			t.Errorf("superseded a lineage that can't be: %v", err)
+		}
+	})
+}
+
+// A directory in which a recovery was interrupted does not start: with a new lineage and the old configuration it would end the others. Another run completes it.
+func TestRecoverInterrupted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		first := r.all()[0]
+		for _, s := range r.all() {
+			s.crash()
+		}
+		mark := filepath.Join(first.dir, fileRecovering)
+		if err := os.WriteFile(mark, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if again := r.open(1, nil); again.cancel != nil || !strings.Contains(again.err.Error(), "interrupted") {
+			t.Fatalf("it started: %v", again.err)
+		}
+		cfg := RecoverConfig{DataDir: first.dir, Cluster: "test", Address: host(1) + ":7640"}
+		if _, err := Recover(cfg); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(mark); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the mark is still there: %v", err)
+		}
+		r.forget(r.all()[1:]...)
+		r.net.Heal()
+		r.start(1, nil)
+		r.mustRegister("after")
 	})
 }
 

@@ -66,14 +66,25 @@ func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
 	if err != nil {
 		return "", err
 	}
-	// The lineage comes first: a server with the new configuration and the old lineage could acknowledge writes beside the servers that it left.
+	// The lineage comes first: a server with the new configuration and the old lineage could acknowledge writes beside the servers that it left. One with the
+	// new lineage and the old configuration would end the others, so the directory starts with neither.
+	if err := writeFile(dir.file(fileRecovering), nil); err != nil {
+		return "", fmt.Errorf("begin the recovery: %w", err)
+	}
+	before := newest(snaps)
 	undo, err := dir.recover(dir.history().Recovered(newLineage(), others...), otherServers(dir.id, store, snaps))
 	if err != nil {
 		return "", fmt.Errorf("note the new lineage: %w", err)
 	}
 	state, err := rewrite(dir.id, store, snaps, alone(dir.id, cfg.Address), cfg.Logger)
 	if err != nil {
-		return "", errors.Join(err, undo())
+		if newest(snaps) != before {
+			return "", fsm.Refuse(fsm.CodeConflict, "the recovery was begun and not ended: %v", err).WithHint("mend that, then run server recover again before the server is started")
+		}
+		if undone := undo(); undone != nil {
+			return "", errors.Join(err, undone)
+		}
+		return "", errors.Join(err, os.Remove(dir.file(fileRecovering)))
 	}
 	if err := dir.noteRecovery(state.Incarnation); err != nil {
 		return "", fsm.Refuse(fsm.CodeConflict, "the servers were rewritten, but the directory can't keep that it was recovered: %v", err).
@@ -82,13 +93,16 @@ func Recover(cfg RecoverConfig) (fsm.ServerID, error) {
 	if err := os.Remove(dir.file(fileReplaced)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("forget that the server was replaced: %w", err)
 	}
-	return dir.id, nil
+	return dir.id, os.Remove(dir.file(fileRecovering))
 }
 
-// newLineage names a lineage so that no other recovery gives the same name.
-func newLineage() string {
-	id := newID()
-	return strings.ToLower(id[len(id)-16:]) // 80 bits of chance
+// newest is the id of the newest snapshot, empty if there is none.
+func newest(snaps raft.SnapshotStore) string {
+	all, err := snaps.List()
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return all[0].ID
 }
 
 // otherServers are the members beside self by the newest configuration in the log, or else by the newest snapshot. What can't be read is left out: who is
@@ -174,7 +188,14 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (fsm.ServerID, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := dir.recover(state.Cluster.History().Recovered(newLineage()), nil); err != nil {
+	if err := writeFile(dir.file(fileRecovering), nil); err != nil {
+		return "", fmt.Errorf("begin the recovery: %w", err)
+	}
+	others, err := dir.superseded(cfg.Supersedes)
+	if err != nil {
+		return "", err
+	}
+	if _, err := dir.recover(state.Cluster.History().Recovered(newLineage(), others...), nil); err != nil {
 		return "", err
 	}
 	snaps, err := newSealedSnapshots(cfg.DataDir, cfg.Logger)
@@ -195,7 +216,10 @@ func writeRecovered(cfg RecoverConfig, state fsm.State) (fsm.ServerID, error) {
 	if err := store.SetUint64(keyCurrentTerm, state.LogTerm); err != nil {
 		return "", fmt.Errorf("write the term: %w", err)
 	}
-	return dir.id, dir.noteRecovery(state.Incarnation)
+	if err := dir.noteRecovery(state.Incarnation); err != nil {
+		return "", err
+	}
+	return dir.id, os.Remove(dir.file(fileRecovering))
 }
 
 // keyCurrentTerm is where raft keeps its term. New entries must not have a lower one than the snapshot before them.

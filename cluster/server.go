@@ -205,6 +205,9 @@ func (s *Server) openDisk() error {
 	if s.dir, err = openDataDir(s.cfg.DataDir, s.cfg.Cluster, s.disk.used); err != nil {
 		return err
 	}
+	if err := s.dir.checkRecovering(); err != nil {
+		return err
+	}
 	if err := s.dir.checkReplaced(); err != nil {
 		return err
 	}

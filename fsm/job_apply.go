@@ -227,11 +227,12 @@ func (s *State) StableVersion(id GroupID) (version uint64, ok bool) {
 	return job.Stable, true
 }
 
-// template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft placement can.
+// template is what of a group can't change under a running instance. Counts, budgets, roles, limits, services and soft placement can. Whether a successor
+// has the same identity can't: servers and agents tell by an instance's own version whether only one may run.
 func (g GroupSpec) template() GroupSpec {
 	g.Count, g.Budget, g.Budgets, g.Role = 0, nil, nil, ""
 	g.Update, g.Reschedule, g.Restart = UpdateSpec{}, RetrySpec{}, RestartSpec{}
-	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{}, ReplacementSpec{}, TolerationSpec{}
+	g.Eviction, g.Replacement, g.Toleration = EvictionSpec{}, ReplacementSpec{Identity: g.Replacement.Identity}, TolerationSpec{}
 	g.Affinities, g.Spreads, g.Services = nil, nil, nil
 	return g
 }

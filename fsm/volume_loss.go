@@ -17,7 +17,7 @@ func (s *State) LostWith(node NodeID) []VolumeID {
 		}
 	}
 	for _, t := range s.Transfers.All() {
-		if t.Left.Old == node && !t.Left.Drop && s.homeMissing(t) != nil {
+		if t.Left.Old == node && !t.Left.Drop && (s.homeMissing(t) != nil || s.gaveUp(t)) {
 			lost = append(lost, t.Volumes()...)
 		}
 	}
@@ -38,12 +38,22 @@ func (s *State) homeMissing(t *Transfer) *Error {
 		if home.Health != HealthOnline {
 			return Refuse(CodeConflict, "the home of volume %s, node %s, is %s", v.ID, home.Name, home.Health)
 		}
+		if home.Return.Recovering {
+			return Refuse(CodeConflict, "the home of volume %s, node %s, has returned and not told yet what it has", v.ID, home.Name)
+		}
 	}
 	return nil
 }
 
-// NeedsOld says why the old copy that a transfer left must be kept, however old it is: nobody has seen that the one which replaced it is good, or its home can't
-// be counted on now. nil: it may go.
+// gaveUp reports whether the data that replaced the old copy of a transfer was given up since: what is in use then began empty.
+func (s *State) gaveUp(t *Transfer) bool {
+	return slices.ContainsFunc(s.slotVolumes(t.Group, t.Slot), func(v *Volume) bool {
+		return slices.Contains(t.Names, v.Name) && v.Lost != nil && v.Lost.Index > t.Marks.Index
+	})
+}
+
+// NeedsOld says why the old copy that a transfer left must be kept, however old it is: no instance is ready now on the one which replaced it, its home can't be
+// counted on, or its data was given up. nil: it may go.
 func (s *State) NeedsOld(t *Transfer) *Error {
 	if refusal := s.homeMissing(t); refusal != nil {
 		return refusal
@@ -51,8 +61,12 @@ func (s *State) NeedsOld(t *Transfer) *Error {
 	if other, used := s.attaching(t.ID); used {
 		return Refuse(CodeConflict, "transfer %s puts it to use again", other.ID)
 	}
-	if !t.Left.Proven && !s.provenCopy(t) {
-		return Refuse(CodeConflict, "no instance of slot %d of %s has been ready since its volumes were moved", t.Slot, t.Group)
+	if s.gaveUp(t) {
+		return Refuse(CodeConflict, "the data that replaced it was given up: this may be the last copy").
+			WithHint("put it to use: outspan volume attach %s@%s; or remove it: outspan volume cancel %s", t.Volume(), t.ID, t.ID)
+	}
+	if !s.provenCopy(t) { // that one was ready once says nothing of a disk that is gone since
+		return Refuse(CodeConflict, "no instance of slot %d of %s is ready on the copy that is in use", t.Slot, t.Group)
 	}
 	return nil
 }

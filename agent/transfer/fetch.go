@@ -217,6 +217,9 @@ func (c *copying) resume(ctx context.Context) error {
 		}
 		c.t.progress(fsm.SideCopying, int64(good+1)*chunkBytes, c.content.total())
 	}
+	if ctx.Err() != nil {
+		return ctx.Err() // what was not looked at may be good
+	}
 	if good > 0 {
 		c.t.log.Info("an earlier copy goes on", "chunks", good, "of", c.content.chunks())
 	}
