@@ -267,9 +267,15 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 		return no, errors.New("not a hello of this version")
 	}
 	from, to := words[2], words[3]
-	theirs, refusal := fsm.ParseHistory(strings.TrimPrefix(words[1], "-"))
-	if refusal != nil {
-		return no, refusal
+	var theirs fsm.History // of a server that has not joined a cluster
+	if words[1] != "-" {
+		var refusal *fsm.Error
+		if theirs, refusal = fsm.ParseHistory(words[1]); refusal != nil {
+			return no, refusal
+		}
+		if theirs.Cluster == "" {
+			return no, errors.New("a hello without a cluster")
+		}
 	}
 	ours := h.history()
 	switch {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net/netip"
+	"path/filepath"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -21,6 +22,8 @@ func (c *Config) check(files string) error {
 		return invalid("cluster is %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Cluster)
 	case c.DataDir == "":
 		return invalid("data_dir is missing").WithHint("add a line such as: data_dir = \"/var/lib/outspan\"")
+	case !filepath.IsAbs(c.DataDir):
+		return invalid("data_dir is %q, which depends on the directory that the program is started in", c.DataDir).WithHint("write the whole path, such as /var/lib/outspan")
 	case c.Server == nil && c.Agent == nil:
 		return invalid("there is neither a server nor an agent block")
 	case !slices.Contains([]string{"trace", "debug", "info", "warn", "error"}, c.Log.Level):

@@ -85,6 +85,7 @@ func TestLoadMistakes(t *testing.T) {
 func TestLoadChecksTheWhole(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"no data dir", "name = \"a\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n", "data_dir is missing"},
+		{"relative data dir", "name = \"a\"\ndata_dir = \"d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n", "write the whole path"},
 		{"no role", "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\n", "neither a server nor an agent"},
 		{"no certificates", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n", "outspan tls ca create"},
 		{"dir off loopback", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nlisten { address = \"10.0.0.1\" }\n", "single machine"},
