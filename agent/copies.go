@@ -12,10 +12,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// freshen makes sure that an instance finds in its volume's directory the data that the servers mean, which its epoch names: what was kept there, if the instance
-// comes back to it, and nothing, if the volume begins anew. Data of another epoch is put aside beside it; nothing is ever deleted.
+// freshen prepares a volume's directory for an instance. The assignment names an epoch: data of that epoch stays, a volume that begins anew gets an empty
+// directory, and data of any other epoch is put aside. Nothing is deleted.
 //
-// A local volume has no other copy. So one that a program has used must be there: it is never made anew. Code: integrity_check_failed.
+// A local volume that a program has used has no other copy. If its directory is missing, freshen refuses to make it. Code: integrity_check_failed.
 func freshen(a transport.Assignment, spec fsm.VolumeSpec, dir string) error {
 	want := strconv.FormatUint(a.Copies[spec.Name], 10)
 	local, noted := spec.Kind != fsm.VolumeReplicated, want != "0"

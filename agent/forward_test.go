@@ -201,7 +201,7 @@ func TestForwardSlowReader(t *testing.T) {
 		_, err := back.Write(make([]byte, size))
 		sent <- errors.Join(err, back.Close())
 	}()
-	time.Sleep(2 * d.wait) // the time is what is tested: nothing is read for longer than the client may keep its half open
+	time.Sleep(2 * d.wait) // longer than the limit of a half-closed connection, during which the client reads nothing
 	got, chunk := 0, make([]byte, 8<<10)
 	for pauses := 0; ; {
 		n, err := conn.Read(chunk)

@@ -195,9 +195,9 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdSlot waits, where only one instance of a slot may run, until this one may: at once if it was started in this boot of this machine before, else
-// when the servers have said in this registration what is assigned. A machine that was rebooted, or whose disk was copied, must not start from its
-// journal what runs elsewhere by now. False: the assignment moved meanwhile.
+// holdSlot blocks until an instance of which only one may run can be started. If this boot of this machine has started it before, that is at once. Otherwise
+// it waits for the assignments of the present registration: after a reboot, or on a copied disk, the instance may run elsewhere by now. It returns false if
+// the assignment changed meanwhile.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
 	if !want.Spec.OneHolder() || i.entry.Host == i.shop.host {
 		return true

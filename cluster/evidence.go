@@ -44,7 +44,7 @@ func (e Evidence) Fit() bool {
 	return e.Fitness.Uptime >= e.Threshold && e.Fitness.Led >= settled && e.Fitness.Calm >= settled
 }
 
-// Weigh says of one node whether every condition of the offline rule holds, but the mass guard (model section 6):
+// Weigh says of one node whether every condition of the offline rule holds, but the mass guard:
 // the leader is fit; its own age of the node reaches the threshold; a majority of the voters say the same, in
 // answers no older than one heartbeat, where no answer is no opinion; nobody heard the node recently; and gossip
 // does not see it alive, unless every voter answered and agrees.

@@ -11,7 +11,7 @@ import (
 const maxFindings = 20
 
 // Check returns every invariant that the state breaks, joined, or nil: sums equal what they sum up, indexes equal the rows, references lead somewhere,
-// closed sets hold (testing.md S1, S2, S7, S8, S9, as far as one state can show them; CheckStep does the rest). It visits every row, some twice,
+// closed sets hold (S1, S2, S7, S8, S9, as far as one state can show them; CheckStep does the rest). It visits every row, some twice,
 // at about 5 microseconds an instance, and only reads.
 func Check(s State) error {
 	c := &checker{s: &s, memory: map[NodeID]Usage{}, waits: map[NodeID]int64{}, sums: map[GroupID]groupSum{}}

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// CheckStep returns what must never happen between a state and a later one of the same history (testing.md S8, S9, S1): indexes, epochs and
+// CheckStep returns what must never happen between a state and a later one of the same history (S8, S9, S1): indexes, epochs and
 // cluster time don't go back, nothing that ended changes, only declared edges are taken, and no node is filled beyond what it offers. A restored
 // snapshot begins a new history. It visits every row that changed and, where a table changed, compares pointers for the others.
 func CheckStep(before, after State) error {

@@ -66,7 +66,7 @@ func (p PreemptEqual) Valid() bool { return p == PreemptOff || p == PreemptFair 
 // String implements fmt.Stringer.
 func (p PreemptEqual) String() string { return string(p) }
 
-// BuiltinClasses are those that a new cluster starts with, in their order (model section 8).
+// BuiltinClasses are those that a new cluster starts with, in their order.
 func BuiltinClasses() []Class {
 	return []Class{
 		{Name: ClassSystem, MaxDown: MaxDown{Amount: Amount{N: 1}}, PreemptEqual: PreemptOff},

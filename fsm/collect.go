@@ -9,7 +9,7 @@ const (
 	eventsAnEntry = 2000 // at most this many old events go with one entry
 )
 
-// collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up (model section 15).
+// collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up.
 func (s *State) collect() {
 	for range eventsAnEntry {
 		key, at, ok := s.Events.oldest()

@@ -6,7 +6,7 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Asking again with the same id gives the same answer and changes nothing; with other nodes or options it is a conflict (model section 3).
+// Asking again with the same id gives the same answer and changes nothing; with other nodes or options it is a conflict.
 func TestDrainAskedAgain(t *testing.T) {
 	s := fsm.NewState()
 	apply := func(c fsm.Command) *fsm.Error {

@@ -17,7 +17,7 @@ const (
 	GateOld       GateSubject = "old"        // the instance that would be replaced
 )
 
-// Gate is one condition of an eviction or a replacement. All of a list must hold, and what isn't known never satisfies one (model section 4).
+// Gate is one condition of an eviction or a replacement. All of a list must hold, and what isn't known never satisfies one.
 type Gate struct {
 	Subject GateSubject
 	Fact    string // of self; otherwise one of a few words

@@ -106,7 +106,7 @@ func (c RoleCheckSpec) expand() RoleCheckSpec {
 	return c
 }
 
-// rolePreset is a row of the table of roles (model section 4).
+// rolePreset is a row of the table of roles.
 type rolePreset struct {
 	role           Role
 	evict          Mode

@@ -105,7 +105,7 @@ func noteStop(stops []Time, most int, window Duration, now Time) []Time {
 // CheckBudget returns nil if a voluntary stop of inst may begin now as far as budgets and rates go. It is the one place that asks: the group's own
 // budget and every shared one must allow it (R20, R21), and the rate of who wants it (R27). Codes: budget_min_ready with what it waits for; budget_rate
 // and actor_rate with the time from which all rates allow it again (Never with budget_min_ready: only a change can help). All of it is derived from
-// rows at Apply, so two leaders, two clients or a stale plan can't overshoot (model section 7).
+// rows at Apply, so two leaders, two clients or a stale plan can't overshoot.
 func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
 	if cause == CauseStartTimeout && s.startOverdue(inst) {
 		return nil, 0 // it has failed: a loss, which no budget blocks

@@ -20,7 +20,7 @@ type Liveness struct {
 	// Paused says that the leader was paused or starved lately: what it did not hear meanwhile says nothing of the node.
 	Paused bool
 	// Silent says that every condition of the offline rule holds but the mass guard: the leader is fit to judge, a majority of voters agree, nobody
-	// vetoes, and gossip does not see the node (model section 6).
+	// vetoes, and gossip does not see the node.
 	Silent bool
 	// SeenBy names a server that heard the node recently although the leader did not.
 	SeenBy ServerID

@@ -12,7 +12,7 @@ const (
 	flapMax    = 30 * Minute
 )
 
-// Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set (model section 1).
+// Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set.
 func (s *State) Eligible(n *Node) *Error {
 	why := ""
 	switch {

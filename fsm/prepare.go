@@ -32,7 +32,7 @@ type InstanceRelease struct {
 	Failure string     `cbor:"3,keyasint,omitempty"`
 }
 
-// outside reports whether a cause is from outside the job: those that roles and gates are about (model sections 4 and 7).
+// outside reports whether a cause is from outside the job: those that roles and gates are about.
 func (c Cause) outside() bool {
 	switch c {
 	case CauseNodeDraining, CauseNodeDisabled, CausePreempted, CauseRebalance, CauseAffinity, CauseUser:

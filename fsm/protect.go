@@ -8,7 +8,7 @@ import (
 	"github.com/outspan/outspan/internal/plant"
 )
 
-// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from ending (model section 5, L1).
+// DrainPolicy says what a drain does with the members of replicated groups on its node, and whether they keep it from ending (L1).
 type DrainPolicy string
 
 // The policies.

@@ -7,7 +7,7 @@ type RailName string
 
 // The rails.
 const (
-	RailStops RailName = "stops" // stops that nobody ordered: by the rescheduler and by policy marks of a cordon (model section 10)
+	RailStops RailName = "stops" // stops that nobody ordered: by the rescheduler and by policy marks of a cordon
 	RailMoves RailName = "moves" // moves that the rescheduler began
 )
 

@@ -1,6 +1,6 @@
 package fsm
 
-// Request is the stored outcome of one write: the answer is rebuilt from it (model section 14).
+// Request is the stored outcome of one write: the answer is rebuilt from it.
 type Request struct {
 	ID      RequestID `cbor:"1,keyasint"`
 	Body    string    `cbor:"2,keyasint"` // hash of the request's body

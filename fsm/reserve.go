@@ -6,7 +6,7 @@ import (
 
 // A preemptor's room is promised in the entry that begins the stops of its victims, and placed in the entry that confirms the last of them stopped. In
 // between its row is there, pending, and its agent is not told of it: the memory that it will take belongs to the victims still, and what they don't cover
-// is Node.Promised. So what is placed never exceeds what the node has, and nobody else gets the room (model section 8, R46, R47).
+// is Node.Promised. So what is placed never exceeds what the node has, and nobody else gets the room (R46, R47).
 
 // WaitsForRoom reports whether the instance is a preemptor whose victims have not all stopped. Its agent does not know it yet.
 func (i *Instance) WaitsForRoom() bool { return i != nil && len(i.Links.Awaits) > 0 }

@@ -1,6 +1,6 @@
 package fsm
 
-// Role is a named preset for who may be evicted, when, and what replaces it (model section 4).
+// Role is a named preset for who may be evicted, when, and what replaces it.
 type Role string
 
 // The roles.

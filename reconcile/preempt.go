@@ -35,7 +35,7 @@ type hole struct {
 }
 
 // preempt makes room for a need that fits nowhere, by stopping less important instances of one node, or says why that doesn't help. Where any node has room
-// without it, or will have in a moment, nothing is stopped. All of it is one group of commands (model section 8).
+// without it, or will have in a moment, nothing is stopped. All of it is one group of commands.
 func (p *pass) preempt(n *need, why *unplaced) *unplaced {
 	if why == nil || n.look || why.code != fsm.CodeNoMemory && why.code != fsm.CodeNoPorts {
 		return why

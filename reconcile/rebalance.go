@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	overMean    = 15 * point // a node is over-used when its memory use is so far above the mean (model section 9)
+	overMean    = 15 * point // a node is over-used when its memory use is so far above the mean
 	point       = full / 100 // of use
 	targetsSeen = 8          // the best nodes of a group that are looked at as targets
 	groupsSeen  = 32         // groups that are looked at closely in one pass, for each objective or node

@@ -8,6 +8,6 @@
 // A history is a schedule of actions (what people do, and faults) that the seed draws before anything runs. Each action carries its own number, from which it
 // makes its choices when its time comes, so a failing history can be replayed with actions left out: Shrink does that until little is left.
 //
-// After every entry fsm.Check, fsm.CheckStep and the judges of testing.md (S1 to S15) look at the state; then the faults end, drains end or are canceled, and
+// After every entry fsm.Check, fsm.CheckStep and the judges of the rules S1 to S15 look at the state; then the faults end, drains end or are canceled, and
 // the liveness rules (L2 to L4) are judged. A failure's text begins with the id of what was broken.
 package sim

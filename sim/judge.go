@@ -66,7 +66,7 @@ func (j *judge) entry(c *committed) {
 	}
 }
 
-// invariant is the rule that a finding of fsm.Check breaks. Most findings are of sums and references that no rule of testing.md has a number for.
+// invariant is the rule that a finding of fsm.Check breaks. Most findings are of sums and references that no numbered rule covers.
 func invariant(err error) string {
 	for _, known := range [...]struct{ words, rule string }{
 		{"may have a single holder", "S2"}, {"bytes are placed", "S1"}, {"claims", "S1"}, {"awaits", "S11"}, {"are both desired", "S7"}, {"instances are desired", "S7"},

@@ -61,7 +61,7 @@ func (t *Task) Exec(ctx context.Context, c Command) (int, error) {
 	return code, err
 }
 
-// commands counts what runs beside an instance, to tell what was killed and did not end. Safe for many goroutines.
+// commands counts the checks and hooks that run beside an instance, including those that were killed and have not ended. Safe for many goroutines.
 type commands struct {
 	mu              sync.Mutex
 	alive, followed int // processes; calls that wait for one

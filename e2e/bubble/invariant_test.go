@@ -28,7 +28,7 @@ func newCourt() *court {
 	return &court{windows: map[string]*window{}, retried: map[fsm.GroupID][]fsm.Time{}, ended: map[fsm.InstanceID]uint64{}, ids: map[fsm.RequestID]uint64{}}
 }
 
-// judge returns what is wrong with a step; each finding begins with the id of its invariant (testing.md).
+// judge returns what is wrong with a step; each finding begins with the id of its invariant.
 func (c *court) judge(s step) []error {
 	var found []error
 	for _, one := range []func(step) error{

@@ -31,7 +31,7 @@ func job(name string, class fsm.ClassName, groups ...fsm.GroupSpec) fsm.JobSpec 
 	return fsm.JobSpec{Name: fsm.JobName(name), Class: class, Groups: groups}
 }
 
-// everyRole is a job of each role of model section 4.
+// everyRole is a job of each role.
 func everyRole() []fsm.JobSpec {
 	local := roleGroup(fsm.RoleLocal, 2, "")
 	local.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
