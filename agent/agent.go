@@ -88,7 +88,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	a.shop = &workshop{
 		node: a.facts, runtime: cfg.Runtime, records: h.records,
 		reports: reports, volumes: newVolumes(h.path("volumes")), ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
-		services: a.forward.exposed, prepare: a.prepareNode, log: cfg.Log.Named("instance"),
+		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
 	}
 	a.crew = newCrew(a.shop)
 	a.mover = transfer.New(transfer.Config{

@@ -32,11 +32,11 @@ func freshen(a transport.Assignment, spec fsm.VolumeSpec, dir string) error {
 		return lostVolume(a, "the directory of volume %s, %s, was here and is missing", spec.Name, dir)
 	case have == want:
 		return nil
-	case local && have == "" && slices.Contains(a.Held, spec.Name):
+	case local && have == "" && slices.Contains(a.Held, spec.Name) && (noted || !holdsData(dir)):
 		return lostVolume(a, "the data of volume %s is not on this disk: nothing says that %s was ever used", spec.Name, dir)
 	case local && have != "" && (slices.Contains(a.Held, spec.Name) || !noted):
 		return lostVolume(a, "the data in %s is not the newest of volume %s: it is of epoch %s, not %s", dir, spec.Name, have, want)
-	case noted: // without an epoch it is a directory from before there were any: it is taken once
+	case noted: // a row without an epoch takes the directory as it is, once: then it is marked
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}
@@ -48,6 +48,12 @@ func freshen(a transport.Assignment, spec fsm.VolumeSpec, dir string) error {
 		return diskError("note the epoch of volume "+spec.Name, err)
 	}
 	return nil
+}
+
+// holdsData reports whether there is anything in a directory.
+func holdsData(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) > 0
 }
 
 // lostVolume refuses to start an instance without its data.

@@ -118,3 +118,41 @@ func TestReplicatedCopyFromBefore(t *testing.T) {
 		t.Fatalf("what was there became %v", got)
 	}
 }
+
+// TestUnmarkedLocalVolume: a directory from before there were epochs is taken once, by a row without one. An empty or missing one is not what the row tells of.
+func TestUnmarkedLocalVolume(t *testing.T) {
+	for name, tt := range map[string]struct {
+		made         uint64
+		data, exists bool
+		taken        bool
+	}{
+		"row without an epoch": {data: true, exists: true, taken: true},
+		"row with an epoch":    {made: 7, data: true, exists: true},
+		"empty":                {exists: true},
+		"missing":              {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVolumes(t.TempDir())
+			a := copyAssignment(tt.made)
+			a.Spec.Volumes[0].Kind, a.Held = fsm.VolumeLocal, []string{"data"}
+			dir := v.dir(a, "data")
+			if tt.exists {
+				must(t, os.MkdirAll(dir, 0o700))
+			}
+			if tt.data {
+				put(t, filepath.Join(dir, "rows"), "of a database that runs")
+			}
+			for range 2 {
+				if err := v.prepare(a, account{}); (err == nil) != tt.taken {
+					t.Fatalf("taken: %v, want %v; error: %v", err == nil, tt.taken, err)
+				}
+			}
+			if note, _ := os.ReadFile(dir + "@copy"); tt.taken != (string(note) == "0\n") {
+				t.Errorf("the mark is %q", note)
+			}
+			if text, _ := os.ReadFile(filepath.Join(dir, "rows")); tt.data && string(text) != "of a database that runs" {
+				t.Errorf("the data is %q", text)
+			}
+		})
+	}
+}

@@ -27,8 +27,14 @@ type crew struct {
 
 	mu      sync.Mutex
 	members map[fsm.InstanceID]*member
-	ended   []Task // of forgotten instances, the newest last
+	ended   []Task        // of forgotten instances, the newest last
+	litter  []Task        // forgotten instances whose working directories are still there
+	dirty   chan struct{} // capacity 1: there is litter
+	tidied  chan struct{} // closed when tidy has ended
 }
+
+// tidyEnd is how long a removal may hold up the end of the agent. The next agent removes what is left.
+const tidyEnd = time.Second
 
 type member struct {
 	*instance
@@ -36,7 +42,7 @@ type member struct {
 }
 
 func newCrew(shop *workshop) *crew {
-	return &crew{shop: shop, members: map[fsm.InstanceID]*member{}}
+	return &crew{shop: shop, members: map[fsm.InstanceID]*member{}, dirty: make(chan struct{}, 1), tidied: make(chan struct{})}
 }
 
 // adopt takes over what an earlier agent left: what the journal tells of and what the runtime finds. What ran before
@@ -44,6 +50,7 @@ func newCrew(shop *workshop) *crew {
 // ends.
 func (c *crew) adopt(ctx context.Context) error {
 	c.ctx = ctx
+	go c.tidy(ctx)
 	entries := c.shop.records.entries()
 	tasks, err := c.shop.runtime.Adopt(ctx)
 	if err != nil {
@@ -64,7 +71,7 @@ func (c *crew) adopt(ctx context.Context) error {
 	for _, t := range forgotten {
 		c.removeWork(t)
 	}
-	c.expire()
+	c.clean()
 	if len(list) > 0 {
 		c.shop.log.Info("adopted", "instances", len(list))
 	}
@@ -186,18 +193,51 @@ func (c *crew) dismiss(m *member) {
 	if t != nil {
 		c.removeWork(t)
 	}
-	c.expire()
+	c.clean()
 }
 
-// removeWork removes the working directory of a forgotten instance: only its logs are kept.
+// removeWork has the working directory of a forgotten instance removed: only its logs are kept. It does not block.
 func (c *crew) removeWork(t Task) {
-	if err := t.RemoveWork(); err != nil {
-		c.shop.log.Warn("working directory of an ended instance could not be removed", "instance", t.ID(), "error", err)
+	c.mu.Lock()
+	c.litter = append(c.litter, t)
+	c.mu.Unlock()
+	c.clean()
+}
+
+func (c *crew) clean() {
+	select {
+	case c.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// tidy removes what is left of forgotten instances until ctx ends. It has a goroutine of its own, as a large directory takes minutes.
+func (c *crew) tidy(ctx context.Context) {
+	defer close(c.tidied)
+	for {
+		select {
+		case <-c.dirty:
+		case <-ctx.Done():
+			return
+		}
+		c.mu.Lock()
+		litter := c.litter
+		c.litter = nil
+		c.mu.Unlock()
+		for _, t := range litter {
+			if ctx.Err() != nil {
+				return
+			}
+			if err := t.RemoveWork(); err != nil {
+				c.shop.log.Warn("working directory of an ended instance could not be removed", "instance", t.ID(), "error", err)
+			}
+		}
+		c.expire(ctx)
 	}
 }
 
 // expire removes what is left of forgotten instances when it is old, or too much.
-func (c *crew) expire() {
+func (c *crew) expire(ctx context.Context) {
 	c.mu.Lock()
 	var old []Task
 	for len(c.ended) > 0 && (len(c.ended) > keepEnded || time.Since(endedAt(c.ended[0])) > keepEndedFor) {
@@ -205,6 +245,9 @@ func (c *crew) expire() {
 	}
 	c.mu.Unlock()
 	for _, t := range old {
+		if ctx.Err() != nil {
+			return
+		}
 		if err := t.Remove(); err != nil {
 			c.shop.log.Warn("ended instance could not be removed", "instance", t.ID(), "error", err)
 		}
@@ -261,5 +304,11 @@ func (c *crew) running() int {
 	return n
 }
 
-// wait blocks until every goroutine has ended, which they do with the context of adopt.
-func (c *crew) wait() { c.wg.Wait() }
+// wait blocks until every goroutine has ended, which they do with the context of adopt. A removal that is under way gets tidyEnd.
+func (c *crew) wait() {
+	c.wg.Wait()
+	select {
+	case <-c.tidied:
+	case <-time.After(tidyEnd):
+	}
+}

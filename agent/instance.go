@@ -25,6 +25,7 @@ type workshop struct {
 	host     string                         // this boot of this machine
 	services func() map[fsm.ServiceName]int // exposed services and their ports
 	prepare  func(transport.Assignment) error
+	problem  func(part, problem string)
 	log      hclog.Logger
 }
 
@@ -49,7 +50,12 @@ type instance struct {
 	entry   entry
 	retryAt time.Time
 	adopted bool // the program that runs was started by an earlier agent; written while nothing goes on beside it
+	// unkept is the final word that the journal refused. It is told once the journal has taken it.
+	unkept *fsm.InstanceStatus
 }
+
+// journalRetry is how long the journal's refusal of a final word stands before it is tried again.
+const journalRetry = time.Second
 
 // newInstance makes the supervisor of an instance that e tells of. task is what the runtime knows of it, or nil.
 func newInstance(shop *workshop, e entry, task Task) *instance {
@@ -60,7 +66,7 @@ func newInstance(shop *workshop, e entry, task Task) *instance {
 	if len(e.Status.Facts) > 0 { // what an earlier agent knew may be over
 		i.entry.Status.Facts = nil
 		i.entry.Status.Generation++
-		shop.records.save(i.id, i.entry)
+		_ = shop.records.save(i.id, i.entry) // logged; the next change is written again
 	}
 	shop.reports.set(i.entry.Status)
 	if task != nil && !ended(task) { // before any other instance is started
@@ -106,6 +112,9 @@ func (i *instance) run(ctx context.Context) {
 		want := i.wanted()
 		i.declinePreparation(want)
 		switch {
+		case i.unkept != nil:
+			i.wait(ctx, journalRetry)
+			i.lastWord(*i.unkept)
 		case i.entry.Live:
 			i.oversee(ctx)
 		case want.Desired != fsm.DesiredRunning:
@@ -195,16 +204,16 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdSlot blocks until an instance of which only one may run can be started. If this boot of this machine has started it before, that is at once. Otherwise
-// it waits for the assignments of the present registration: after a reboot, or on a copied disk, the instance may run elsewhere by now. It returns false if
-// the assignment changed meanwhile.
+// holdSlot blocks until an instance of which only one may run can be started. If this boot of this machine has started it before and the program ended by
+// itself, that is at once. Otherwise it waits for the assignments of the present registration: after a reboot, on a copied disk, or where the servers had it
+// stopped and the journal could not note that, the instance may run elsewhere by now. It returns false if the assignment changed meanwhile.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
-	if !want.Spec.OneHolder() || i.entry.Host == i.shop.host {
+	if !want.Spec.OneHolder() || i.entry.Host == i.shop.host && i.endedItself() {
 		return true
 	}
 	for first := true; !i.shop.lease.assignedNow(); first = false {
 		if first {
-			i.log.Warn("waiting for the servers: only one may run, and this was not started since the machine was booted")
+			i.log.Warn("waiting for the servers: only one may run, and this one did not end by itself since the machine was booted")
 		}
 		if !i.wait(ctx, leaseCheck) {
 			return false
@@ -322,7 +331,7 @@ func (i *instance) observe(o fsm.Observed, reason string, code *int) {
 		s.Facts = nil
 	}
 	if s.Observed == o && s.Reason == reason && equal(s.ExitCode, code) && s.Restarts == i.entry.Restarts && len(s.Facts) == len(i.entry.Status.Facts) {
-		i.save()
+		_ = i.save() // logged; the next change is written again
 		return
 	}
 	s.Observed, s.Reason, s.ExitCode, s.Restarts = o, reason, code, i.entry.Restarts
@@ -343,15 +352,47 @@ func (i *instance) learn(found facts) {
 
 // report tells the servers of a change. It is in the journal before anyone hears of it.
 func (i *instance) report(s fsm.InstanceStatus) {
+	if s.Observed == fsm.ObservedStopped && (i.entry.Assignment.Spec == nil || i.entry.Assignment.Spec.OneHolder()) {
+		i.lastWord(s)
+		return
+	}
 	s.Generation++
 	i.entry.Status = s
-	i.save()
+	_ = i.save() // logged; the next change is written again
 	i.shop.reports.set(s)
 }
 
-func (i *instance) save() {
+// lastWord tells the servers that an instance of which only one may run has stopped: they let another one start. If the journal does not take it, this agent
+// could start the instance again after a restart. Then the servers are told why it is not over yet, and it is tried again.
+func (i *instance) lastWord(s fsm.InstanceStatus) {
+	before := i.entry.Status
+	s.Generation = before.Generation + 1
+	i.entry.Status = s
+	part, err := "journal of "+string(i.id), i.save()
+	if err == nil {
+		i.unkept = nil
+		i.shop.problem(part, "")
+		i.shop.reports.set(s)
+		return
+	}
+	i.shop.problem(part, message(err))
+	i.unkept = &s
+	i.entry.Status = before
+	waiting := before
+	waiting.Reason, waiting.Facts = "it has ended; "+message(err), nil
+	if waiting.Observed == fsm.ObservedReady {
+		waiting.Observed = fsm.ObservedUnready
+	}
+	if waiting.Reason != before.Reason {
+		waiting.Generation++
+		i.entry.Status = waiting
+		i.shop.reports.set(waiting)
+	}
+}
+
+func (i *instance) save() error {
 	i.entry.Assignment = i.wanted()
-	i.shop.records.save(i.id, i.entry)
+	return i.shop.records.save(i.id, i.entry)
 }
 
 func (i *instance) setLive(live bool) {
@@ -359,7 +400,7 @@ func (i *instance) setLive(live bool) {
 	if !live {
 		i.learn(nil)
 	}
-	i.save()
+	_ = i.save() // logged; the next change is written again
 }
 
 func ended(t Task) bool {

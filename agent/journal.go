@@ -63,10 +63,12 @@ func openRecords(path string, log hclog.Logger) (*records, error) {
 const damagedSuffix = ".damaged"
 
 // save makes e survive a power cut. A disk that refuses costs the memory of a change, not the work: it is logged.
-func (r *records) save(id fsm.InstanceID, e entry) {
-	if err := r.put(keyInstance+string(id), e); err != nil {
+func (r *records) save(id fsm.InstanceID, e entry) error {
+	err := r.put(keyInstance+string(id), e)
+	if err != nil {
 		r.log.Error("instance could not be noted in the journal", "instance", id, "error", err)
 	}
+	return err
 }
 
 func (r *records) put(key string, v any) error {

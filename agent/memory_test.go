@@ -32,6 +32,8 @@ type memory struct {
 	// exec stands for the commands that are run beside programs.
 	exec  func(context.Context, driver.Command) (int, error)
 	notes string // of all of them
+	// removal holds up the removal of working directories until it is closed.
+	removal chan struct{}
 }
 
 func newMemory() *memory { return &memory{boot: time.Now(), tasks: map[driver.ID]*memTask{}} }
@@ -110,7 +112,13 @@ func (m *memory) starts() int {
 func (t *memTask) ID() driver.ID         { return t.id }
 func (t *memTask) Done() <-chan struct{} { return t.done }
 func (t *memTask) Remove() error         { return nil }
-func (t *memTask) RemoveWork() error     { return nil }
+
+func (t *memTask) RemoveWork() error {
+	if t.m.removal != nil {
+		<-t.m.removal
+	}
+	return nil
+}
 
 func (t *memTask) die() {
 	t.mu.Lock()

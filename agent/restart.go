@@ -118,6 +118,20 @@ func (i *instance) ended(task Task) {
 	i.failed(f)
 }
 
+// endedItself reports whether the last end of the program was its own: nobody wanted it.
+func (i *instance) endedItself() bool {
+	task := i.current()
+	if task == nil {
+		return false
+	}
+	exit, known := task.Exit()
+	switch exit.Reason {
+	case driver.ReasonExited, driver.ReasonSignaled, driver.ReasonOOMKilled, driver.ReasonStartFailed:
+		return known
+	}
+	return false
+}
+
 // stopReason says why a stopped instance ended, where that is worth saying: "" is a clean stop.
 func (i *instance) stopReason(exit driver.Exit) string {
 	switch exit.Reason {

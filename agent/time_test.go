@@ -289,3 +289,23 @@ func TestGivenUpRegistersAgain(t *testing.T) {
 		}
 	})
 }
+
+// A working directory that takes long to remove holds up neither what is assigned next nor the end of the agent.
+func TestSlowRemoval(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.mem.removal = make(chan struct{})
+		defer close(b.mem.removal)
+		b.start()
+		old := b.run("old", sh(""))
+		b.pass(time.Second)
+		b.stop(old, nil)
+		b.pass(time.Minute)
+		if n := len(b.agent.crew.list()); n != 0 {
+			t.Fatalf("%d instances are not forgotten yet", n)
+		}
+		next := b.run("next", sh(""))
+		b.pass(time.Second)
+		b.want(next, fsm.ObservedReady, "")
+		b.end()
+	})
+}

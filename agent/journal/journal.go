@@ -19,7 +19,7 @@ import (
 // Codes of the errors of this package.
 const (
 	CodeDamaged fsm.Code = "journal_damaged" // the file is not what was written; it was left as it is
-	CodeFailed  fsm.Code = "journal_failed"  // the disk refused; nothing is acknowledged any more until Open
+	CodeFailed  fsm.Code = "journal_failed"  // the disk refused; the next write tries again
 	CodeLocked  fsm.Code = "journal_locked"  // another process has it open
 )
 
@@ -170,11 +170,10 @@ func (j *Journal) failure(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fsm.Refuse(CodeFailed, "journal %s can't be written: %v", j.path, err).WithHint("free or replace the disk, then restart the agent")
+	return fsm.Refuse(CodeFailed, "journal %s can't be written: %v", j.path, err).WithHint("free space on the disk, or replace it")
 }
 
-// Put sets key to value. It returns when that is on disk (SyncEach). CodeFailed: it is not, and neither is anything
-// later, until the journal is opened anew.
+// Put sets key to value. It returns when that is on disk (SyncEach). CodeFailed: it is not. A later write may succeed.
 func (j *Journal) Put(key string, value []byte) error {
 	return j.Write(Op{Key: key, Value: value})
 }
@@ -195,8 +194,8 @@ func (j *Journal) Write(ops ...Op) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.failed != nil {
-		return j.failure(j.failed)
+	if err := j.mend(); err != nil {
+		return j.failure(err)
 	}
 	b, err := encodeRecord(j.seq+1, own)
 	if err != nil {
@@ -213,8 +212,20 @@ func (j *Journal) Write(ops ...Op) error {
 	return nil
 }
 
-// append writes b behind the last record. What a refused write left is cut off again; if even that fails, or the
-// kernel reported a lost page (fsync), what is on disk is unknown and the journal is closed for writing.
+// mend makes a new file of what was acknowledged, if it is unknown what the old one holds.
+func (j *Journal) mend() error {
+	if j.failed == nil || j.lock == nil {
+		return j.failed
+	}
+	j.failed = nil
+	if err := j.rewrite(); err != nil {
+		j.failed = err
+	}
+	return j.failed
+}
+
+// append writes b behind the last record. What a refused write left is cut off again. If even that fails, or the
+// kernel reported a lost page (fsync), what is on disk is unknown: the next write makes a new file.
 func (j *Journal) append(b []byte) error {
 	_, err := j.file.WriteAt(b, j.size)
 	if err != nil {

@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// holder is a group of which only one instance may run.
+func holder(pidFile string) fsm.GroupSpec {
+	g := sh("echo $$ > " + pidFile + "; exec sleep 1000")
+	g.Role, g.RoleCheck = fsm.RoleQuorum, &fsm.RoleCheckSpec{Exec: []string{"/bin/true"}}
+	g.Eviction.Mode = "always"
+	return g
+}
+
+// fill leaves no room on the file system of a directory, and returns what makes room again.
+func fill(t *testing.T, dir string) func() {
+	t.Helper()
+	name := filepath.Join(dir, "full")
+	f, err := os.Create(name)
+	must(t, err)
+	defer f.Close()
+	for size := 1 << 20; size > 0; size /= 2 {
+		for {
+			if _, err := f.Write(make([]byte, size)); err != nil {
+				break
+			}
+		}
+	}
+	return func() { must(t, os.Remove(name)) }
+}
+
+// On a full disk the end of an instance of which only one may run is told only once the journal has it. Until then an agent that is restarted does not know of the
+// end, and starts nothing before the servers were asked.
+func TestStoppedOnAFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to mount a small file system")
+	}
+	for name, restart := range map[string]bool{"room again": false, "agent restarted": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, allowRoot, func(c *Config) {
+				must(t, os.MkdirAll(c.DataDir, 0o711))
+				if err := unix.Mount("tmpfs", c.DataDir, "tmpfs", 0, "size=16m"); err != nil {
+					t.Skipf("skipped: no right to mount a small file system: %v", err)
+				}
+			})
+			data := b.cfg.DataDir
+			t.Cleanup(func() { _ = unix.Unmount(data, unix.MNT_DETACH) })
+			pidFile := filepath.Join(b.dir, "pid")
+			id := b.run("one", holder(pidFile), nil)
+			b.await(id, fsm.ObservedReady)
+			pid := pidOf(t, pidFile)
+			room := fill(t, data)
+			for b.agent.home.records.Put("filler", make([]byte, 64)) == nil { // the rest of the last block of the journal's file
+				t.Log("the journal had room for one more record")
+			}
+			b.stop(id, nil)
+			eventually(t, "the reason to be told", func() bool {
+				s := b.instance(id).Status
+				if s.Observed == fsm.ObservedStopped {
+					t.Fatal("it was told as stopped, and the journal does not know")
+				}
+				return strings.Contains(s.Reason, "journal") && strings.Contains(s.Reason, "no space left")
+			})
+			if alive(pid) {
+				t.Error("the program still runs")
+			}
+			if !strings.Contains(strings.Join(b.agent.warnings(), ""), "no space left") {
+				t.Errorf("the node's warnings are %q", b.agent.warnings())
+			}
+			if restart {
+				b.setDown(true)
+				b.stopAgent()
+				room()
+				b.start()
+				eventually(t, "the instance to be supervised", func() bool { return b.agent.crew.member(id) != nil })
+				asked := b.count("register")
+				eventually(t, "some tries to reach a server", func() bool { return b.count("register") > asked+2 })
+				if now := pidOf(t, pidFile); now != pid || alive(now) {
+					t.Error("it was started again before any server was asked")
+				}
+				b.setDown(false)
+			} else {
+				room()
+			}
+			b.await(id, fsm.ObservedStopped)
+		})
+	}
+}
