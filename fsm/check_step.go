@@ -31,6 +31,7 @@ func CheckStep(before, after State) error {
 		c.want(b.Index > a.Index && a.At.Add(requestMinimum) <= after.Now, "the outcome of request %s was rewritten", a.ID)
 	})
 	c.newRows(&before)
+	c.assigned(&before)
 	return errors.Join(c.found...)
 }
 
@@ -45,6 +46,50 @@ func (c *checker) endings(since uint64) {
 			again[e.Subject] = true
 		case e.Type == EventStatus && e.After == string(ObservedStopped) && !again[e.Subject]:
 			c.gone[e.Subject] = true
+		}
+	}
+}
+
+// instruction is what an agent is told of an instance and may change while it is there.
+type instruction struct {
+	desired     Desired
+	restarts    uint64
+	preparation uint64
+	grace       Duration
+	cause       Cause
+}
+
+func instructionFor(i *Instance) instruction {
+	if !i.told() {
+		return instruction{}
+	}
+	o := instruction{desired: i.Desired, restarts: i.Links.RestartSeq, preparation: i.Preparation(), cause: i.Marks.StopCause}
+	if i.Marks.GraceOverride != nil {
+		o.grace = *i.Marks.GraceOverride
+	}
+	return o
+}
+
+// assigned wants the agent of each node whose instructions changed to be called: an agent asks for what is newer than Assigned, so it would never hear of another change.
+func (c *checker) assigned(before *State) {
+	want := func(i *Instance) {
+		n, ok := c.s.Nodes.Get(i.Node)
+		if !ok {
+			return // forgotten
+		}
+		c.want(n.Assigned > before.Index, "instance %s: what its agent is told changed after index %d, its node was last called at %d", i.ID, before.Index, n.Assigned)
+	}
+	if before.Instances.Same(c.s.Instances) {
+		return
+	}
+	for id, b := range c.s.Instances.All() {
+		if a, _ := before.Instances.Get(id); a != b && instructionFor(a) != instructionFor(b) {
+			want(b)
+		}
+	}
+	for id, a := range before.Instances.All() {
+		if _, ok := c.s.Instances.Get(id); !ok && a.told() && !a.Terminal() {
+			want(a)
 		}
 	}
 }

@@ -236,6 +236,7 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"moved", "changed what it is", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Node = "n2" }) }},
 		{"claims", "its claims", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
 		{"began anew", "before it had ended", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index }) }},
+		{"not called", "was last called", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Links.RestartSeq++ }) }},
 		{"new and overfull", "is new and holds", func(s *State) {
 			s.Nodes.put("n9", &Node{ID: "n9", Agent: AgentInfo{Epoch: 1}, Registrations: 1, Placed: Usage{MemoryBytes: 1}})
 		}},
