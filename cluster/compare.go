@@ -290,6 +290,9 @@ func (c *comparer) digestAll(ctx context.Context, s fsm.State, m *meeting, judge
 	if err != nil {
 		return err
 	}
+	if judge {
+		own.contradiction = contradiction(s)
+	}
 	m.sums[m.self] = own
 	var holders []fsm.ServerID
 	for id, held := range m.held {

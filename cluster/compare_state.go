@@ -121,6 +121,8 @@ func (p *pastStates) find(key stateKey, current fsm.State) (fsm.State, bool) {
 type stateSums struct {
 	digest string
 	tables []fsm.TableDigest
+	// contradiction is what fsm.Check found, where it was asked for. Digests leave out what a state derives from its rows, so equal states may differ in that.
+	contradiction string
 }
 
 // digester computes digests, one at a time: a large state takes a second of a core, which is better spent once than
@@ -153,7 +155,7 @@ func (d *digester) of(ctx context.Context, s fsm.State) (stateSums, error) {
 		return sums, nil
 	}
 	digest, tables := fsm.Digests(s)
-	sums := stateSums{digest, tables}
+	sums := stateSums{digest: digest, tables: tables}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.known = append(d.known, knownSums{key, began, sums})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -367,6 +368,29 @@ func TestVerify(t *testing.T) {
 		v, err = leader.Verify(t.Context(), 5*time.Second)
 		if err != nil || v.Verdict != VerdictDiffers || verdicts(v)[wrong.ID()] != VerdictDiffers {
 			t.Errorf("after it ended: %+v, %v", v, err)
+		}
+	})
+}
+
+// What a state derives from its rows is in no digest: servers with equal digests are judged by their rows, too.
+func TestVerifyFindsContradictions(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newCompareRig(t)
+		r.startAll()
+		for _, s := range r.running() {
+			wrong := s.machine.State()
+			wrong.SettingsIndex = wrong.Index + 1000
+			s.machine.Replace(wrong)
+		}
+		time.Sleep(2 * digestFor)
+		v, err := r.leader(time.Second).Verify(t.Context(), 5*time.Second)
+		if err != nil || v.Verdict == VerdictEqual {
+			t.Errorf("%+v, %v", v, err)
+		}
+		for _, s := range v.Servers {
+			if s.Verdict != VerdictDiffers || !strings.Contains(s.Detail, "contradicts itself: the settings") {
+				t.Errorf("%s: %s, %q", s.ID, s.Verdict, s.Detail)
+			}
 		}
 	})
 }

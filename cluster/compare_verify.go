@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -46,12 +47,13 @@ type VerifiedServer struct {
 	Verdict Verdict
 	Index   uint64 // compared at; the newest that it has where it was not compared; 0: not known
 	Digest  string // empty where it was not compared
-	Detail  string // why it was not compared, or when it was found to differ
+	Detail  string // why it was not compared, what contradicts itself, or when it was found to differ
 	// Tables are those that differ from the majority's (b), or where there is none, from those of the asked server.
 	Tables []fsm.TableDifference
 }
 
-// Verify compares the states of all servers now, those without a vote too, and has each look for itself soon. It
+// Verify compares the states of all servers now, those without a vote too, has each look for contradictions in its own
+// state (fsm.Check), and has each compare itself soon. It
 // blocks at most patience for servers that are behind, and as long as the digests take. It writes nothing. Codes:
 // no_leader while this server belongs to no cluster, timeout.
 func (s *Server) Verify(ctx context.Context, patience time.Duration) (Verification, error) {
@@ -117,6 +119,9 @@ func (c *comparer) verified(m meeting, one ServerStatus, right stateSums, split 
 		if sums.digest != right.digest || split {
 			r.Verdict, r.Tables = VerdictDiffers, fsm.DifferentTables(sums.tables, right.tables)
 		}
+		if sums.contradiction != "" {
+			r.Verdict, r.Detail = VerdictDiffers, "its state contradicts itself: "+sums.contradiction
+		}
 	case answered:
 		r.Verdict, r.Detail = VerdictBehind, "it has no state of index "+decimal(m.key.Index)
 		if len(held) > 0 {
@@ -147,6 +152,18 @@ func (s *Server) Differing() map[fsm.ServerID]Difference {
 	}
 	return out
 }
+
+// contradiction tells what a state says against itself, in at most contradictionBytes; empty: nothing. It reads every row.
+func contradiction(s fsm.State) string {
+	err := fsm.Check(s)
+	if err == nil {
+		return ""
+	}
+	text := strings.ToValidUTF8(err.Error(), "")
+	return strings.ToValidUTF8(text[:min(len(text), contradictionBytes)], "")
+}
+
+const contradictionBytes = 1000
 
 func reasonOf(err error) string {
 	var known *fsm.Error

@@ -24,7 +24,7 @@ type digestQuery struct {
 	Key    stateKey          `cbor:"2,keyasint"`
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
-	// Judge asks the server to compare itself with all voters soon, whatever its digest is.
+	// Judge asks the server to look for contradictions in its state, and to compare itself with all voters soon, whatever its digest is.
 	Judge bool `cbor:"5,keyasint,omitempty"`
 }
 
@@ -34,6 +34,8 @@ type digestReply struct {
 	Found  bool              `cbor:"2,keyasint"` // false: the server holds no such state any more
 	Digest string            `cbor:"3,keyasint"`
 	Tables []fsm.TableDigest `cbor:"4,keyasint"`
+	// Contradiction is what the state says against itself; empty: nothing, or Judge was not set.
+	Contradiction string `cbor:"5,keyasint,omitempty"`
 }
 
 // answerStates keeps the current state for a while, so that the question for its digest finds it.
@@ -58,7 +60,10 @@ func (c *comparer) answerDigest(ctx context.Context, q digestQuery) digestReply 
 		return out
 	}
 	out.Found, out.Digest, out.Tables = true, own.digest, own.tables
-	news := q.Digest != own.digest && c.noteDifference(q.Server, q.Key, own, stateSums{q.Digest, q.Tables})
+	if q.Judge {
+		out.Contradiction = contradiction(state)
+	}
+	news := q.Digest != own.digest && c.noteDifference(q.Server, q.Key, own, stateSums{digest: q.Digest, tables: q.Tables})
 	if news || q.Judge {
 		c.soon()
 	}
@@ -87,5 +92,5 @@ func (c *comparer) askDigest(ctx context.Context, id fsm.ServerID, q digestQuery
 	case !reply.Found || reply.Digest == "":
 		return stateSums{}, errNoState
 	}
-	return stateSums{reply.Digest, reply.Tables}, nil
+	return stateSums{reply.Digest, reply.Tables, reply.Contradiction}, nil
 }

@@ -45,7 +45,7 @@ type VerifiedServer struct {
 	Verdict string       `json:"verdict" enum:"equal,differs,behind,unreachable"`
 	Index   uint64       `json:"index" doc:"of the state that was compared; the newest that it has where none was; 0: not known"`
 	Digest  string       `json:"digest" doc:"empty where none was compared"`
-	Detail  string       `json:"detail" doc:"why it was not compared, or when it was found to differ"`
+	Detail  string       `json:"detail" doc:"why it was not compared, what in its state contradicts itself, or when it was found to differ"`
 	Tables  []TableDiff  `json:"tables" doc:"that differ from those of the majority, or where none has one, from those of the server that was asked"`
 }
 
