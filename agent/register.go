@@ -188,6 +188,7 @@ func (a *Agent) registered(reply transport.RegisterReply, labels map[string]stri
 	now := term{last.count + 1, reply.Epoch}
 	a.shop.lease.enrol(now) // before servers answer for it
 	if a.beats != nil {
+		a.beats.SetVoters(reply.Cluster, reply.Config, reply.Voters)
 		a.beats.Register(reply.Key, reply.Epoch, a.beatEvery())
 		a.shop.lease.set(a.beats)
 	}

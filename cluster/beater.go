@@ -41,6 +41,7 @@ type Beater struct {
 	seq     uint64
 	facts   uint64
 	servers map[fsm.ServerID]link
+	voters  electorate  // the newest that was heard of
 	gaveUp  chan uint64 // the epoch; capacity 1
 }
 
@@ -56,9 +57,6 @@ type link struct {
 	echo     uint64
 	sent     [8]sentBeat // ring, by seq
 	answered time.Time   // when the newest answered heartbeat was SENT
-	voter    bool
-	voters   int
-	at       time.Time // of that answer
 }
 
 type sentBeat struct {
@@ -89,6 +87,32 @@ func (b *Beater) Register(key []byte, epoch uint64, interval time.Duration) {
 	b.kick()
 }
 
+// SetVoters tells who votes, as a registration said: servers that a majority follows know no older configuration than that. A history is fsm.History as text.
+func (b *Beater) SetVoters(history string, index uint64, voters []fsm.ServerID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hear(electorate{history, index, voters})
+}
+
+// hear takes a configuration if it is newer than the known one, and reports whether it is of the history that this node follows; b.mu is held.
+func (b *Beater) hear(e electorate) bool {
+	if e.History != b.voters.History {
+		if e.History == "" { // a server that was killed before it could note its cluster
+			return true
+		}
+		was, _ := fsm.ParseHistory(b.voters.History)
+		now, refusal := fsm.ParseHistory(e.History)
+		if refusal != nil || was.Cluster != "" && !now.Replaces(was) {
+			return false
+		}
+		b.voters = electorate{History: e.History} // a recovery numbers its configurations anew
+	}
+	if e.Index > b.voters.Index {
+		b.voters = e
+	}
+	return true
+}
+
 // SetInterval changes how often heartbeats are sent, after the setting changed.
 func (b *Beater) SetInterval(interval time.Duration) {
 	b.mu.Lock()
@@ -114,24 +138,19 @@ func (b *Beater) SetFacts(epoch, generation uint64) {
 // than the last that was registered, as each server says so for itself.
 func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
 
-// LeaseUntil tells until when a lease of the given length holds: while a majority of the voters have answered
-// heartbeats SENT within it. The zero time means that it never held.
+// LeaseUntil tells until when a lease of the given length holds: while a majority of the voters of the newest
+// configuration have answered heartbeats SENT within it. The zero time means that it never held.
 func (b *Beater) LeaseUntil(length time.Duration) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var sent []time.Time
-	var newest time.Time
-	voters := 0
-	for _, l := range b.servers {
-		if l.at.After(newest) {
-			newest, voters = l.at, l.voters
-		}
-		if l.voter && !l.answered.IsZero() {
+	for _, id := range b.voters.Voters {
+		if l := b.servers[id]; !l.answered.IsZero() {
 			sent = append(sent, l.answered)
 		}
 	}
-	need := voters/2 + 1
-	if voters == 0 || len(sent) < need {
+	need := len(b.voters.Voters)/2 + 1
+	if len(sent) < need {
 		return time.Time{}
 	}
 	slices.SortFunc(sent, func(a, b time.Time) int { return b.Compare(a) })
@@ -231,7 +250,10 @@ func (b *Beater) book(a beatAnswer) verdict {
 	}
 	sent := slot.at
 	*slot = sentBeat{}
-	l.echo, l.voter, l.voters, l.at = a.Echo, a.Voter, a.Voters, time.Now()
+	if !b.hear(a.electorate) {
+		return 0 // it is of a lineage that this node left behind
+	}
+	l.echo = a.Echo
 	if a.Verdict == verdictHeard && sent.After(l.answered) {
 		l.answered = sent
 	}

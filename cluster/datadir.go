@@ -27,6 +27,7 @@ const (
 	fileRecovering = "recovering"      // while Recover writes: a half recovered directory must not start
 	fileRecovered  = "recovered.json"  // from Recover until the state tells of it
 	fileReplaced   = "superseded.json" // another server was recovered, and this one must not go on
+	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to be offline
 	restoreBuffer  = "restore.tmp"
 )
 

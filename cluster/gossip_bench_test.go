@@ -50,8 +50,8 @@ func benchHeartbeat(b *testing.B, via func(string) Transport) {
 	}
 	key := bytes.Repeat([]byte{3}, 32)
 	hearts, err := NewHearts(HeartsConfig{
-		Self: "s1", NodeKey: func(fsm.NodeID) ([]byte, uint64, bool) { return key, 1, true }, Offline: func(fsm.NodeID) bool { return false },
-		Answer: server.Answer, Alive: server.Heard, Voters: func() (int, bool) { return 1, true }, Logger: hclog.NewNullLogger(),
+		Self: "s1", NodeKey: func(nodeEpoch) ([]byte, bool) { return key, true }, Offline: func(nodeEpoch) bool { return false },
+		Answer: server.Answer, Alive: server.Heard, Voters: func() electorate { return electorate{Index: 1, Voters: []fsm.ServerID{"s1"}} }, Logger: hclog.NewNullLogger(),
 	})
 	if err != nil {
 		b.Fatal(err)

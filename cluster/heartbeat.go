@@ -36,8 +36,17 @@ type beatAnswer struct {
 	Seq     uint64       `cbor:"4,keyasint"` // of the beat
 	Echo    uint64       `cbor:"5,keyasint"` // for the next beats
 	Verdict verdict      `cbor:"6,keyasint"`
-	Voter   bool         `cbor:"7,keyasint,omitempty"` // the server has a vote
-	Voters  int          `cbor:"8,keyasint,omitempty"` // how many have
+
+	electorate
+}
+
+// electorate is the newest committed configuration that a server knows, and the history that it belongs to. Its answer counts for a lease only if it is a voter of
+// the newest configuration that the agent heard of: a server that was removed, and was not told, still sees itself as one. A server that has just started may know
+// none, Index is 0 then.
+type electorate struct {
+	History string         `cbor:"9,keyasint,omitempty"` // fsm.History as text
+	Index   uint64         `cbor:"10,keyasint,omitempty"`
+	Voters  []fsm.ServerID `cbor:"11,keyasint,omitempty"`
 }
 
 // verdict says whether a beat was taken.

@@ -29,6 +29,8 @@ func TestHeartbeatInterval(t *testing.T) {
 	}
 }
 
+var threeVoters = electorate{Index: 1, Voters: []fsm.ServerID{"s1", "s2", "s3"}}
+
 // oneNode is Hearts that know one node, and what they answered.
 type oneNode struct {
 	*Hearts
@@ -44,11 +46,11 @@ func newOneNode(t *testing.T) *oneNode {
 	var err error
 	o.Hearts, err = NewHearts(HeartsConfig{
 		Self:    "s1",
-		NodeKey: func(id fsm.NodeID) ([]byte, uint64, bool) { return o.key, o.epoch, id == "n1" },
-		Offline: func(fsm.NodeID) bool { return o.offline },
+		NodeKey: func(n nodeEpoch) ([]byte, bool) { return o.key, n == nodeEpoch{"n1", o.epoch} },
+		Offline: func(nodeEpoch) bool { return o.offline },
 		Answer:  func(_, _ string, msg []byte) error { o.sent = append(o.sent, msg); return nil },
 		Alive:   func(string) {},
-		Voters:  func() (int, bool) { return 3, true },
+		Voters:  func() electorate { return threeVoters },
 		Logger:  hclog.NewNullLogger(),
 	})
 	if err != nil {
@@ -242,9 +244,9 @@ func newHeartbeatRig(t *testing.T, key []byte) *heartbeatRig {
 			c.Meta = Meta{Role: transport.RoleServer}
 		})
 		h, err := NewHearts(HeartsConfig{
-			Self: fsm.ServerID(name), NodeKey: func(fsm.NodeID) ([]byte, uint64, bool) { return key, 1, true },
-			Offline: func(fsm.NodeID) bool { return false },
-			Answer:  pool.Answer, Alive: pool.Heard, Voters: func() (int, bool) { return 3, true }, Logger: hclog.NewNullLogger(),
+			Self: fsm.ServerID(name), NodeKey: func(nodeEpoch) ([]byte, bool) { return key, true },
+			Offline: func(nodeEpoch) bool { return false },
+			Answer:  pool.Answer, Alive: pool.Heard, Voters: func() electorate { return threeVoters }, Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -21,11 +21,11 @@ type Age struct {
 // HeartsConfig configures Hearts. All of it is required.
 type HeartsConfig struct {
 	Self    fsm.ServerID
-	NodeKey func(fsm.NodeID) (key []byte, epoch uint64, ok bool) // of the node's last registration
-	Offline func(fsm.NodeID) bool                                // the state holds the node's last registration for offline
-	Answer  func(node, address string, msg []byte) error         // best effort; the address is what the node says, or empty
-	Alive   func(node string)                                    // told of every valid beat
-	Voters  func() (voters int, self bool)                       // how many servers vote, and whether this one does
+	NodeKey func(nodeEpoch) (key []byte, ok bool)        // ok is false unless this is the node's last registration
+	Offline func(nodeEpoch) bool                         // the servers hold this registration for offline
+	Answer  func(node, address string, msg []byte) error // best effort; the address is what the node says, or empty
+	Alive   func(node string)                            // told of every valid beat
+	Voters  func() electorate                            // must be quick
 	Logger  hclog.Logger
 }
 
@@ -76,12 +76,11 @@ func NewHearts(cfg HeartsConfig) (*Hearts, error) {
 func (h *Hearts) Receive(msg []byte) {
 	var b beat
 	var key []byte
-	var epoch uint64
 	err := h.codec.open(msg, kindBeat, &b, func() (_ []byte, ok bool) {
-		key, epoch, ok = h.cfg.NodeKey(b.Node)
+		key, ok = h.cfg.NodeKey(nodeEpoch{b.Node, b.Epoch})
 		return key, ok
 	})
-	if err != nil || b.To != h.cfg.Self || b.Epoch != epoch {
+	if err != nil || b.To != h.cfg.Self {
 		h.cfg.Logger.Trace("dropped a heartbeat", "node", b.Node, "epoch", b.Epoch, "error", err)
 		return
 	}
@@ -97,7 +96,7 @@ func (h *Hearts) Receive(msg []byte) {
 
 // take books a beat that this key signed; 0 means a replay, which gets no answer.
 func (h *Hearts) take(b beat, key []byte) verdict {
-	offline := h.cfg.Offline(b.Node) // also where another process of this server agreed, and this one can't know
+	offline := h.cfg.Offline(nodeEpoch{b.Node, b.Epoch})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b.Echo != h.echo {
@@ -119,9 +118,8 @@ func (h *Hearts) take(b beat, key []byte) verdict {
 }
 
 func (h *Hearts) answer(b beat, v verdict, key []byte) {
-	voters, self := h.cfg.Voters()
 	msg, err := h.codec.seal(kindAnswer, beatAnswer{
-		From: h.cfg.Self, Node: b.Node, Epoch: b.Epoch, Seq: b.Seq, Echo: h.echo, Verdict: v, Voter: self, Voters: voters,
+		From: h.cfg.Self, Node: b.Node, Epoch: b.Epoch, Seq: b.Seq, Echo: h.echo, Verdict: v, electorate: h.cfg.Voters(),
 	}, key)
 	if err == nil {
 		err = h.cfg.Answer(string(b.Node), b.Address, msg)

@@ -141,13 +141,17 @@ func (j *judge) evidence(ctx context.Context, nodes []nodeEpoch, threshold, inte
 	s := j.s
 	q := ageQuery{Leader: s.dir.id, Nodes: nodes, GiveUp: giveUp, Threshold: fsm.Duration(threshold.Milliseconds())}
 	own := s.answerAges(q).opinion()
+	fitness := s.fitness()
+	if !own.Calm {
+		fitness.Calm = 0
+	}
 	began := time.Now()
 	opinions := s.askAges(ctx, q, min(interval/2, askLimit))
 	for i := range opinions {
 		opinions[i].Asked = time.Since(began)
 	}
 	e := Evidence{
-		Threshold: threshold, Interval: interval, Fitness: s.fitness(), Self: s.dir.id,
+		Threshold: threshold, Interval: interval, Fitness: fitness, Self: s.dir.id,
 		Own: own.Ages, Opinions: opinions, Gossip: s.sight.pool.Liveness(),
 	}
 	for _, v := range s.voters() {

@@ -29,27 +29,46 @@ func (s *Server) servers() []raft.Server {
 // configIndex is the index of the newest committed configuration, or 0 if it isn't known. A change names it, and
 // raft refuses the change if another configuration, committed or not, came after it.
 func (s *Server) configIndex() uint64 {
-	if index := s.fsm.config.Load(); index != 0 {
-		return index
+	return s.committed().index
+}
+
+// committed is the newest committed configuration, as far as this server knows: that of the newest entry applied, else that of the snapshot which was restored.
+func (s *Server) committed() configuration {
+	if c := s.fsm.config.Load(); c != nil {
+		return *c
+	}
+	installs := s.fsm.installs.Load()
+	if c := s.state.restored.Load(); c != nil && c.installs == installs {
+		return c.configuration
 	}
 	snaps, err := s.disk.snaps.List()
 	if err != nil || len(snaps) == 0 {
-		return 0
+		return configuration{}
 	}
-	return snaps[0].ConfigurationIndex
+	c := restoredConfig{configuration{snaps[0].ConfigurationIndex, votersOf(snaps[0].Configuration)}, installs}
+	s.state.restored.Store(&c)
+	return c.configuration
+}
+
+// electorate is what answers to heartbeats say of the configuration.
+func (s *Server) electorate() electorate {
+	e := electorate{History: s.History().String()}
+	if s.opened.Load() {
+		c := s.committed()
+		e.Index, e.Voters = c.index, c.voters
+	}
+	return e
+}
+
+// Voters is the newest committed configuration that this server knows: its index and who votes. An index of 0 means that it knows none yet.
+func (s *Server) Voters() (index uint64, voters []fsm.ServerID) {
+	c := s.committed()
+	return c.index, slices.Clone(c.voters)
 }
 
 // voters are those of the configuration that have a vote.
 func (s *Server) voters() []raft.Server {
 	return slices.DeleteFunc(s.servers(), func(v raft.Server) bool { return v.Suffrage != raft.Voter })
-}
-
-func (s *Server) countVoters() (voters int, self bool) {
-	for _, v := range s.voters() {
-		voters++
-		self = self || fsm.ServerID(v.ID) == s.dir.id
-	}
-	return voters, self
 }
 
 // addressBook tells raft where a server is now: where gossip sees it, else where the configuration says.

@@ -20,6 +20,7 @@ const (
 	questionAges   = "ages"
 	questionStates = "states"
 	questionDigest = "digest"
+	questionKeys   = "keys"
 )
 
 // tick is what the leader tells every other server once a second.
@@ -71,13 +72,15 @@ type nodeAge struct {
 }
 
 // AnswerPeer answers a question of another server. Whoever calls it has checked that the asking certificate has
-// the role server. It does not block, but for a question for a digest. Codes: invalid, not_found for a question that this version does not know.
+// the role server. It blocks only for a question for a digest, and to write down that nodes are given up. Codes: invalid, not_found for a question that this version does not know.
 func (s *Server) AnswerPeer(ctx context.Context, question string, body []byte) (answer []byte, err error) {
 	switch question {
 	case questionTick:
 		return answerWith(s.peerCodec, body, s.answerTick)
 	case questionAges:
 		return answerWith(s.peerCodec, body, s.answerAges)
+	case questionKeys:
+		return answerWith(s.peerCodec, body, s.answerKeys)
 	case questionStates:
 		return answerWith(s.peerCodec, body, s.compare.answerStates)
 	case questionDigest:
@@ -113,12 +116,17 @@ func askPeer[A any](ctx context.Context, s *Server, address, question string, q 
 // answerAges says for how long this server has not heard nodes, and gives up epochs if it was asked to and agrees.
 func (s *Server) answerAges(q ageQuery) ageReply {
 	out := ageReply{Server: s.dir.id, Calm: s.calmEnough()}
+	var agreed []nodeEpoch
 	for _, n := range q.Nodes {
 		age := s.sight.hearts.Age(n.Node)
 		out.Ages = append(out.Ages, nodeAge{n.Node, fsm.Duration(age.Since.Milliseconds()), age.Heard})
 		if q.GiveUp && out.Calm && age.Since >= durationOf(q.Threshold) {
-			s.sight.hearts.GiveUp(n.Node, n.Epoch)
+			agreed = append(agreed, n)
 		}
+	}
+	if err := s.giveUp(agreed); err != nil {
+		s.log.Error("can't write down which nodes are given up, so this server agrees to none of them", "nodes", len(agreed), "error", err)
+		out.Calm = false
 	}
 	return out
 }

@@ -103,10 +103,31 @@ type machineFSM struct {
 	machine  *fsm.Machine
 	clock    *clock
 	fatal    func(error)
-	applied  func(time.Duration) // may be nil
-	installs atomic.Uint64       // snapshots restored since the start of raft
-	config   atomic.Uint64       // index of the newest committed configuration; 0 after a restore: the snapshot knows it
+	applied  func(time.Duration)           // may be nil
+	installs atomic.Uint64                 // snapshots restored since the start of raft
+	config   atomic.Pointer[configuration] // the newest committed one; nil after a restore: the snapshot knows it
 	handed   atomic.Pointer[handedState]
+}
+
+// configuration is who votes since the entry at index was committed.
+type configuration struct {
+	index  uint64
+	voters []fsm.ServerID
+}
+
+// restoredConfig is the configuration of the snapshot that was restored last.
+type restoredConfig struct {
+	configuration
+	installs uint64 // how many had been restored then
+}
+
+func votersOf(c raft.Configuration) (voters []fsm.ServerID) {
+	for _, s := range c.Servers {
+		if s.Suffrage == raft.Voter {
+			voters = append(voters, fsm.ServerID(s.ID))
+		}
+	}
+	return voters
 }
 
 // handedState is a state that this server gives to raft as a snapshot, and the checksum of its bytes: raft gives them back to be restored, and reading 100,000
@@ -126,7 +147,8 @@ func (m *machineFSM) ApplyBatch(logs []*raft.Log) []any {
 	entries := make([]fsm.Logged, 0, len(logs))
 	for _, l := range logs {
 		if l.Type == raft.LogConfiguration {
-			m.config.Store(l.Index) // raft itself does not tell the index of a configuration, which a change has to name
+			// raft itself does not tell the index of a configuration, which a change has to name
+			m.config.Store(&configuration{l.Index, votersOf(raft.DecodeConfiguration(l.Data))})
 			continue
 		}
 		entries = append(entries, fsm.Logged{Index: l.Index, Term: l.Term, Data: l.Data})
@@ -176,7 +198,7 @@ func (m *machineFSM) Restore(r io.ReadCloser) error {
 		return err
 	}
 	m.clock.hear(m.machine.State().Now)
-	m.config.Store(0)
+	m.config.Store(nil)
 	m.installs.Add(1)
 	return nil
 }

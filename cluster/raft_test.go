@@ -73,11 +73,12 @@ func TestPeerTransport(t *testing.T) {
 // keeps the same state, however raft cut the log.
 func TestBatches(t *testing.T) {
 	const first = checkpointEvery - 3
-	logs := []*raft.Log{{Index: first - 1, Type: raft.LogConfiguration}}
+	voting := raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{ID: "s1"}, {ID: "s2", Suffrage: raft.Nonvoter}}})
+	logs := []*raft.Log{{Index: first - 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(raft.Configuration{})}}
 	for i := range uint64(6) {
 		logs = append(logs, &raft.Log{Index: first + i, Term: 1, Type: raft.LogCommand, Data: settingsEntry(t, i)})
 	}
-	logs = append(logs, &raft.Log{Index: first + 6, Type: raft.LogConfiguration})
+	logs = append(logs, &raft.Log{Index: first + 6, Type: raft.LogConfiguration, Data: voting})
 	for _, cut := range []int{1, 2, 3, 5, len(logs)} {
 		f := comparedFSM{&machineFSM{machine: fsm.NewMachine(), clock: newClock(), fatal: func(err error) { t.Error(err) }}, &comparer{}}
 		var answers []any
@@ -93,8 +94,8 @@ func TestBatches(t *testing.T) {
 		if len(f.c.past.checkpoints) != 1 || f.c.past.checkpoints[0].Index != checkpointEvery-1 {
 			t.Errorf("in batches of %d: kept %d checkpoints", cut, len(f.c.past.checkpoints))
 		}
-		if f.machine.State().Index != first+5 || f.config.Load() != first+6 {
-			t.Errorf("in batches of %d: at %d, configuration at %d", cut, f.machine.State().Index, f.config.Load())
+		if c := f.config.Load(); f.machine.State().Index != first+5 || c.index != first+6 || !slices.Equal(c.voters, []fsm.ServerID{"s1"}) {
+			t.Errorf("in batches of %d: at %d, configuration %+v", cut, f.machine.State().Index, c)
 		}
 	}
 }

@@ -101,6 +101,8 @@ type disk struct {
 type sight struct {
 	pool   *Pool
 	hearts *Hearts
+	keys   *keyring
+	given  givenUp
 	stall  *stallWatch
 	judge  *judge
 }
@@ -114,6 +116,7 @@ type serverState struct {
 	transfer transferWatch
 	follower followers
 	progress progress
+	restored atomic.Pointer[restoredConfig]
 	history  atomic.Pointer[fsm.History]
 }
 
@@ -234,10 +237,15 @@ func (s *Server) openSight() error {
 	s.sight.stall = newStallWatch(HeartbeatInterval(s.cfg.Settings.OfflineAfter))
 	s.sight.stall.gap = s.cfg.Raft.leaseTimeout()
 	s.sight.judge = newJudge(s)
+	s.sight.keys = newKeyring()
 	s.sight.hearts, err = NewHearts(HeartsConfig{
-		Self: s.dir.id, NodeKey: s.nodeKey, Offline: s.nodeOffline, Answer: s.sight.pool.Answer, Alive: s.sight.pool.Heard, Voters: s.countVoters, Logger: s.log.Named("hearts"),
+		Self: s.dir.id, NodeKey: s.nodeKey, Offline: s.nodeOffline, Answer: s.sight.pool.Answer, Alive: s.sight.pool.Heard, Voters: s.electorate,
+		Logger: s.log.Named("hearts"),
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return s.readGivenUp()
 }
 
 // cachedEntries are kept in memory after they were written, at most 16 MiB. Each of raft's heartbeats looks at the last one, and followers
@@ -274,6 +282,7 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, part := range [...]func(context.Context){
 		func(ctx context.Context) { _ = s.sight.pool.Run(ctx) },
 		s.disk.space.run, s.sight.stall.run, s.receive, s.describe, s.bootstrap, s.watchLog, s.watchTail, s.watchState, s.compare.run, s.tellLeft,
+		func(ctx context.Context) { s.sight.keys.run(ctx, s.askKeys) },
 	} {
 		wg.Go(func() { part(ctx) })
 	}

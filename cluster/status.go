@@ -120,22 +120,6 @@ func (s *Server) noteCluster(state fsm.State) error {
 	return nil
 }
 
-// nodeKey is what signs a node's heartbeats since its last registration.
-func (s *Server) nodeKey(id fsm.NodeID) (key []byte, epoch uint64, ok bool) {
-	state := s.cfg.Machine.State()
-	n, ok := state.Nodes.Get(id)
-	if !ok {
-		return nil, 0, false
-	}
-	return n.Agent.Key, n.Agent.Epoch, true
-}
-
-func (s *Server) nodeOffline(id fsm.NodeID) bool {
-	state := s.cfg.Machine.State()
-	n, ok := state.Nodes.Get(id)
-	return ok && n.Health == fsm.HealthOffline
-}
-
 // receive takes what comes by gossip.
 func (s *Server) receive(ctx context.Context) {
 	for {
@@ -235,8 +219,9 @@ func (s *Server) watchState(ctx context.Context) {
 		case <-changed:
 		case <-next:
 		case <-prune.C:
-			nodes := s.cfg.Machine.State().Nodes
-			s.sight.hearts.Retain(nodes.Has)
+			if s.CaughtUp() { // else nodes may be missing that the others know
+				s.forgetNodes()
+			}
 		}
 		cancel()
 	}

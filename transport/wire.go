@@ -57,6 +57,10 @@ type RegisterReply struct {
 	Heartbeat fsm.Duration `cbor:"3,keyasint"` // interval H = clamp(offline_after/6, 300 ms, 10 s)
 	Servers   []ServerInfo `cbor:"4,keyasint"`
 	Cluster   string       `cbor:"5,keyasint"` // the servers' fsm.History, as text; an agent follows only what replaces its own
+
+	// Voters are those of the configuration of the servers at index Config: for leases, the agent believes no older one.
+	Config uint64         `cbor:"6,keyasint,omitempty"`
+	Voters []fsm.ServerID `cbor:"7,keyasint,omitempty"`
 }
 
 // ServerInfo is where a server can be reached.

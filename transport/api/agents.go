@@ -134,7 +134,9 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	if !ok || string(n.Agent.Key) != string(key) {
 		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeStale, "node %s registered again meanwhile", q.Name).WithHint("two agents may use the same data directory")
 	}
+	config, voters := s.cfg.Liveness.Voters()
 	return transport.RegisterReply{
+		Config: config, Voters: voters,
 		Epoch: n.Agent.Epoch, Key: key, Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter), Servers: s.serverInfos(ctx), Cluster: state.Cluster.History().String(),
 	}, nil
 }

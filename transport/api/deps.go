@@ -81,6 +81,8 @@ type Freshness interface {
 
 // Liveness is what this server heard of the agents.
 type Liveness interface {
+	// Voters is the newest committed configuration of the servers that this one knows.
+	Voters() (index uint64, voters []fsm.ServerID)
 	// Heard notes a sign of life that came over mTLS.
 	Heard(fsm.NodeID)
 	// Live is the evidence about every node, for the leader's decisions and for people.

@@ -89,6 +89,8 @@ func (s *server) StaleFor() time.Duration {
 }
 
 // Heard implements api.Liveness.
+func (s *server) Voters() (uint64, []fsm.ServerID) { return 1, []fsm.ServerID{"s1", "s2", "s3"} }
+
 func (s *server) Heard(id fsm.NodeID) {
 	s.r.mu.Lock()
 	defer s.r.mu.Unlock()

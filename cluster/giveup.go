@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"sync"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// givenUp are the registrations that this server agreed to be offline, each by its epoch. The offline entry of one may be on its way, and what it frees may run
+// elsewhere soon: this server renews no lease of it any more, also not after a restart with a state that is older than its word.
+type givenUp struct {
+	mu     sync.Mutex
+	epochs map[fsm.NodeID]uint64
+}
+
+// readGivenUp takes up what an earlier process agreed to.
+func (s *Server) readGivenUp() error {
+	path := s.dir.file(fileGivenUp)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	epochs := map[fsm.NodeID]uint64{}
+	if err == nil {
+		err = json.Unmarshal(text, &epochs)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	s.sight.given.epochs = epochs
+	for node, epoch := range epochs {
+		s.sight.hearts.GiveUp(node, epoch)
+	}
+	return nil
+}
+
+// giveUp agrees that these registrations are offline. That is on the disk when it returns nil; else nothing was agreed to.
+func (s *Server) giveUp(nodes []nodeEpoch) error {
+	g := &s.sight.given
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := maps.Clone(g.epochs)
+	if next == nil {
+		next = map[fsm.NodeID]uint64{}
+	}
+	for _, n := range nodes {
+		next[n.Node] = n.Epoch
+	}
+	if err := s.writeGivenUp(next); err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		s.sight.hearts.GiveUp(n.Node, n.Epoch)
+	}
+	return nil
+}
+
+// writeGivenUp writes the list if it differs from what the disk has; s.sight.given.mu is held.
+func (s *Server) writeGivenUp(next map[fsm.NodeID]uint64) error {
+	if maps.Equal(next, s.sight.given.epochs) {
+		return nil
+	}
+	text, err := json.Marshal(next)
+	if err == nil {
+		err = writeFile(s.dir.file(fileGivenUp), append(text, '\n'))
+	}
+	if err == nil {
+		s.sight.given.epochs = next
+	}
+	return err
+}
+
+// forgetNodes forgets nodes that the state no longer has, and given up registrations that a later one replaced. The state must be caught up.
+func (s *Server) forgetNodes() {
+	nodes := s.cfg.Machine.State().Nodes
+	s.sight.hearts.Retain(nodes.Has)
+	g := &s.sight.given
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	next := maps.Clone(g.epochs)
+	maps.DeleteFunc(next, func(id fsm.NodeID, epoch uint64) bool {
+		n, ok := nodes.Get(id)
+		return !ok || n.Agent.Epoch > epoch
+	})
+	if err := s.writeGivenUp(next); err != nil {
+		s.log.Warn("can't shorten the list of nodes that were given up", "error", err)
+	}
+}

@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// keyring has the keys of registrations that this server's own state does not know yet: it asks the other servers for them. A server that has just returned hears
+// every node, but may need long to catch up, and can't while nobody leads. Leases must not wait for that.
+type keyring struct {
+	wake chan struct{} // capacity 1
+
+	mu     sync.Mutex
+	wanted map[fsm.NodeID]bool
+	known  map[fsm.NodeID]learnedKey
+}
+
+// learnedKey is a registration as another server's state has it.
+type learnedKey struct {
+	nodeKey
+	index uint64 // of that state: ours knows better once it is as new
+}
+
+// nodeKey is a registration of a node, and whether it is held for offline.
+type nodeKey struct {
+	Node    fsm.NodeID `cbor:"1,keyasint"`
+	Epoch   uint64     `cbor:"2,keyasint"`
+	Key     []byte     `cbor:"3,keyasint"`
+	Offline bool       `cbor:"4,keyasint,omitempty"`
+}
+
+// keyQuery asks for the registrations of nodes.
+type keyQuery struct {
+	Nodes []fsm.NodeID `cbor:"1,keyasint"`
+}
+
+// keyReply answers a keyQuery. Nodes that the server does not know are left out.
+type keyReply struct {
+	State uint64    `cbor:"1,keyasint"` // index of the server's state
+	Keys  []nodeKey `cbor:"2,keyasint"`
+}
+
+const (
+	maxWantedKeys = 1024        // asked for at once: whoever has the gossip key can name any node
+	askKeysEvery  = time.Second // at most
+	askKeysLimit  = time.Second
+)
+
+func newKeyring() *keyring {
+	return &keyring{wake: make(chan struct{}, 1), wanted: map[fsm.NodeID]bool{}, known: map[fsm.NodeID]learnedKey{}}
+}
+
+// get returns a registration if a state newer than the one with this index is known to have it, else it is asked for.
+func (k *keyring) get(n nodeEpoch, index uint64) (key nodeKey, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l, known := k.known[n.Node]; known && l.Epoch == n.Epoch && l.index > index {
+		return l.nodeKey, true
+	}
+	if len(k.wanted) < maxWantedKeys {
+		k.wanted[n.Node] = true
+		select {
+		case k.wake <- struct{}{}:
+		default:
+		}
+	}
+	return key, false
+}
+
+// learn takes an answer of another server. own is the index of this server's state: what an older one says is forgotten.
+func (k *keyring) learn(r keyReply, own uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for id, l := range k.known {
+		if l.index <= own {
+			delete(k.known, id)
+		}
+	}
+	for _, key := range r.Keys {
+		if r.State > own && r.State > k.known[key.Node].index {
+			k.known[key.Node] = learnedKey{key, r.State}
+		}
+	}
+}
+
+// run has the wanted keys asked for until ctx ends.
+func (k *keyring) run(ctx context.Context, ask func(context.Context, []fsm.NodeID)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.wake:
+		}
+		k.mu.Lock()
+		var nodes []fsm.NodeID
+		for id := range k.wanted {
+			nodes = append(nodes, id)
+		}
+		clear(k.wanted)
+		k.mu.Unlock()
+		ask(ctx, nodes)
+		pause(ctx, askKeysEvery)
+	}
+}
+
+// askKeys asks every other server for the registrations of nodes.
+func (s *Server) askKeys(ctx context.Context, nodes []fsm.NodeID) {
+	ctx, cancel := context.WithTimeout(ctx, askKeysLimit)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, server := range s.servers() {
+		id := fsm.ServerID(server.ID)
+		if id == s.dir.id {
+			continue
+		}
+		wg.Go(func() {
+			if reply, err := askPeer[keyReply](ctx, s, s.addressOf(id), questionKeys, keyQuery{nodes}); err == nil {
+				s.sight.keys.learn(reply, s.cfg.Machine.State().Index)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (s *Server) answerKeys(q keyQuery) keyReply {
+	state := s.cfg.Machine.State()
+	out := keyReply{State: state.Index}
+	for _, id := range q.Nodes[:min(len(q.Nodes), maxWantedKeys)] {
+		if n, ok := state.Nodes.Get(id); ok {
+			out.Keys = append(out.Keys, nodeKey{id, n.Agent.Epoch, n.Agent.Key, n.Health == fsm.HealthOffline})
+		}
+	}
+	return out
+}
+
+// registration is one of a node, as this server's state has it or, where that is older, another server's. ok is false if it is not the last one.
+func (s *Server) registration(of nodeEpoch) (key nodeKey, ok bool) {
+	state := s.cfg.Machine.State()
+	n, known := state.Nodes.Get(of.Node)
+	switch {
+	case known && n.Agent.Epoch == of.Epoch:
+		return nodeKey{of.Node, of.Epoch, n.Agent.Key, n.Health == fsm.HealthOffline}, true
+	case known && n.Agent.Epoch > of.Epoch:
+		return nodeKey{}, false
+	}
+	return s.sight.keys.get(of, state.Index)
+}
+
+// nodeKey is what signs the heartbeats of a node's last registration.
+func (s *Server) nodeKey(of nodeEpoch) (key []byte, ok bool) {
+	n, ok := s.registration(of)
+	return n.Key, ok
+}
+
+// nodeOffline reports whether a registration is held for offline.
+func (s *Server) nodeOffline(of nodeEpoch) bool {
+	n, ok := s.registration(of)
+	return ok && n.Offline
+}
