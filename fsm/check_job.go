@@ -79,6 +79,7 @@ func (c *checker) deployments() {
 		c.want(d.ID == id && id == NewDeploymentID(d.Job, d.Version), "deployment %s: its row says %s, version %d of %s", id, d.ID, d.Version, d.Job)
 		c.want(oneOf(d.Status, DeploymentQueued, DeploymentRolling) || d.Status.Ended(), "deployment %s: status is %q", id, d.Status)
 		c.want(d.Status != DeploymentFailed || d.Reason != "", "deployment %s failed without a reason", id)
+		c.want(!d.Waiting || !d.Status.Ended(), "deployment %s is %s, and waits", id, d.Status)
 		c.want(d.Index <= c.s.Index && d.Progress <= c.s.Now, "deployment %s is of index %d and time %d", id, d.Index, d.Progress)
 		job, ok := c.s.Jobs.Get(d.Job)
 		c.want(ok, "deployment %s: there is no such job", id)

@@ -165,6 +165,9 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			s.Deployments.put("web-2", &Deployment{ID: "web-2", Job: "web", Version: 2, Status: DeploymentRolling})
 		}},
 		{"deployment status", `status is "done"`, func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = "done" }) }},
+		{"deployment waits for nothing", "deployment web-1 is succeeded, and waits", func(s *State) {
+			edit(s.Deployments, "web-1", func(d *Deployment) { d.Status, d.Waiting = DeploymentSucceeded, true })
+		}},
 		{"deployment failed for nothing", "failed without a reason", func(s *State) { edit(s.Deployments, "web-1", func(d *Deployment) { d.Status = DeploymentFailed }) }},
 		{"service of nobody", "does not publish it", func(s *State) { edit(s.Services, "api", func(v *Service) { v.Group = "web/store" }) }},
 		{"service twice", "expose the same port", func(s *State) { s.Services.put("b", &Service{Name: "b", Group: "web/api", Port: "http", Expose: 80}) }},

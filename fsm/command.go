@@ -73,6 +73,7 @@ var kinds = [...]kindInfo{
 	{44, "job.restart", 1, func() Command { return new(JobRestart) }},
 	{50, "deployment.step", 1, func() Command { return new(DeploymentStep) }},
 	{51, "deployment.promote", 1, func() Command { return new(DeploymentPromote) }},
+	{52, "deployment.wait", 1, func() Command { return new(DeploymentWait) }},
 	{60, "budget.set", 1, func() Command { return new(BudgetSet) }},
 	{61, "budget.remove", 1, func() Command { return new(BudgetRemove) }},
 	{62, "class.set", 1, func() Command { return new(ClassSet) }},
@@ -184,6 +185,9 @@ func (*DeploymentStep) Kind() Kind { return 50 }
 
 // Kind implements Command.
 func (*DeploymentPromote) Kind() Kind { return 51 }
+
+// Kind implements Command.
+func (*DeploymentWait) Kind() Kind { return 52 }
 
 // Kind implements Command.
 func (*TransferStart) Kind() Kind { return 70 }

@@ -11,7 +11,7 @@ func (s *State) deploy(job *Job, spec *JobSpec, update bool) {
 	s.supersede(job)
 	d := &Deployment{ID: NewDeploymentID(job.Name, job.Version), Job: job.Name, Version: job.Version, Status: DeploymentQueued, Promoted: true, Progress: s.Now, Wall: s.Wall, Index: s.Index}
 	for i := range spec.Groups {
-		if spec.Groups[i].Update.Canary > 0 && update {
+		if spec.Groups[i].Update.Canary > 0 && update && s.hasOutdated(NewGroupID(job.Name, spec.Groups[i].Name)) {
 			d.Promoted = false
 		}
 	}
@@ -22,6 +22,17 @@ func (s *State) deploy(job *Job, spec *JobSpec, update bool) {
 	s.touch("deployments", Topic("deployment/"+d.ID))
 	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), After: string(d.Status)})
 	s.forgetDeployments(job.Name)
+}
+
+// hasOutdated reports whether a group has an instance of another version than its own, which canaries can be compared with.
+func (s *State) hasOutdated(id GroupID) bool {
+	g, _ := s.Groups.Get(id)
+	for inst := range s.InstancesOf(id) {
+		if inst.Desired == DesiredRunning && inst.Version != g.Version {
+			return true
+		}
+	}
+	return false
 }
 
 // triedBefore reports whether the last deployment of a job came to nothing. Then a version that has the same instances must prove itself as well, or it would
@@ -48,6 +59,7 @@ func (s *State) supersede(job *Job) {
 func (s *State) stepDeployment(d *Deployment, status DeploymentStatus, reason string) {
 	next := *d
 	next.Status, next.Reason, next.Index = status, reason, s.Index
+	next.Waiting = d.Waiting && !status.Ended()
 	if status == DeploymentRolling {
 		next.Progress = s.Now
 		next.Reason = cmp.Or(reason, d.Reason) // what is particular to how it goes on was said before
@@ -73,6 +85,9 @@ func (c *DeploymentStep) apply(s *State) error {
 	if job, ok := s.Jobs.Get(d.Job); ok && c.Status == DeploymentSucceeded && job.Deployment == d.ID {
 		next := *job
 		next.Stable = d.Version
+		if s.SameInstances(job.Name, d.Version, job.Version) { // submitted meanwhile: what it says of counts and budgets is not to be undone by a revert
+			next.Stable = job.Version
+		}
 		s.Jobs.put(next.Name, &next)
 	}
 	return nil
@@ -88,6 +103,23 @@ func deploymentEdge(from, to DeploymentStatus) bool {
 	return false
 }
 
+func (c *DeploymentWait) apply(s *State) error {
+	d, ok := s.Deployments.Get(c.ID)
+	switch {
+	case !ok:
+		return Refuse(CodeNotFound, "there is no deployment %s", c.ID)
+	case d.Status.Ended():
+		return Refuse(CodeConflict, "deployment %s is already %s", c.ID, d.Status)
+	case d.Waiting == c.Waiting:
+		return nil
+	}
+	next := *d
+	next.Waiting, next.Progress = c.Waiting, s.Now
+	s.putDeployment(&next)
+	s.touch("deployments", Topic("deployment/"+d.ID))
+	return nil
+}
+
 func (c *DeploymentPromote) apply(s *State) error {
 	d, ok := s.Deployments.Get(c.ID)
 	switch {
@@ -100,7 +132,7 @@ func (c *DeploymentPromote) apply(s *State) error {
 			WithHint("it goes on by itself; follow it with: outspan deployment status %s", c.ID)
 	}
 	next := *d
-	next.Promoted, next.Progress, next.Index = true, s.Now, s.Index
+	next.Promoted, next.Waiting, next.Progress, next.Index = true, false, s.Now, s.Index
 	s.putDeployment(&next)
 	s.touch("deployments", Topic("deployment/"+d.ID))
 	s.emit(Event{Type: EventDeployment, Subject: "deployment/" + string(d.ID), Before: string(d.Status), After: string(d.Status), Data: map[string]string{"reason": "promoted"}})

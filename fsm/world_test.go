@@ -321,6 +321,9 @@ func (w world) jobStop() Command {
 }
 
 func (w world) step() Command {
+	if w.bool() {
+		return &DeploymentWait{key(w, w.s.Deployments), w.bool()}
+	}
 	return &DeploymentStep{key(w, w.s.Deployments), pick(w, DeploymentRolling, DeploymentSucceeded, DeploymentFailed, DeploymentSuperseded), pick(w, "", "too slow")}
 }
 

@@ -53,16 +53,42 @@ func (p *pass) endDeployment(d *fsm.Deployment, groups []*groupView) {
 		deadline, progress = max(deadline, g.spec.Update.Deadline), max(progress, p.stopsEnd(g))
 		waits = cmp.Or(waits, p.rolloutWaits(g))
 	}
+	if !d.Promoted && idle {
+		waits = fsm.Refuse(fsm.CodeAckRequired, "its canaries are ready and wait to be promoted")
+	}
+	waits = cmp.Or(waits, p.everythingWaits())
 	switch {
 	case done:
 		p.step(d.ID, fsm.DeploymentSucceeded, "")
-	case !d.Promoted && idle:
-		p.plan.refuse("deployment/"+string(d.ID), fsm.Refuse(fsm.CodeAckRequired, "its canaries are ready and wait to be promoted"))
 	case waits != nil:
 		p.plan.refuse("deployment/"+string(d.ID), waits)
+		p.noteWait(d, true)
+	case d.Waiting:
+		p.noteWait(d, false)
 	case p.past(progress.Add(deadline)):
 		p.failDeployment(d, groups, fmt.Sprintf("no progress for %s%s", deadline, p.firstReason(groups)))
 	}
+}
+
+// noteWait writes down that a deployment waits, or that its time begins anew. It does so while actuation is paused as well.
+func (p *pass) noteWait(d *fsm.Deployment, waiting bool) {
+	if d.Waiting == waiting {
+		return
+	}
+	if refusal := p.plan.note(&fsm.DeploymentWait{ID: d.ID, Waiting: waiting}); refusal != nil {
+		p.plan.refuse("deployment/"+string(d.ID), refusal)
+	}
+}
+
+// everythingWaits says what keeps all rollouts from going on.
+func (p *pass) everythingWaits() *fsm.Error {
+	switch {
+	case p.in.State.Settings.Paused:
+		return fsm.Refuse(fsm.CodePaused, "actuation is paused; the deadline begins anew when it is resumed")
+	case p.state().Hold.Active:
+		return fsm.Refuse(fsm.CodeHold, "too many nodes are silent at once; the deadline begins anew when that is over")
+	}
+	return nil
 }
 
 // stopsEnd is until when a deployment is not late: the last old instance that was stopped for a new one, which is not ready yet, has had its time to stop, and
@@ -92,8 +118,8 @@ func (p *pass) stopsEnd(g *groupView) fsm.Time {
 	return end
 }
 
-// rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a slot's volumes, or nodes that take
-// anything new.
+// rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a slot's volumes, nodes that take anything new,
+// the rate of a budget.
 func (p *pass) rolloutWaits(g *groupView) *fsm.Error {
 	if g.system() && p.systemWant(g) == 0 {
 		return fsm.Refuse(fsm.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
@@ -102,6 +128,34 @@ func (p *pass) rolloutWaits(g *groupView) *fsm.Error {
 		if why := p.held(g.id, slot.n); why != nil {
 			return fsm.Refuse(why.code, "%s slot %d: %s", g.id, slot.n, why.message)
 		}
+		if why := p.slotWaits(g, slot); why != nil {
+			return why
+		}
+	}
+	return nil
+}
+
+// slotWaits says for what the rollout of one slot waits: the node with its data takes nothing new, its instance is lost and nothing may take its place, or the
+// rate of a budget refuses the stop of the old one.
+func (p *pass) slotWaits(g *groupView, slot *slotView) *fsm.Error {
+	if g.system() || slot.dropped {
+		return nil
+	}
+	old := slot.holder
+	if old == nil || g.behind(slot) || !old.Ready() {
+		if n := p.node(p.homeOf(g, slot.n)); n != nil {
+			if refusal := p.state().Eligible(n); refusal != nil {
+				return fsm.Refuse(fsm.CodeVolumeNoNode, "%s slot %d: its data is on node %s: %s", g.id, slot.n, n.Name, refusal.Message)
+			}
+		}
+	}
+	if old == nil {
+		return nil
+	}
+	b, blocked := p.reasons.blockers[old.ID]
+	lost := old.Status.Observed == fsm.ObservedLost && slot.successor == nil
+	if blocked && (lost || g.behind(slot) && b.Code == fsm.CodeBudgetRate) {
+		return fsm.Refuse(b.Code, "%s slot %d: %s", g.id, slot.n, b.Message)
 	}
 	return nil
 }

@@ -251,6 +251,11 @@ func (w *world) say(c fsm.Command) string {
 		text = strings.TrimSuffix(fmt.Sprintf("hold %t: %s", c.Active, c.Reason), ": ")
 	case *fsm.DeploymentStep:
 		text = strings.TrimSuffix(fmt.Sprintf("deployment %s %s: %s", c.ID, c.Status, c.Reason), ": ")
+	case *fsm.DeploymentWait:
+		text = fmt.Sprintf("deployment %s goes on", c.ID)
+		if c.Waiting {
+			text = fmt.Sprintf("deployment %s waits", c.ID)
+		}
 	case *fsm.JobRevert:
 		text = fmt.Sprintf("revert %s to version %d", c.Job, c.Version)
 	default:
