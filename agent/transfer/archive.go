@@ -31,7 +31,8 @@ type archive struct {
 	Volumes    []string     `json:"volumes"`
 	Live       bool         `json:"live"` // taken while an instance ran
 	CreatedMS  int64        `json:"created_unix_ms"`
-	Bytes      int64        `json:"bytes"` // of data.tar
+	Bytes      int64        `json:"bytes"`      // of data.tar
+	DiskBytes  int64        `json:"disk_bytes"` // that its files took on the disk; less than their sizes where they had holes
 	ChunkBytes int64        `json:"chunk_bytes"`
 	Sums       []string     `json:"sha256"` // of each chunk
 }
@@ -51,7 +52,7 @@ func readArchive(dir string, id fsm.BackupID, want string) (archive, error) {
 	if got := hex.EncodeToString(sum[:]); want != "" && got != want {
 		return a, fsm.Refuse(fsm.CodeIntegrity, "the manifest of backup %s is not the one that was written: its sum is %.12s, not %.12s", id, got, want)
 	}
-	if err := json.Unmarshal(raw, &a); err != nil || a.Format != archiveFormat || a.ID != id || a.ChunkBytes != chunkBytes || a.Bytes < 0 ||
+	if err := json.Unmarshal(raw, &a); err != nil || a.Format != archiveFormat || a.ID != id || a.ChunkBytes != chunkBytes || a.Bytes < 0 || a.DiskBytes < 0 ||
 		int64(len(a.Sums)) != (a.Bytes+chunkBytes-1)/chunkBytes {
 		return a, fsm.Refuse(fsm.CodeIntegrity, "the manifest of backup %s can't be used", id)
 	}
@@ -71,40 +72,6 @@ func (a *archive) write(dir string) (string, error) {
 		return "", err
 	}
 	return text, writeWhole(filepath.Join(dir, archiveSum), []byte(text+"  "+archiveManifest+"\n"))
-}
-
-// summing counts and sums what is written, chunk by chunk.
-type summing struct {
-	to   io.Writer
-	each func(total int64) error // after every chunk
-	sums []string
-	buf  []byte
-	n    int64
-}
-
-// Write implements io.Writer.
-func (s *summing) Write(p []byte) (int, error) {
-	n, err := s.to.Write(p)
-	s.n += int64(n)
-	for rest := p[:n]; len(rest) > 0; {
-		part := rest[:min(len(rest), chunkBytes-len(s.buf))]
-		s.buf, rest = append(s.buf, part...), rest[len(part):]
-		if len(s.buf) == chunkBytes {
-			if cerr := s.cut(); cerr != nil && err == nil {
-				err = cerr
-			}
-		}
-	}
-	return n, err
-}
-
-func (s *summing) cut() error {
-	if len(s.buf) == 0 {
-		return nil
-	}
-	sum := sha256.Sum256(s.buf)
-	s.sums, s.buf = append(s.sums, hex.EncodeToString(sum[:])), s.buf[:0]
-	return s.each(s.n)
 }
 
 // checking reads an archive's data and hands out only bytes whose chunk has the right sum.
@@ -144,7 +111,7 @@ func (c *checking) load() error {
 		}
 		return err
 	}
-	sum := sha256.Sum256(c.buf[:length])
+	sum := sumOf(c.buf[:length])
 	if !strings.EqualFold(hex.EncodeToString(sum[:]), c.a.Sums[c.next]) {
 		return fsm.Refuse(fsm.CodeIntegrity, "chunk %d of %d of backup %s is damaged (bytes %d to %d of %s)", c.next, len(c.a.Sums), c.a.ID,
 			int64(c.next)*chunkBytes, int64(c.next)*chunkBytes+length-1, archiveData)
@@ -160,6 +127,6 @@ func checkData(dir string, a *archive, each func(int64) error) error {
 		return err
 	}
 	defer f.Close()
-	_, err = io.Copy(io.Discard, struct{ io.Reader }{&checking{from: f, a: a, each: each}})
+	_, err = io.Copy(io.Discard, struct{ io.Reader }{&checking{from: &skipping{f: f}, a: a, each: each}})
 	return err
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"archive/tar"
 	"context"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -92,9 +93,12 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	if err != nil {
 		return err
 	}
-	out := &summing{to: f, each: func(n int64) error {
-		t.progress(fsm.SideCopying, min(n, total), total)
-		return ctx.Err()
+	file := sparse{f: f}
+	out := &chunked{take: func(chunk []byte) error {
+		sum := sumOf(chunk)
+		a.Sums = append(a.Sums, hex.EncodeToString(sum[:]))
+		t.progress(fsm.SideCopying, min(file.n, total), total)
+		return errors.Join(file.write(chunk), ctx.Err())
 	}}
 	w := tar.NewWriter(out)
 	for i := range entries {
@@ -103,9 +107,9 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 		}
 	}
 	if err == nil {
-		err = errors.Join(w.Close(), out.cut(), f.Sync())
+		err = errors.Join(w.Close(), out.close(), file.close(), f.Sync())
 	}
-	a.Bytes, a.Sums = out.n, out.sums
+	a.Bytes, a.DiskBytes = file.n, usedBytes(entries)
 	return errors.Join(err, f.Close())
 }
 
@@ -132,7 +136,7 @@ func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
-	n, err := io.Copy(w, io.LimitReader(f, e.Size))
+	n, err := io.Copy(w, io.LimitReader(&skipping{f: f}, e.Size))
 	if err == nil && n < e.Size {
 		if !live {
 			return fsm.Refuse(fsm.CodeIntegrity, "%s became shorter while it was read", e.Path)

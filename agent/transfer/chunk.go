@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -132,6 +131,9 @@ func (c *content) write(i int, data []byte) error {
 
 // punch leaves a hole, unless something was written there before.
 func punch(f *os.File, at, n int64) error {
+	if hole(f, at, n) {
+		return nil
+	}
 	old := make([]byte, n)
 	if _, err := f.ReadAt(old, at); err != nil || zero(old) {
 		return err
@@ -141,19 +143,39 @@ func punch(f *os.File, at, n int64) error {
 	return err
 }
 
-func zero(b []byte) bool {
-	none := [4096]byte{}
-	for len(b) > 0 {
-		n := min(len(b), len(none))
-		if !bytes.Equal(b[:n], none[:n]) {
-			return false
+// clear makes a chunk zeros.
+func (c *content) clear(i int) error {
+	err := c.each(i, func(e *entry, at, n int64) error {
+		f, err := c.root.OpenFile(e.Path, os.O_RDWR, 0)
+		if err != nil {
+			return err
 		}
-		b = b[n:]
-	}
-	return true
+		return errors.Join(punch(f, at, n), f.Close())
+	})
+	return asCode(err, "write the copy")
 }
 
+// hole reports whether no byte of a chunk is on the disk: all are zeros.
+func (c *content) hole(i int) bool {
+	return c.each(i, func(e *entry, at, n int64) error {
+		f, err := c.root.Open(e.Path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if !hole(f, at, n) {
+			return errNoHole
+		}
+		return nil
+	}) == nil
+}
+
+var errNoHole = errors.New("there is data")
+
 func (c *content) sum(i int, buf []byte) (sum, error) {
+	if c.length(i) == chunkBytes && c.hole(i) {
+		return zeroChunk(), nil
+	}
 	data, err := c.read(i, buf)
-	return sha256.Sum256(data), err
+	return sumOf(data), err
 }

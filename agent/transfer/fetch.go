@@ -231,13 +231,16 @@ func (c *copying) resume(ctx context.Context) error {
 // take brings one chunk over. One that arrives damaged is asked for again, a few times.
 func (c *copying) take(ctx context.Context, i int) error {
 	for try := 1; ; try++ {
-		data, want, err := c.t.askChunk(ctx, i)
+		data, head, err := c.t.get(ctx, fmt.Sprintf("chunk?n=%d", i), chunkTimeout, chunkBytes)
 		if err != nil {
 			return err
 		}
-		sum := sha256.Sum256(data)
-		if int64(len(data)) == c.content.length(i) && hex.EncodeToString(sum[:]) == want {
-			if err := c.content.write(i, data); err != nil {
+		sum, length, write := sumOf(data), int64(len(data)), func() error { return c.content.write(i, data) }
+		if head.Get(headerHole) != "" {
+			sum, length, write = zeroChunk(), chunkBytes, func() error { return c.content.clear(i) }
+		}
+		if length == c.content.length(i) && hex.EncodeToString(sum[:]) == head.Get(headerSum) {
+			if err := write(); err != nil {
 				return err
 			}
 			c.sums = append(c.sums, sum[:]...)
@@ -298,11 +301,6 @@ func (c *copying) verify(ctx context.Context) error {
 func (t *task) ask(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, error) {
 	data, _, err := t.get(ctx, what, limit, most)
 	return data, err
-}
-
-func (t *task) askChunk(ctx context.Context, i int) ([]byte, string, error) {
-	data, h, err := t.get(ctx, fmt.Sprintf("chunk?n=%d", i), chunkTimeout, chunkBytes)
-	return data, h.Get(headerSum), err
 }
 
 // get asks the source for one answer, as a whole.

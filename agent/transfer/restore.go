@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"io/fs"
@@ -30,7 +29,7 @@ func (t *task) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.beginStaging(nil, a.Bytes); err != nil {
+	if err := t.beginStaging(nil, min(a.DiskBytes, a.Bytes)); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(t.staging(t.ID, "tree"))
@@ -73,7 +72,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 		return err
 	}
 	defer f.Close()
-	in := &checking{from: f, a: u.a, each: func(done int64) error {
+	in := &checking{from: &skipping{f: f}, a: u.a, each: func(done int64) error {
 		u.t.progress(fsm.SideCopying, done, u.a.Bytes)
 		return errors.Join(u.t.settle(done), ctx.Err())
 	}}
@@ -128,40 +127,41 @@ func (u *unpacking) write(e *entry, content io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	hash := sha256.New()
-	_, err = io.Copy(io.MultiWriter(f, hash), content)
-	return hash.Sum(nil), errors.Join(err, f.Close())
+	file, sum := sparse{f: f}, newFileSum()
+	out := &chunked{take: func(chunk []byte) error {
+		sum.add(chunk)
+		return file.write(chunk)
+	}}
+	_, err = io.Copy(out, content)
+	err = errors.Join(err, out.close(), file.close(), f.Close())
+	return sum.of.Sum(nil), err
 }
 
 // verify reads every file back from the disk.
 func (u *unpacking) verify(ctx context.Context) error {
 	done := int64(0)
-	told := writerFunc(func(p []byte) (int, error) {
-		done += int64(len(p))
-		u.t.progress(fsm.SideVerifying, min(done, u.a.Bytes), u.a.Bytes)
-		return len(p), ctx.Err()
-	})
 	for i, want := range u.sums {
 		if want == nil {
 			continue
 		}
-		hash := sha256.New()
+		sum := newFileSum()
+		in := &chunked{take: func(chunk []byte) error {
+			sum.add(chunk)
+			done += int64(len(chunk))
+			u.t.progress(fsm.SideVerifying, min(done, u.a.Bytes), u.a.Bytes)
+			return ctx.Err()
+		}}
 		f, err := u.root.Open(u.entries[i].Path)
 		if err == nil {
-			_, err = io.Copy(io.MultiWriter(hash, told), f)
-			err = errors.Join(err, f.Close(), ctx.Err())
+			_, err = io.Copy(in, &skipping{f: f})
+			err = errors.Join(err, in.close(), f.Close(), ctx.Err())
 		}
 		if err != nil {
 			return asCode(err, "read the copy back")
 		}
-		if !bytes.Equal(hash.Sum(nil), want) {
+		if !bytes.Equal(sum.of.Sum(nil), want) {
 			return fsm.Refuse(fsm.CodeIntegrity, "%s is not on the disk as it was written", u.entries[i].Path)
 		}
 	}
 	return nil
 }
-
-type writerFunc func([]byte) (int, error)
-
-// Write implements io.Writer.
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

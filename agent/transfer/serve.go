@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
@@ -18,8 +17,10 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// headerSum is the SHA-256 of a chunk, in hex.
-const headerSum = "Outspan-Chunk-Sum"
+const (
+	headerSum  = "Outspan-Chunk-Sum"  // the SHA-256 of a chunk, in hex
+	headerHole = "Outspan-Chunk-Hole" // set: the whole chunk is zeros, and the answer has no body
+)
 
 // serveStall is how long a reader may take nothing.
 const serveStall = 30 * time.Second
@@ -73,7 +74,7 @@ func (m *Mover) serving(id fsm.TransferID, s *source) {
 // Handler answers other agents, who must have shown a certificate of that role before they get here:
 //
 //	GET /v1/agent/transfer/{id}/manifest
-//	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum
+//	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum; with Outspan-Chunk-Hole it is zeros, and not sent
 //	GET /v1/agent/transfer/{id}/sums        of all chunks, read from the disk again
 //
 // each with the transfer's token as bearer. Codes: not_found (not handed out now), forbidden.
@@ -118,11 +119,17 @@ func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || n < 0 || n >= s.content.chunks() {
 		return fsm.Refuse(fsm.CodeInvalid, "there is no such chunk")
 	}
+	if s.content.length(n) == chunkBytes && s.content.hole(n) {
+		sum := zeroChunk()
+		w.Header().Set(headerSum, hex.EncodeToString(sum[:]))
+		w.Header().Set(headerHole, "1")
+		return nil
+	}
 	data, err := s.content.read(n, make([]byte, chunkBytes))
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(data)
+	sum := sumOf(data)
 	w.Header().Set(headerSum, hex.EncodeToString(sum[:]))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	send(w, data)

@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// sparseBytes is the size of a volume that is large, and takes little room.
+const sparseBytes = 100 << 30
+
+var sparseAt = []int64{0, 1 << 30, 50<<30 - 5, sparseBytes - 10}
+
+// A volume of 100 GiB, nearly all of it holes, is moved, backed up and restored. In the middle of each pass an agent is killed. At every moment exactly one copy
+// is where instances find it, and in the end it is what was written.
+func TestVolumeSparse(t *testing.T) {
+	long(t)
+	c, source := startVolumes(t, 2)
+	target := c.agents[0]
+	if target == source {
+		target = c.agents[1]
+	}
+	writeSparse(t, source.large())
+
+	var reply transferReply
+	c.mustJSON(t, &reply, "volume", "migrate", theVolume, "--to", target.name, "--detach")
+	id, begun := reply.Transfer.ID, time.Now()
+	waitChunks(t, target, id, 1000)
+	c.killAndStart(t, target, source)
+	waitChunks(t, target, id, 5000)
+	c.killAndStart(t, source, source)
+	waitChunks(t, target, id, sparseBytes>>22)
+	c.killAndStart(t, target, source) // while both sides read everything once more
+	end := c.waitTransfer(t, id)
+	t.Logf("moved %d GiB in %s", end.Total>>30, time.Since(begun))
+	c.waitReady(t, "db", 1)
+	c.waitAttached(t, target)
+	checkSparse(t, target.large())
+
+	begun = time.Now()
+	c.mustJSON(t, &reply, "volume", "backup", theVolume, "--detach")
+	id = reply.Transfer.ID
+	c.waitDone(t, id, 10<<30)
+	c.killAndStart(t, target, target)
+	end = c.waitTransfer(t, id)
+	t.Logf("backed up %d GiB in %s", end.Total>>30, time.Since(begun))
+	c.waitReady(t, "db", 1)
+
+	begun = time.Now()
+	target.die(t)
+	c.must(t, "node", "status", target.name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "confirm-dead", target.name, "--force")
+	c.mustJSON(t, &reply, "volume", "restore", end.Backup, "--node", source.name, "--attach", "--detach")
+	id = reply.Transfer.ID
+	c.waitDone(t, id, 10<<30)
+	c.killAndStart(t, source, target)
+	end = c.waitTransfer(t, id)
+	t.Logf("restored %d GiB in %s", end.Total>>30, time.Since(begun))
+	c.waitReady(t, "db", 1)
+	checkSparse(t, source.large())
+	target.start(t)
+	c.waitAttached(t, source)
+}
+
+// killAndStart kills an agent in the middle of a transfer and starts it again. Meanwhile the one copy that instances would find is on home.
+func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
+	t.Helper()
+	victim.kill()
+	if got := c.attached(); len(got) != 1 || got[0] != home.name {
+		t.Errorf("the volume is attached on %v, want %s", got, home.name)
+	}
+	victim.start(t)
+}
+
+// waitDone waits until a transfer has done so many bytes of a pass.
+func (c *cluster) waitDone(t *testing.T, id string, bytes int64) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("%d GiB of transfer %s", bytes>>30, id), time.Minute, func() error {
+		var v transferView
+		if err := c.get("/v1/transfers/"+id, &v); err != nil {
+			return err
+		}
+		if v.Phase == "succeeded" || v.Done >= bytes {
+			return nil
+		}
+		return fmt.Errorf("it is %s, %d of %d bytes", v.Phase, v.Done, v.Total)
+	})
+}
+
+func writeSparse(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range sparseAt {
+		_, werr := fmt.Fprintf(&at64{f, at}, "%010d", at%1e10)
+		err = errors.Join(err, werr)
+	}
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func checkSparse(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() != sparseBytes {
+		t.Fatalf("%v, %v: want %d bytes", info, err, int64(sparseBytes))
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Blocks*512 > 1<<30 {
+		t.Errorf("%s takes %d MiB", path, st.Blocks*512>>20)
+	}
+	for _, at := range sparseAt {
+		buf := make([]byte, 10)
+		if _, err := f.ReadAt(buf, at); err != nil || string(buf) != fmt.Sprintf("%010d", at%1e10) {
+			t.Errorf("at byte %d is %q, %v", at, buf, err)
+		}
+	}
+}
+
+// at64 writes to a place of a file.
+type at64 struct {
+	f  *os.File
+	at int64
+}
+
+// Write implements io.Writer.
+func (w *at64) Write(p []byte) (int, error) {
+	n, err := w.f.WriteAt(p, w.at)
+	w.at += int64(n)
+	return n, err
+}
