@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// remembering is a job whose program notes at each start which data it found in its volume.
+const remembering = `job "db" {
+  group "http" {
+    count = 1
+    exec {
+      command = "/bin/sh"
+      args    = ["-c", "cat $OUTSPAN_VOLUME_DATA/generation 2>/dev/null >> %[1]s || echo empty >> %[1]s; exec sleep 100000"]
+    }
+    resources {
+      memory = "32MiB"
+    }
+    volume "data" {
+      kind = "local"
+      path = "%[2]s"
+    }
+  }
+}
+`
+
+// A machine with a local volume is confirmed dead, the volume is restored elsewhere from a backup, the machine is forgotten, returns with its old directory, and the
+// second machine dies. No program is ever started on data that is older than the newest of its volume, or on an empty directory. Only a person's --lose-data gives
+// that up.
+func TestVolumeForgottenMachine(t *testing.T) {
+	long(t)
+	c, first, seen := startRemembering(t)
+	backup := c.generation(t, first, "one")
+	c.generation(t, first, "two") // is not in the backup
+
+	first.die(t)
+	c.must(t, "node", "status", first.name, "--wait=offline", "--timeout", "60s")
+	c.refused(t, 5, []string{"--force"}, "node", "confirm-dead", first.name)
+	c.must(t, "node", "confirm-dead", first.name, "--force")
+	c.refused(t, 5, []string{theVolume, "--lose-data"}, "node", "forget", first.name)
+	second := c.others(first)[0]
+	c.must(t, "volume", "restore", backup, "--node", second.name, "--attach")
+	seen.want(t, "one", "one")
+	c.generation(t, second, "three")
+	c.must(t, "node", "forget", first.name)
+
+	first.start(t)
+	c.waitEligible(t, first)
+	seen.stays(t, 3*time.Second)
+	second.die(t)
+	c.must(t, "node", "status", second.name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "confirm-dead", second.name, "--force")
+	seen.stays(t, 3*time.Second) // "two" on the first machine is old, and no third one has anything
+	if out := c.must(t, "why", "db"); !strings.Contains(out, second.name) {
+		t.Errorf("nothing says where the data is:\n%s", out)
+	}
+	c.refused(t, 5, []string{theVolume, "--lose-data"}, "node", "forget", second.name)
+
+	second.start(t)
+	seen.want(t, "one", "one", "three")
+	second.die(t)
+	c.must(t, "node", "status", second.name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "confirm-dead", second.name, "--force")
+	c.must(t, "node", "forget", second.name, "--lose-data", "db/http")
+	seen.want(t, "one", "one", "three", "empty")
+}
+
+// starts is the file that the program of the remembering job writes.
+type starts string
+
+func startRemembering(t *testing.T) (*cluster, *member, starts) {
+	t.Helper()
+	c := newCluster(t, options{servers: 3, agents: 3})
+	backups, seen := c.path("backups"), c.path("seen")
+	if err := errors.Join(os.Mkdir(backups, 0o700), os.WriteFile(seen, nil, 0o600), os.Chmod(seen, 0o666)); err != nil { //nolint:gosec // the program writes it as another user
+		t.Fatal(err)
+	}
+	for _, m := range c.agents {
+		s := m.settings()
+		s["agent"] += fmt.Sprintf("\n  backup_dir = %q", backups)
+		m.configure(t, s)
+	}
+	for _, m := range c.members() {
+		m.start(t)
+	}
+	c.waitEligible(t, c.agents...)
+	c.must(t, "job", "run", c.writeText(t, "db.hcl", fmt.Sprintf(remembering, seen, c.path("place"))))
+	c.waitReady(t, "db", 1)
+	home := c.member(c.living(t, "db")[0].Node)
+	if err := os.Truncate(seen, 0); err != nil { // it began empty, as it should
+		t.Fatal(err)
+	}
+	return c, home, starts(seen)
+}
+
+// generation is what the data of the volume is from now on; it returns a backup of it.
+func (c *cluster) generation(t *testing.T, home *member, text string) string {
+	t.Helper()
+	if err := os.WriteFile(home.inVolumes(theVolume, "generation"), []byte(text+"\n"), 0o644); err != nil { //nolint:gosec // the program reads it as another user
+		t.Fatal(err)
+	}
+	if text != "one" {
+		return ""
+	}
+	var reply transferReply
+	c.mustJSON(t, &reply, "volume", "backup", theVolume)
+	c.waitReady(t, "db", 1)
+	return reply.Transfer.Backup
+}
+
+func (c *cluster) others(m *member) []*member {
+	return slices.DeleteFunc(slices.Clone(c.agents), func(o *member) bool { return o == m })
+}
+
+func (s starts) read() []string {
+	raw, err := os.ReadFile(string(s))
+	if err != nil {
+		return []string{err.Error()}
+	}
+	return strings.Fields(string(raw))
+}
+
+// want waits until the program has found this at its starts.
+func (s starts) want(t *testing.T, generations ...string) {
+	t.Helper()
+	waitFor(t, fmt.Sprintf("starts on %q", generations), patience, func() error {
+		if got := s.read(); !slices.Equal(got, generations) {
+			return fmt.Errorf("they are on %q", got)
+		}
+		return nil
+	})
+}
+
+// stays wants no other start for some time.
+func (s starts) stays(t *testing.T, during time.Duration) {
+	t.Helper()
+	before := s.read()
+	for until := time.Now().Add(during); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		if got := s.read(); !slices.Equal(got, before) {
+			t.Fatalf("the program was started on %q, before %q", got, before)
+		}
+	}
+}
