@@ -30,6 +30,7 @@ type Identity struct {
 // from any goroutine.
 type Agent struct {
 	cfg      Config
+	servers  *answers // cfg.Servers
 	log      hclog.Logger
 	home     *home
 	identity Identity
@@ -78,8 +79,10 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 			return nil, err
 		}
 	}
+	servers := &answers{Servers: cfg.Servers}
+	cfg.Servers = servers
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels), problems: map[string]string{},
+		cfg: cfg, servers: servers, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels), problems: map[string]string{},
 		identity: Identity{Node: h.node, Name: cfg.Name, BootID: boot, Incarnation: ulid.Make().String()},
 	}
 	a.forward = newForwarder(h.node, cfg.Node.Address, h.path("services"), a.setProblem, cfg.Log.Named("forward"))
@@ -123,6 +126,8 @@ func (a *Agent) Identity() Identity { return a.identity }
 // exclusive groups don't start here.
 func (a *Agent) UseHeartbeats(h Heartbeats) {
 	a.beats = h
+	tell := h.SetAnswered
+	a.servers.note.Store(&tell)
 	a.shop.reports.facts.tell = h.SetFacts
 }
 
@@ -179,6 +184,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.shop.lease.run(work) })
 	working.Go(func() { a.keepAssigned(work) })
 	working.Go(func() { a.keepServing(work) })
+	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { _ = a.mover.Run(work) }) // it has no errors
 
 	<-ctx.Done()

@@ -38,6 +38,8 @@ func (v *votes) interval() time.Duration {
 	return v.every
 }
 
+func (v *votes) SetAnswered(time.Time) {}
+
 func (v *votes) SetVoters(string, uint64, []fsm.ServerID) {}
 
 func (v *votes) SetFacts(epoch, generation uint64) {

@@ -33,6 +33,8 @@ type Heartbeats interface {
 	SetInterval(interval time.Duration)
 	// SetFacts names the newest generation of facts of an epoch; heartbeats of that epoch carry it from now on.
 	SetFacts(epoch, generation uint64)
+	// SetAnswered tells when a server last answered a request; heartbeats carry how long ago that was.
+	SetAnswered(at time.Time)
 	// LeaseUntil tells until when (with its monotonic reading) a lease of this length holds: while a majority of the
 	// voters have answered heartbeats SENT within it. Zero: it never held.
 	LeaseUntil(length time.Duration) time.Time

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ type Beater struct {
 	reg     registration
 	seq     uint64
 	facts   uint64
+	heeded  time.Time // a server answered a request of the agent
 	servers map[fsm.ServerID]link
 	voters  electorate  // the newest that was heard of
 	gaveUp  chan uint64 // the epoch; capacity 1
@@ -134,6 +136,25 @@ func (b *Beater) SetFacts(epoch, generation uint64) {
 	}
 }
 
+// SetAnswered tells when a server last answered a request of the agent. Heartbeats carry how long ago that was.
+func (b *Beater) SetAnswered(at time.Time) {
+	b.mu.Lock()
+	long := !b.heeded.IsZero() && at.Sub(b.heeded) > 2*b.reg.every
+	b.heeded = at
+	b.mu.Unlock()
+	if long { // the servers may take this node for one that hears nothing
+		b.kick()
+	}
+}
+
+// unanswered is for how many milliseconds no server has answered a request; b.mu is held.
+func (b *Beater) unanswered() uint32 {
+	if b.heeded.IsZero() {
+		return 0
+	}
+	return uint32(min(max(0, time.Since(b.heeded).Milliseconds()), math.MaxUint32))
+}
+
 // GivenUp carries an epoch when a server says that it agreed to it being offline: the agent has to register again. It may be an older one
 // than the last that was registered, as each server says so for itself.
 func (b *Beater) GivenUp() <-chan uint64 { return b.gaveUp }
@@ -205,7 +226,7 @@ func (b *Beater) beat(to fsm.ServerID) {
 	key := b.reg.key
 	body := beat{
 		To: to, Node: b.cfg.Node, Epoch: b.reg.epoch, Seq: b.seq, Echo: l.echo,
-		BootID: b.cfg.BootID, Incarnation: b.cfg.Incarnation, Facts: b.facts, Address: b.cfg.Pool.Address(),
+		BootID: b.cfg.BootID, Incarnation: b.cfg.Incarnation, Facts: b.facts, Unanswered: b.unanswered(), Address: b.cfg.Pool.Address(),
 	}
 	b.mu.Unlock()
 	msg, err := b.codec.seal(kindBeat, body, key)

@@ -57,7 +57,8 @@ type heart struct {
 	of      signer    // of the last beat: seq and facts count anew with each
 	seq     uint64
 	facts   uint64
-	givenUp uint64 // this epoch is answered no more
+	deaf    time.Duration // for how long the servers have not answered its agent, as the last beat said
+	givenUp uint64        // this epoch is answered no more
 }
 
 // NewHearts begins to listen: from now on silence is counted. It fails only if the system has no random numbers.
@@ -109,7 +110,7 @@ func (h *Hearts) take(b beat, key []byte) verdict {
 	case of != n.of: // another registration: the state knows that it is the last one
 		n.of, n.facts = of, 0
 	}
-	n.at, n.seq, n.facts = time.Now(), b.Seq, max(n.facts, b.Facts)
+	n.at, n.seq, n.facts, n.deaf = time.Now(), b.Seq, max(n.facts, b.Facts), time.Duration(b.Unanswered)*time.Millisecond
 	h.nodes[b.Node] = n
 	if n.givenUp == b.Epoch || offline {
 		return verdictGivenUp
@@ -153,7 +154,8 @@ func (h *Hearts) Age(node fsm.NodeID) Age {
 // Sign is what Hearts knows of one node.
 type Sign struct {
 	Age
-	Facts uint64 // the newest generation of facts that its heartbeats of the registration named
+	Facts uint64        // the newest generation of facts that its heartbeats of the registration named
+	Deaf  time.Duration // for how long no server had answered its agent when it sent the last one
 }
 
 // Signs gives visit what is known of each node of a state, in order of id. It takes the lock once, so visit must be quick and must not ask Hearts.
@@ -181,7 +183,7 @@ func (h *Hearts) sign(node *fsm.Node, now time.Time) Sign {
 		sign.Age = Age{Since: now.Sub(n.at), Heard: true}
 	}
 	if n.of.epoch == node.Agent.Epoch && n.of.key == string(node.Agent.Key) {
-		sign.Facts = n.facts
+		sign.Facts, sign.Deaf = n.facts, n.deaf
 	}
 	return sign
 }

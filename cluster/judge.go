@@ -227,6 +227,7 @@ type glance struct {
 	gossip              map[fsm.NodeID]fsm.Gossip
 	threshold, interval time.Duration
 	paused              bool
+	led                 time.Duration
 	now                 time.Time
 }
 
@@ -234,7 +235,7 @@ func (j *judge) glance() glance {
 	state := j.s.cfg.Machine.State()
 	return glance{
 		state: state, gossip: j.s.sight.pool.Liveness(), threshold: durationOf(state.Settings.OfflineAfter),
-		interval: HeartbeatInterval(state.Settings.OfflineAfter), paused: !j.s.calmEnough(), now: time.Now(),
+		interval: HeartbeatInterval(state.Settings.OfflineAfter), paused: !j.s.calmEnough(), led: j.s.fitness().Led, now: time.Now(),
 	}
 }
 
@@ -268,6 +269,10 @@ func (j *judge) livenessOf(g *glance, n *fsm.Node, sign Sign) fsm.Liveness {
 	if l.Gossip == "" {
 		l.Gossip = fsm.GossipUnknown
 	}
+	// Servers that were away could answer nobody: agents get the time to find them again.
+	if limit := fsm.DeafAfter(g.state.Settings.OfflineAfter); sign.Deaf >= durationOf(limit) && (g.led >= durationOf(limit) || n.Health == fsm.HealthUnreachable) {
+		l.Deaf = fsm.Duration(sign.Deaf.Milliseconds())
+	}
 	// A verdict counts no longer than the answers it rests on, and not for a node that was heard since.
 	if v, ok := j.verdicts[n.ID]; ok && v.epoch == n.Agent.Epoch && sign.Since >= lateAfter(g.threshold, g.interval) && g.now.Sub(v.asked) <= g.interval {
 		l.Silent, l.SeenBy = v.live.Silent && sign.Since >= g.threshold, v.live.SeenBy
@@ -281,7 +286,7 @@ func (j *judge) publish() {
 	now := j.live()
 	late := fsm.Duration(3 * HeartbeatInterval(state.Settings.OfflineAfter).Milliseconds())
 	for id, l := range now {
-		l.Age = min(l.Age/late, 1) // only whether it is late
+		l.Age, l.Deaf = min(l.Age/late, 1), min(l.Deaf, 1) // only whether it is late, and deaf
 		if n, ok := state.Nodes.Get(id); ok && l.FactsGen <= n.FactsGen {
 			l.FactsGen = 0 // the report came first, as it should
 		}

@@ -22,6 +22,7 @@ func TestPartitions(t *testing.T) {
 		{"LeaderBlind", testLeaderBlind},
 		{"AgentCutOff", testAgentCutOff},
 		{"MassGuard", testMassGuard},
+		{"DeafAgent", testDeafAgent},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			defer c.network.heal(t)
@@ -175,4 +176,33 @@ func testMassGuard(t *testing.T, c *cluster) {
 	if fmt.Sprint(hold) != "[true false]" {
 		t.Errorf("the events tell of the hold: %v", hold)
 	}
+}
+
+// An agent's TCP is lost while its UDP goes on: its heartbeats arrive, it hears no answers. It is unreachable and gets no work, what runs there runs on, and it takes
+// work again once it is heard.
+func testDeafAgent(t *testing.T, c *cluster) {
+	c.run(t, job{name: "web", count: 8})
+	deaf := c.agents[0]
+	before, running := c.status(t).Index, identities(c.instances())
+	for _, m := range without(c.members(), deaf) {
+		c.network.iptables(t, deaf, "-A", "INPUT", "-p", "tcp", "-s", m.address, "-j", "DROP")
+	}
+	waitFor(t, deaf.name+" unreachable", patience, func() error {
+		if n := c.node(t, deaf); n.State != "unreachable" || n.Eligible || !strings.Contains(n.Reason, "gets no answers") {
+			return fmt.Errorf("%+v", n)
+		}
+		return nil
+	})
+	c.run(t, job{name: "more", count: 8})
+	if got := c.instancesOf("more", deaf); len(got) > 0 {
+		t.Errorf("new work on a node that hears nothing: %v", identities(got))
+	}
+	for id, was := range running {
+		if now := identities(c.instances())[id]; now != was {
+			t.Errorf("%s was %v and is %v", id, was, now)
+		}
+	}
+	calm(t, slices.DeleteFunc(c.since(t, before), func(e eventView) bool { return strings.HasPrefix(e.Type, "instance.") && e.Data["job"] != "web" }))
+	c.network.heal(t)
+	c.waitEligible(t, deaf)
 }

@@ -186,7 +186,7 @@ func (c *checker) nodes() {
 	for id, n := range c.s.Nodes.All() {
 		c.want(n.ID == id && ValidName(string(id)) && ValidName(n.Name), "node %s: its row says id %s, name %q", id, n.ID, n.Name)
 		c.want(oneOf(n.Intent, IntentActive, IntentCordoned, IntentDraining, IntentDisabled), "node %s: intent is %q", id, n.Intent)
-		c.want(oneOf(n.Health, HealthOnline, HealthDegraded, HealthOffline), "node %s: health is %q", id, n.Health)
+		c.want(oneOf(n.Health, HealthOnline, HealthDegraded, HealthUnreachable, HealthOffline), "node %s: health is %q", id, n.Health)
 		c.want(n.Promised == c.waits[id], "node %s: it says %d bytes are promised, the instances that wait there sum up to %d", id, n.Promised, c.waits[id])
 		c.want(n.Placed == c.memory[id], "node %s: it says %+v is placed, its instances sum up to %+v", id, n.Placed, c.memory[id])
 		// A node that registered again may have come back smaller than what it holds: then nothing new fits. CheckStep sees that.

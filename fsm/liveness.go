@@ -24,6 +24,12 @@ type Liveness struct {
 	Silent bool
 	// SeenBy names a server that heard the node recently although the leader did not.
 	SeenBy ServerID
+	// Deaf is for how long the servers have not answered the node's agent, although its heartbeats arrive; 0 while that is no longer than DeafAfter.
+	Deaf Duration
 	// FactsGen is the generation of facts that its last heartbeat told of. While it is newer than the state's, a report is on its way.
 	FactsGen uint64
 }
+
+// DeafAfter is for how long an agent may get no answer from the servers before its node is unreachable: what is decided for it does not arrive. It is the setting
+// offline_after, and at least 10 s, the length of an election on a slow machine and the pauses of an agent that tries again.
+func DeafAfter(offlineAfter Duration) Duration { return max(offlineAfter, 10*Second) }

@@ -20,6 +20,8 @@ const (
 	HealthOnline   Health = "online"
 	HealthDegraded Health = "degraded"
 	HealthOffline  Health = "offline"
+	// HealthUnreachable is that of a node whose heartbeats arrive and whose agent gets no answers: it runs on, and takes nothing new.
+	HealthUnreachable Health = "unreachable"
 )
 
 // Node is a worker machine, known by its agent.
@@ -93,15 +95,16 @@ type NodeState string
 
 // The shown states: the five of P2, plus cordoned.
 const (
-	NodeDisabled NodeState = "disabled"
-	NodeOffline  NodeState = "offline"
-	NodeDraining NodeState = "draining"
-	NodeCordoned NodeState = "cordoned"
-	NodeDegraded NodeState = "degraded"
-	NodeActive   NodeState = "active"
+	NodeDisabled    NodeState = "disabled"
+	NodeOffline     NodeState = "offline"
+	NodeDraining    NodeState = "draining"
+	NodeCordoned    NodeState = "cordoned"
+	NodeDegraded    NodeState = "degraded"
+	NodeUnreachable NodeState = "unreachable"
+	NodeActive      NodeState = "active"
 )
 
-// State derives the shown state: the first that applies of disabled, offline, draining, cordoned, degraded, active.
+// State derives the shown state: the first that applies of disabled, offline, draining, cordoned, unreachable, degraded, active.
 func (n *Node) State() NodeState {
 	switch {
 	case n.Intent == IntentDisabled:
@@ -112,6 +115,8 @@ func (n *Node) State() NodeState {
 		return NodeDraining
 	case n.Intent == IntentCordoned:
 		return NodeCordoned
+	case n.Health == HealthUnreachable:
+		return NodeUnreachable
 	case n.Health == HealthDegraded:
 		return NodeDegraded
 	}

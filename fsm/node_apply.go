@@ -20,6 +20,8 @@ func (s *State) Eligible(n *Node) *Error {
 		why = "is " + string(n.Intent)
 	case n.Health == HealthOffline:
 		why = "is offline"
+	case n.Health == HealthUnreachable:
+		why = "is unreachable: its heartbeats arrive, but its agent gets no answers from the servers; look at the agent's log, its certificate and its list of servers"
 	case n.Health == HealthDegraded && !s.Settings.PlaceOnDegraded:
 		why = "is degraded"
 	case n.Return.Recovering:
@@ -116,7 +118,7 @@ func (c *NodeHealth) apply(s *State) error {
 		return Refuse(CodeNotFound, "there is no node %s", c.ID)
 	case n.Agent.Epoch != c.Epoch || n.Agent.BootID != c.BootID:
 		return Refuse(CodeStale, "node %s registered since it was judged", n.Name)
-	case !slices.Contains([]Health{HealthOnline, HealthDegraded, HealthOffline}, c.Health):
+	case !slices.Contains([]Health{HealthOnline, HealthDegraded, HealthUnreachable, HealthOffline}, c.Health):
 		return Refuse(CodeInvalid, "%q is no health of a node", c.Health)
 	case n.Health == c.Health:
 		return nil

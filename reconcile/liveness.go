@@ -28,7 +28,8 @@ type census struct {
 	out       int         // of these offline, or silent for more than three intervals
 	domain    string      // a failure domain that is out as a whole while others are out too; empty if there is none
 	candidate []*fsm.Node // those that every rule but the mass guard calls offline, the longest silent first
-	gossip    []*fsm.Node // those whose health gossip sees differently
+	deaf      int         // of the judged ones, how many hear no answers
+	gossip    []*fsm.Node // those whose health gossip, or what they hear, shows differently
 }
 
 // watchNodes writes what the evidence says of each node, guarded against the mistake that costs most: to take a broken network for broken nodes.
@@ -43,7 +44,7 @@ func (p *pass) watchNodes() {
 		}
 	}
 	for _, n := range c.gossip {
-		p.judgeGossip(p.node(n.ID))
+		p.judgeHealth(p.node(n.ID), &c)
 	}
 }
 
@@ -60,7 +61,7 @@ func (p *pass) count() census {
 			if live.Silent && !p.awaited(live) {
 				c.candidate = append(c.candidate, n)
 			}
-			if gossipHealth(n, live) != n.Health {
+			if health, _ := healthOf(n, live); health != n.Health {
 				c.gossip = append(c.gossip, n)
 			}
 		}
@@ -68,6 +69,9 @@ func (p *pass) count() census {
 			continue
 		}
 		c.judged++
+		if live.Deaf > 0 {
+			c.deaf++
+		}
 		if p.out(n, live, known) {
 			c.out++
 		}
@@ -187,15 +191,33 @@ func (p *pass) observe(c fsm.Command) bool {
 	return refusal == nil
 }
 
-// judgeGossip makes a node degraded while gossip suspects it, and online again at once when it does not. That alone never evicts anything.
-func (p *pass) judgeGossip(n *fsm.Node) {
+// judgeHealth makes a node degraded while gossip suspects it, and unreachable while its agent gets no answers; online again at once when neither is so. That
+// alone never evicts anything. Where too many hear nothing the servers are broken rather than the nodes, and none is made unreachable: something must be left to
+// place on.
+func (p *pass) judgeHealth(n *fsm.Node, c *census) {
 	live, known := p.in.Live[n.ID]
 	if !known || n.Health == fsm.HealthOffline {
 		return
 	}
-	if health := gossipHealth(n, live); health != n.Health {
-		p.observe(&fsm.NodeHealth{ID: n.ID, Health: health, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: "gossip: " + string(live.Gossip)})
+	health, why := healthOf(n, live)
+	if health == fsm.HealthUnreachable && (c.deaf*100 > c.limit() || c.deaf == c.judged) {
+		p.plan.refuse("node/"+string(n.ID), fsm.Refuse(fsm.CodeHold, "node %s gets no answers, but neither do too many others", n.Name))
+		return
 	}
+	if health != n.Health {
+		p.observe(&fsm.NodeHealth{ID: n.ID, Health: health, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch, Reason: why})
+	}
+}
+
+// healthOf is the health that the evidence shows of a node that isn't offline, and why.
+func healthOf(n *fsm.Node, live fsm.Liveness) (health fsm.Health, why string) {
+	switch {
+	case live.Deaf > 0:
+		return fsm.HealthUnreachable, fmt.Sprintf("no server has answered its agent for %s", live.Deaf)
+	case n.Health == fsm.HealthUnreachable && live.Unheard:
+		return n.Health, "" // it has not said so to this leader yet
+	}
+	return gossipHealth(n, live), "gossip: " + string(live.Gossip)
 }
 
 // gossipHealth is the health that gossip sees in a node that isn't offline.
@@ -209,6 +231,9 @@ func gossipHealth(n *fsm.Node, live fsm.Liveness) fsm.Health {
 	case fsm.GossipSuspect:
 		return fsm.HealthDegraded
 	case fsm.GossipAlive:
+		return fsm.HealthOnline
+	}
+	if n.Health == fsm.HealthUnreachable {
 		return fsm.HealthOnline
 	}
 	return n.Health

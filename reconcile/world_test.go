@@ -143,6 +143,13 @@ func vocabulary() map[string]func(*world, []string) string {
 			w.live[fsm.NodeID(a[0])] = fsm.Liveness{Gossip: fsm.Gossip(a[1])}
 			return ""
 		},
+		// deaf 30s n1 n2: heartbeats arrive, but their agents have heard no answer for so long
+		"deaf": func(w *world, a []string) string {
+			for _, n := range a[1:] {
+				w.live[fsm.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive, Deaf: duration(a[0])}
+			}
+			return ""
+		},
 		"heard": func(w *world, a []string) string {
 			for _, n := range a {
 				w.live[fsm.NodeID(n)] = fsm.Liveness{Gossip: fsm.GossipAlive}

@@ -161,7 +161,7 @@ func (v statusVerb) command(a *app) *cobra.Command {
 
 // nodeStates are what a node can be waited for to be: its shown state, or that it takes new instances.
 func nodeStates() []string {
-	return []string{"active", "eligible", "cordoned", "draining", "disabled", "degraded", "offline"}
+	return []string{"active", "eligible", "cordoned", "draining", "disabled", "degraded", "unreachable", "offline"}
 }
 
 func (a *app) waitForNode(ctx context.Context, ref string, until *waitFlags) error {

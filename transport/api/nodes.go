@@ -13,9 +13,9 @@ import (
 type Node struct {
 	ID           fsm.NodeID        `json:"id"`
 	Name         string            `json:"name"`
-	State        fsm.NodeState     `json:"state" enum:"disabled,offline,draining,cordoned,degraded,active"`
+	State        fsm.NodeState     `json:"state" enum:"disabled,offline,draining,cordoned,unreachable,degraded,active"`
 	Intent       fsm.Intent        `json:"intent" enum:"active,cordoned,draining,disabled"`
-	Health       fsm.Health        `json:"health" enum:"online,degraded,offline"`
+	Health       fsm.Health        `json:"health" enum:"online,degraded,unreachable,offline"`
 	Eligible     bool              `json:"eligible" doc:"new instances may be placed here"`
 	Reason       string            `json:"reason" doc:"why it is not eligible"`
 	Labels       map[string]string `json:"labels"`

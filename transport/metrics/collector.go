@@ -120,7 +120,7 @@ func (s *scrape) nodes() {
 		s.gauge(s.g.allocated, float64(n.Placed.MemoryBytes), n.Name)
 	}
 	for _, intent := range [...]fsm.Intent{fsm.IntentActive, fsm.IntentCordoned, fsm.IntentDraining, fsm.IntentDisabled} {
-		for _, health := range [...]fsm.Health{fsm.HealthOnline, fsm.HealthDegraded, fsm.HealthOffline} {
+		for _, health := range [...]fsm.Health{fsm.HealthOnline, fsm.HealthDegraded, fsm.HealthUnreachable, fsm.HealthOffline} {
 			s.gauge(s.g.nodes, float64(counts[[2]string{string(intent), string(health)}]), string(intent), string(health))
 		}
 	}

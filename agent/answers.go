@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/outspan/outspan/transport"
+)
+
+// probeTimeout is for how long a probe waits for an answer.
+const probeTimeout = 10 * time.Second
+
+// answers notes when a server last answered. A node that hears no answers gets no work and obeys nothing, though its heartbeats arrive.
+type answers struct {
+	Servers
+	last atomic.Pointer[time.Time]
+	note atomic.Pointer[func(time.Time)] // may be nil
+}
+
+// Register implements Servers.
+func (s *answers) Register(ctx context.Context, r transport.RegisterRequest) (transport.RegisterReply, error) {
+	return answered(s, func() (transport.RegisterReply, error) { return s.Servers.Register(ctx, r) })
+}
+
+// Report implements Servers.
+func (s *answers) Report(ctx context.Context, r transport.ReportRequest) (transport.ReportReply, error) {
+	return answered(s, func() (transport.ReportReply, error) { return s.Servers.Report(ctx, r) })
+}
+
+// Assignments implements Servers.
+func (s *answers) Assignments(ctx context.Context, r transport.AssignmentsRequest) (transport.Assignments, error) {
+	return answered(s, func() (transport.Assignments, error) { return s.Servers.Assignments(ctx, r) })
+}
+
+// Services implements Servers.
+func (s *answers) Services(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
+	return answered(s, func() (transport.Services, error) { return s.Servers.Services(ctx, r) })
+}
+
+func answered[A any](s *answers, call func() (A, error)) (A, error) {
+	reply, err := call()
+	if err == nil {
+		now := time.Now()
+		s.last.Store(&now)
+		if note := s.note.Load(); note != nil {
+			(*note)(now)
+		}
+	}
+	return reply, err
+}
+
+// age is for how long no server has answered; 0 before the first answer.
+func (s *answers) age() time.Duration {
+	if last := s.last.Load(); last != nil {
+		return time.Since(*last)
+	}
+	return 0
+}
+
+// keepProbing asks the servers something short whenever none has answered for two heartbeats, until ctx ends: a long poll may rightly go unanswered for as long as
+// pollWait.
+func (a *Agent) keepProbing(ctx context.Context) {
+	for {
+		limit := 2 * time.Duration(a.every.Load())
+		now, registered := a.session.term()
+		if now == (term{}) || limit <= 0 {
+			sleep(ctx, maxWait, registered)
+			if ctx.Err() != nil {
+				return
+			}
+			continue
+		}
+		if wait := limit - a.servers.age(); wait > 0 {
+			if !sleep(ctx, wait, nil) {
+				return
+			}
+			continue
+		}
+		a.probe(ctx, now)
+		if !sleep(ctx, limit, nil) {
+			return
+		}
+	}
+}
+
+// probe asks for the assignments without waiting for new ones. What it answers is for keepAssigned to hear.
+func (a *Agent) probe(ctx context.Context, now term) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	seen := a.session.newest()
+	if _, err := a.cfg.Servers.Assignments(ctx, transport.AssignmentsRequest{
+		Node: a.home.node, Epoch: now.epoch, Index: seen.Index, Incarnation: seen.Incarnation, Seen: seen,
+	}); err != nil {
+		a.log.Debug("no server answers", "for", a.servers.age(), "error", err)
+	}
+}
