@@ -26,7 +26,7 @@ type forwarder struct {
 
 	mu       sync.Mutex
 	before   transport.Services // as they were known last, until there is anything newer
-	index    uint64
+	seen     fsm.Seen           // the state that the services are of
 	services map[fsm.ServiceName]*served
 }
 
@@ -69,7 +69,7 @@ func (f *forwarder) run(ctx context.Context, poll func(context.Context, transpor
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	older := 0
 	for ctx.Err() == nil {
-		index := f.index
+		index := f.seen.Index
 		if older > 0 {
 			index = 0
 		}
@@ -79,8 +79,8 @@ func (f *forwarder) run(ctx context.Context, poll func(context.Context, transpor
 		case err != nil:
 			f.log.Log(retry.level(), "services could not be read", "error", err)
 			sleep(ctx, retry.next(rand.Float64()), nil)
-		case answer.Index < f.index && older < 3:
-			// A server that lags; or, if it goes on, a cluster that was restored from a snapshot.
+		case seenOf(answer).Before(f.seen) && older < 3:
+			// A server that lags.
 			older++
 			sleep(ctx, time.Second, nil)
 		default:
@@ -112,11 +112,15 @@ func (f *forwarder) recall(ctx, conns context.Context) {
 	}
 }
 
+func seenOf(answer transport.Services) fsm.Seen {
+	return fsm.Seen{Incarnation: answer.Incarnation, Index: answer.Index}
+}
+
 // learn makes listeners and backends those of a server's answer, and keeps them.
 func (f *forwarder) learn(ctx, conns context.Context, answer transport.Services) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.index, f.before = answer.Index, transport.Services{}
+	f.seen, f.before = seenOf(answer), transport.Services{}
 	f.update(ctx, conns, answer)
 	f.last.keep(answer)
 }

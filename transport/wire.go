@@ -133,7 +133,7 @@ type Assignment struct {
 	Held   []string          `cbor:"18,keyasint,omitempty"` // local volumes that a program has used: their data must be there
 }
 
-// ServicesRequest waits at most Wait for services newer than Index.
+// ServicesRequest waits at most Wait for services newer than Index. An Index that the server has not reached, as after a restore, is answered at once.
 type ServicesRequest struct {
 	Node  fsm.NodeID   `cbor:"1,keyasint"`
 	Index uint64       `cbor:"2,keyasint"`
@@ -144,6 +144,8 @@ type ServicesRequest struct {
 type Services struct {
 	Index    uint64            `cbor:"1,keyasint"`
 	Services []ServiceBackends `cbor:"2,keyasint,omitempty"`
+
+	Incarnation uint64 `cbor:"3,keyasint,omitempty"` // indexes of two can't be compared
 }
 
 // ServiceBackends is one service and who serves it now.

@@ -237,6 +237,9 @@ func (s *Server) agentServices(ctx context.Context, who caller, q transport.Serv
 	if _, err := s.ownNode(who, q.Node); err != nil {
 		return nil, err
 	}
+	if q.Index > s.cfg.Store.Current().Index {
+		q.Index = 0
+	}
 	over, leave := s.agents.lookout.join()
 	if s.watches.until(ctx, over, q.Index, parsePoll(q.Wait), "services") && q.Index > 0 {
 		s.agents.services.wait(ctx)
@@ -263,7 +266,7 @@ func (s *sharedServices) of(r *reading) ([]byte, error) {
 	if s.encoded != nil && s.index == r.Index && s.incarnation == r.Incarnation {
 		return s.encoded, nil
 	}
-	encoded, err := transport.EncodeCBOR(transport.Services{Index: r.Index, Services: r.wireServices()})
+	encoded, err := transport.EncodeCBOR(transport.Services{Incarnation: r.Incarnation, Index: r.Index, Services: r.wireServices()})
 	if err == nil {
 		s.incarnation, s.index, s.encoded = r.Incarnation, r.Index, encoded
 	}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -277,6 +278,12 @@ func TestAgentServices(t *testing.T) {
 	first := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2"}))(t)
 	if len(first.Services) != 1 || first.Services[0].Expose != 8080 || len(first.Services[0].Backends) != 2 || first.Services[0].Backends[1].Address != "127.0.0.1:20001" {
 		t.Fatalf("services: %+v", first)
+	}
+	// An index from before a restore, which this state will not reach for long, is answered at once.
+	asked, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if ahead, err := c.Services(asked, transport.ServicesRequest{Node: "01N2", Index: first.Index + 1000, Wait: 45 * fsm.Second}); err != nil || ahead.Index != first.Index {
+		t.Errorf("asked with an index of the future: %+v, %v", ahead, err)
 	}
 	done := make(chan transport.Services, 1)
 	ctx := t.Context()
