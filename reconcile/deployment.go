@@ -138,11 +138,11 @@ func (p *pass) rolloutWaits(g *groupView) *fsm.Error {
 // slotWaits says for what the rollout of one slot waits: the node with its data takes nothing new, its instance is lost and nothing may take its place, or the
 // rate of a budget refuses the stop of the old one.
 func (p *pass) slotWaits(g *groupView, slot *slotView) *fsm.Error {
-	if g.system() || slot.dropped {
+	if slot.dropped {
 		return nil
 	}
 	old := slot.holder
-	if old == nil || g.behind(slot) || !old.Ready() {
+	if !g.system() && (old == nil || g.behind(slot) || !old.Ready()) {
 		if n := p.node(p.homeOf(g, slot.n)); n != nil {
 			if refusal := p.state().Eligible(n); refusal != nil {
 				return fsm.Refuse(fsm.CodeVolumeNoNode, "%s slot %d: its data is on node %s: %s", g.id, slot.n, n.Name, refusal.Message)
@@ -152,8 +152,11 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *fsm.Error {
 	if old == nil {
 		return nil
 	}
+	if g.system() && p.canarying(g) && !g.behind(slot) && old.Status.Observed == fsm.ObservedLost {
+		return fsm.Refuse(fsm.CodeNodeOffline, "%s slot %d: its canary is on node %s, which is offline", g.id, slot.n, p.nodeName(old.Node))
+	}
 	b, blocked := p.reasons.blockers[old.ID]
-	lost := old.Status.Observed == fsm.ObservedLost && slot.successor == nil
+	lost := !g.system() && old.Status.Observed == fsm.ObservedLost && slot.successor == nil
 	if blocked && (lost || g.behind(slot) && b.Code == fsm.CodeBudgetRate) {
 		return fsm.Refuse(b.Code, "%s slot %d: %s", g.id, slot.n, b.Message)
 	}

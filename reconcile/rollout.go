@@ -76,7 +76,7 @@ func (p *pass) current(g *groupView) int {
 		empty = p.wantedSlots(g) // others stay empty
 	}
 	for _, slot := range empty {
-		if slot.holder == nil && slot.last != nil && slot.last.Marks.StopCause == fsm.CauseRollout {
+		if slot.holder == nil && slot.last != nil && p.takesPart(g, slot.last) && (slot.last.Version == g.row.Version || slot.last.Marks.StopCause == fsm.CauseRollout) {
 			n++
 		}
 	}
