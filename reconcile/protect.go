@@ -71,7 +71,10 @@ func (p *pass) memberReasonGone(inst *fsm.Instance) bool {
 		return true
 	}
 	_, marks := p.state().PolicyMarks(inst)
-	return inst.Eviction.Automatic && !marks
+	if inst.Eviction.Automatic {
+		return !marks
+	}
+	return inst.Eviction.Cause == fsm.CauseNodeDraining && (marks || !p.evicting(inst)) // it is prepared for a stop in place
 }
 
 // member returns the member that an instance is.
@@ -149,7 +152,7 @@ func (p *pass) stopInPlace() {
 			m, _ := p.member(inst)
 			policy, last := p.state().PolicyFor(part.drain), p.state().Last(m)
 			switch {
-			case inst.Eviction.Requested || policy.Marks(m, last):
+			case p.rebuilt(inst) || inst.Eviction.Cause.IsMove() || policy.Marks(m, last):
 			case policy.Blocks(m, last):
 				p.block(inst, fsm.CodeLastHealthy, p.lastText(m), p.unblockLast(m))
 				p.nameVolume(inst)

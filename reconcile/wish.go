@@ -35,7 +35,7 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		return wishDisabled
 	case p.rebuilt(inst):
 		return wishRebuilt
-	case inst.Eviction.Requested && p.evicting(inst):
+	case inst.Eviction.Requested && p.evicting(inst) && !p.isMember(inst): // a member that is prepared for its stop keeps its copy where it is
 		return wishDrained
 	case p.moving(inst):
 		return wishMoved
