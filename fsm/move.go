@@ -100,13 +100,20 @@ func (s *State) MayMove(inst *Instance, cause Cause) *Error {
 	return s.checkReserve(group)
 }
 
-// checkReserve holds that moves leave their share of a budget alone, for what nobody plans (R57). While the successor is ready as well a move costs no unit, so
+// checkReserve holds that moves leave their share of a budget alone, for what nobody plans (R57), and of its rate: at least one stop, for a drain. While the successor is ready as well a move costs no unit, so
 // what counts is what is down already.
 func (s *State) checkReserve(g *Group) *Error {
 	reserve := (g.Budget.MaxDown*s.Settings.Rescheduling().Reserve + 99) / 100
 	if room := g.Ready - g.Budget.MinReady; room < reserve {
 		return Refuse(CodeBudgetMinReady, "%s may lose %d more, and the rescheduler leaves %d of its budget untouched", g.ID, room, reserve).
 			WithHint("it waits until more are ready; see: outspan budget status %s", g.ID)
+	}
+	for _, l := range s.Ledgers(g.ID) {
+		keep := max((l.Budget.RateMax*s.Settings.Rescheduling().Reserve+99)/100, 1)
+		if left := l.Budget.RateMax - l.Used(s.Now); l.Budget.RateMax > 0 && left <= keep {
+			return Refuse(CodeBudgetRate, "%s may lose %d more in %s, and the rescheduler leaves %d of that untouched", l.Name, max(left, 0), l.Budget.Window, keep).
+				WithHint("see: outspan budget status %s", l.Name)
+		}
 	}
 	return nil
 }

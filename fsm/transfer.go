@@ -35,6 +35,9 @@ const (
 	TransferFailed    TransferPhase = "failed"
 )
 
+// Actor is in whose name the instance of the transfer's slot is stopped.
+func (t *Transfer) Actor() string { return "transfer " + string(t.ID) + " (" + string(t.Kind) + ")" }
+
 // Ended reports whether nothing more happens.
 func (p TransferPhase) Ended() bool { return p == TransferSucceeded || p == TransferFailed }
 

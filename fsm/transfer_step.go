@@ -200,6 +200,11 @@ func (s *State) failTransfer(t *Transfer, code Code, message string) {
 	s.bindVolumes(&next, "")
 	s.setTransfer(t, &next)
 	s.touchJob(jobOf(t.Group))
+	for inst := range s.InstancesInSlot(t.Group, t.Slot) {
+		if inst.Desired == DesiredRunning && inst.Eviction.Requested && inst.Eviction.By == t.Actor() { // its stop was only being prepared
+			s.mark(inst, false, "", "")
+		}
+	}
 }
 
 func (s *State) dropOld(t *Transfer) *Error {

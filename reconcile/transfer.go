@@ -105,7 +105,7 @@ func (p *pass) stopForTransfer(t *fsm.Transfer) bool {
 	if inst == nil {
 		return p.advance(t, fsm.TransferStopping)
 	}
-	stop := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseUser, By: fmt.Sprintf("transfer %s (%s)", t.ID, t.Kind)}
+	stop := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseUser, By: t.Actor()}
 	refusal := p.plan.try(transferSubject(t), step, stop)
 	if refusal == nil {
 		return !p.plan.paused
@@ -134,7 +134,11 @@ func (p *pass) whenStopped(t *fsm.Transfer) bool {
 			continue
 		}
 		if inst.Desired == fsm.DesiredRunning { // it was placed by what had been decided before
-			p.stop(inst, fsm.CauseUser, fmt.Sprintf("transfer %s (%s)", t.ID, t.Kind))
+			p.stop(inst, fsm.CauseUser, t.Actor())
+			inst = p.instance(inst.ID)
+		}
+		if inst.Eviction.Preparing && !p.past(inst.Eviction.RetryAt) { // its hook has its timeout, however long
+			return p.targetGone(t)
 		}
 		if inst.Desired == fsm.DesiredDraining && !p.past(p.state().StopDue(inst)) { // it has its grace, however long
 			return p.targetGone(t)

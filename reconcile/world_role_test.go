@@ -71,9 +71,14 @@ func (w *world) roleKey(g *fsm.GroupSpec, key, value string) bool {
 		g.Eviction.When = gates()
 	case "replace_when":
 		g.Replacement.When = gates()
-	case "hook": // hook=resign hook=resign:continue
+	case "hook": // hook=resign hook=resign:continue hook=resign:abort:20m
 		name, failure, _ := strings.Cut(value, ":")
-		g.Hooks = append(g.Hooks, fsm.HookSpec{Name: fsm.HookBeforeStop, Exec: []string{"/bin/" + name}, OnFailure: fsm.HookFailure(failure)})
+		failure, timeout, long := strings.Cut(failure, ":")
+		hook := fsm.HookSpec{Name: fsm.HookBeforeStop, Exec: []string{"/bin/" + name}, OnFailure: fsm.HookFailure(failure)}
+		if long {
+			hook.Timeout = duration(timeout)
+		}
+		g.Hooks = append(g.Hooks, hook)
 	default:
 		return false
 	}
