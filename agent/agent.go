@@ -79,7 +79,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 			return nil, err
 		}
 	}
-	servers := &answers{Servers: cfg.Servers}
+	servers := &answers{Servers: cfg.Servers, follows: h.cluster}
 	cfg.Servers = servers
 	a := &Agent{
 		cfg: cfg, servers: servers, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels), problems: map[string]string{},

@@ -11,11 +11,12 @@ import (
 // probeTimeout is for how long a probe waits for an answer.
 const probeTimeout = 10 * time.Second
 
-// answers notes when a server last answered. A node that hears no answers gets no work and obeys nothing, though its heartbeats arrive.
+// answers says in each request which servers this node follows, and notes when one last answered. A node that hears no answers gets no work and obeys nothing, though its heartbeats arrive.
 type answers struct {
 	Servers
-	last atomic.Pointer[time.Time]
-	note atomic.Pointer[func(time.Time)] // may be nil
+	follows func() string // the history of the servers that this node registered with, as text
+	last    atomic.Pointer[time.Time]
+	note    atomic.Pointer[func(time.Time)] // may be nil
 }
 
 // Register implements Servers.
@@ -25,16 +26,19 @@ func (s *answers) Register(ctx context.Context, r transport.RegisterRequest) (tr
 
 // Report implements Servers.
 func (s *answers) Report(ctx context.Context, r transport.ReportRequest) (transport.ReportReply, error) {
+	r.Cluster = s.follows()
 	return answered(s, func() (transport.ReportReply, error) { return s.Servers.Report(ctx, r) })
 }
 
 // Assignments implements Servers.
 func (s *answers) Assignments(ctx context.Context, r transport.AssignmentsRequest) (transport.Assignments, error) {
+	r.Cluster = s.follows()
 	return answered(s, func() (transport.Assignments, error) { return s.Servers.Assignments(ctx, r) })
 }
 
 // Services implements Servers.
 func (s *answers) Services(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
+	r.Cluster = s.follows()
 	return answered(s, func() (transport.Services, error) { return s.Servers.Services(ctx, r) })
 }
 

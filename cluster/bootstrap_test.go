@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -213,4 +214,16 @@ func TestBeginAlone(t *testing.T) {
 			t.Errorf("after it began: %v, want conflict", err)
 		}
 	})
+}
+
+// A program that prints no address is not an answer: behind what it will print there may be a cluster.
+func TestProgramWithoutAddressesIsSilent(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "peers")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexit 0\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pool := &Pool{cfg: PoolConfig{Join: []string{"exec:" + program}}}
+	if silent := pool.silent(t.Context(), map[string]bool{}); len(silent) != 1 {
+		t.Errorf("silent %v, want the program", silent)
+	}
 }

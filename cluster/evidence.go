@@ -34,9 +34,6 @@ type Evidence struct {
 	Gossip    map[fsm.NodeID]fsm.Gossip
 }
 
-// unheardFor is how long a leader waits for a node that it has not heard since it began: longer than the pauses of an agent that tries to register.
-const unheardFor = 15 * time.Second
-
 // Fit reports whether the leader may call any node silent: it has listened for as long as the threshold, has led
 // for two heartbeats and at least 1 s, and was not paused or starved within that time.
 func (e Evidence) Fit() bool {
@@ -49,7 +46,7 @@ func (e Evidence) Fit() bool {
 // answers no older than one heartbeat, where no answer is no opinion; nobody heard the node recently; and gossip
 // does not see it alive, unless every voter answered and agrees.
 //
-// Of a node that the leader has not heard at all since it began to listen it says so only after unheardFor: servers that all began at once give an agent
+// Of a node that the leader has not heard at all since it began to listen it says so only after fsm.UnheardFor: servers that all began at once give an agent
 // that began meanwhile, too, time to register.
 func (e Evidence) Weigh(node fsm.NodeID) fsm.Liveness {
 	own := e.Own[node]
@@ -58,7 +55,7 @@ func (e Evidence) Weigh(node fsm.NodeID) fsm.Liveness {
 		gossip = fsm.GossipUnknown
 	}
 	out := fsm.Liveness{Age: fsm.Duration(own.Since.Milliseconds()), Gossip: gossip}
-	if own.Since < e.Threshold || !own.Heard && own.Since < unheardFor {
+	if own.Since < e.Threshold || !own.Heard && own.Since < durationOf(fsm.UnheardFor) {
 		out.SeenBy = e.hearer(node)
 		return out
 	}

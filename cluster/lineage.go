@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -124,19 +127,56 @@ func replacedError(dir string, by fsm.History) *fsm.Error {
 
 // tellLeft looks for servers of the lineages that a recovery replaced, where the log last knew them and where gossip sees any, and greets them: the hello
 // ends them. Without it they would elect each other and acknowledge writes.
+//
+// Those that answer and are somebody else, such as an empty server that took the place, are asked more and more rarely: each greeting is a warning in their log.
 func (s *Server) tellLeft(ctx context.Context) {
 	layer := s.hello(s.log.Named("raft-net"))
-	for pause(ctx, tellEvery); ctx.Err() == nil; pause(ctx, tellEvery) {
-		for _, left := range s.leftServers() {
-			conn, err := layer.Dial(peerAddress(left.ID, left.Address), helloTimeout)
-			if err == nil { // an empty one that took its place
-				_ = conn.Close()
-			}
-			if ctx.Err() != nil {
-				return
-			}
-		}
+	type greeting struct {
+		pause time.Duration
+		next  time.Time
 	}
+	greetings := map[leftServer]greeting{}
+	for pause(ctx, tellEvery); ctx.Err() == nil; pause(ctx, tellEvery) {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		free := make(chan struct{}, greetAtOnce)
+		for _, left := range s.leftServers() {
+			if g := greetings[left]; time.Now().Before(g.next) {
+				continue
+			}
+			free <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-free }()
+				if !greet(layer, left) {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				g := greetings[left]
+				g.pause = min(max(2*g.pause, tellEvery), tellMost)
+				g.next = time.Now().Add(g.pause)
+				greetings[left] = g
+			})
+		}
+		wg.Wait()
+	}
+}
+
+const (
+	tellMost    = 5 * time.Minute // the longest pause between two greetings of a server that answers
+	greetAtOnce = 8               // greetings at a time
+	maxGreeted  = 32              // servers that gossip adds to those of the directory
+)
+
+// greet tells a server that it was left behind, and reports whether somebody answered at its address.
+func greet(layer *helloLayer, left leftServer) (answered bool) {
+	conn, err := layer.Dial(peerAddress(left.ID, left.Address), helloTimeout)
+	if err == nil { // an empty one that took its place
+		_ = conn.Close()
+		return true
+	}
+	var lost net.Error
+	return !errors.As(err, &lost) && !errors.Is(err, io.EOF)
 }
 
 // leftServers are those to greet: none unless this server is of a recovered lineage.
@@ -155,6 +195,7 @@ func (s *Server) leftServers() []leftServer {
 			left = append(left, one)
 		}
 	}
+	found := 0
 	for _, m := range s.sight.pool.Servers() {
 		if m.State != fsm.GossipAlive || m.Meta.Server == nil || m.Meta.API == "" || members[fsm.ServerID(m.Name)] {
 			continue
@@ -163,8 +204,9 @@ func (s *Server) leftServers() []leftServer {
 		if lineage := m.Meta.Server.Lineage; lineage != "" {
 			theirs.Lineages = []string{lineage}
 		}
-		if h.Replaces(theirs) {
+		if found < maxGreeted && h.Replaces(theirs) {
 			left = append(left, leftServer{fsm.ServerID(m.Name), m.Meta.API})
+			found++
 		}
 	}
 	return left

@@ -141,12 +141,12 @@ func (p *Pool) configured(ctx context.Context) []string {
 	return out
 }
 
-// silent asks the configured addresses that have not answered yet, and returns those that still don't; an entry that can't be resolved is silent.
+// silent asks the configured addresses that have not answered yet, and returns those that still don't; an entry that can't be resolved, or names nobody, is silent.
 func (p *Pool) silent(ctx context.Context, answered map[string]bool) []string {
 	var silent []string
 	for _, entry := range p.cfg.Join {
 		found, err := resolveJoin(ctx, entry)
-		if err != nil {
+		if err != nil || len(found) == 0 { // a program that prints no address yet tells nothing
 			silent = append(silent, entry)
 		}
 		for _, address := range found {

@@ -11,6 +11,10 @@ const (
 	GossipDead    Gossip = "dead"
 )
 
+// UnheardFor is how long a leader waits at least for a node that it has not heard since it began, before it counts it as silent: longer than the pauses of an agent
+// that tries to register, 10 s at most.
+const UnheardFor = 15 * Second
+
 // Liveness is the leader's evidence about one node. It stays outside the log.
 type Liveness struct {
 	Age    Duration // since the leader last heard its heartbeat, or since it began to listen

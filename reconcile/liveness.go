@@ -129,7 +129,7 @@ func (p *pass) late(live fsm.Liveness) bool {
 		return false // nobody is declared offline then either
 	}
 	if live.Unheard {
-		return !p.awaited(live) && live.Age >= p.in.State.Settings.OfflineAfter
+		return !p.awaited(live) && live.Age >= max(p.in.State.Settings.OfflineAfter, fsm.UnheardFor)
 	}
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
 }

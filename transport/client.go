@@ -127,6 +127,8 @@ type Request struct {
 	// Limit bounds one attempt until its header is there; default 15 s, plus the query's wait. A stream has no limit after
 	// that.
 	Limit time.Duration
+	agent bool // a call of the agents' protocol: another server may be of the lineage that the agent follows
+
 	// Once forbids to send the request a second time.
 	Once bool
 }

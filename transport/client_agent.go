@@ -39,7 +39,7 @@ func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question an
 	}
 	limit := 15*time.Second + time.Duration(wait)*time.Millisecond
 	var got []byte
-	err = c.deliver(ctx, &Request{Method: http.MethodPost}, func(ctx context.Context, to endpoint) (err error) {
+	err = c.deliver(ctx, &Request{Method: http.MethodPost, agent: true}, func(ctx context.Context, to endpoint) (err error) {
 		got, err = to.ask(ctx, limit, call, body)
 		return err
 	})

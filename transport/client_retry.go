@@ -236,6 +236,8 @@ func goOn(r *Request, err error, sent bool) bool {
 	switch e.Code {
 	case fsm.CodeNoLeader, CodeNotCaughtUp, fsm.CodeStaleTerm, CodeShutdownTimeout, CodeNotTLS, CodeCertificateRefused, fsm.CodeUnknownOutcome, fsm.CodeBusy:
 		return true
+	case fsm.CodeConflict:
+		return r.agent
 	}
 	return false
 }

@@ -226,3 +226,24 @@ func TestCBORIsStrict(t *testing.T) {
 		}
 	}
 }
+
+// A server of a lineage that the agent left behind refuses it with a conflict: another one may answer. What all refuse stays refused.
+func TestAgentAsksAnotherServerAfterAConflict(t *testing.T) {
+	ca := authority(t, "test")
+	var asked atomic.Int32
+	old := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
+		asked.Add(1)
+		return nil, fsm.Refuse(fsm.CodeConflict, "another lineage")
+	})
+	present := agentServer(t, ca, func(context.Context, transport.Identity, transport.AgentCall, []byte) ([]byte, error) {
+		return transport.EncodeCBOR(transport.RegisterReply{Epoch: 7})
+	})
+	if reply, err := agentClient(t, ca, old.addr, present.addr).Register(t.Context(), transport.RegisterRequest{}); err != nil || reply.Epoch != 7 {
+		t.Errorf("got %+v, %v", reply, err)
+	}
+	if asked.Load() != 1 {
+		t.Errorf("the first server was asked %d times", asked.Load())
+	}
+	_, err := agentClient(t, ca, old.addr).Register(t.Context(), transport.RegisterRequest{})
+	wantCode(t, err, fsm.CodeConflict)
+}

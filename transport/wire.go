@@ -79,6 +79,8 @@ type ReportRequest struct {
 	Instances []fsm.InstanceStatus `cbor:"4,keyasint,omitempty"`
 	FactsGen  uint64               `cbor:"5,keyasint,omitempty"` // see fsm.Node
 	Transfers []fsm.TransferReport `cbor:"6,keyasint,omitempty"`
+
+	Cluster string `cbor:"7,keyasint,omitempty"` // the fsm.History that the agent follows, as text
 }
 
 // ReportReply says at which index the report is in the state.
@@ -96,6 +98,8 @@ type AssignmentsRequest struct {
 	Incarnation uint64 `cbor:"5,keyasint,omitempty"` // of the last answer; indexes of two can't be compared
 
 	Seen fsm.Seen `cbor:"6,keyasint,omitempty"` // the newest state whose assignments the agent acted on; it ignores what is older
+
+	Cluster string `cbor:"7,keyasint,omitempty"` // as in a report
 }
 
 // Assignments is everything that an agent must run now: a full snapshot, latest wins. An instance of the node that is absent must be stopped, unless
@@ -138,6 +142,8 @@ type ServicesRequest struct {
 	Node  fsm.NodeID   `cbor:"1,keyasint"`
 	Index uint64       `cbor:"2,keyasint"`
 	Wait  fsm.Duration `cbor:"3,keyasint"`
+
+	Cluster string `cbor:"4,keyasint,omitempty"` // as in a report
 }
 
 // Services is every service with its backends.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -40,10 +41,23 @@ func (s *Server) caughtUp() error {
 	return nil
 }
 
+// replaced refuses an agent that follows a lineage which this server's does not replace: servers that were recovered elsewhere know better. Code: not_caught_up.
+func (s *Server) replaced(follows string) error {
+	ours := s.cfg.Store.Current().Cluster.History()
+	theirs, refusal := fsm.ParseHistory(follows)
+	switch {
+	case refusal != nil:
+		return refusal
+	case follows == "" || ours.Same(theirs) || ours.Replaces(theirs):
+		return nil
+	}
+	return fsm.Refuse(transport.CodeNotCaughtUp, "the agent follows the lineage %s of cluster %s, not this server's", clip(theirs.Lineage()), clip(theirs.Cluster)).WithHint("ask another server")
+}
+
 // assignments waits until what the node must run is newer than what its agent has. The answer after the wait is the whole
 // set again, so that an agent also learns of a restored state, whose indexes may be lower.
 func (s *Server) assignments(ctx context.Context, who caller, q transport.AssignmentsRequest) (transport.Assignments, error) {
-	if err := s.caughtUp(); err != nil {
+	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return transport.Assignments{}, err
 	}
 	s.awaitNode(ctx, q.Node, q.Epoch, q.Seen)
@@ -230,7 +244,7 @@ func (r *reading) ownGates(i *fsm.Instance) []string {
 
 // agentServices answers with an encoded transport.Services.
 func (s *Server) agentServices(ctx context.Context, who caller, q transport.ServicesRequest) (cbor.RawMessage, error) {
-	if err := s.caughtUp(); err != nil {
+	if err := cmp.Or(s.caughtUp(), s.replaced(q.Cluster)); err != nil {
 		return nil, err
 	}
 	s.awaitNode(ctx, q.Node, 0, fsm.Seen{})

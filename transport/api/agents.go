@@ -177,6 +177,9 @@ func (s *Server) serverInfos(ctx context.Context) []transport.ServerInfo {
 }
 
 func (s *Server) reportAgent(ctx context.Context, who caller, q transport.ReportRequest) (transport.ReportReply, error) {
+	if err := s.replaced(q.Cluster); err != nil {
+		return transport.ReportReply{}, err
+	}
 	n, err := s.ownNode(who, q.Node)
 	if err != nil {
 		return transport.ReportReply{}, err

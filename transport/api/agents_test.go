@@ -93,6 +93,23 @@ func TestNodeOfAnotherLineage(t *testing.T) {
 			t.Errorf("a node that follows %q is told to follow %q", history, reply.Cluster)
 		}
 	}
+	// The other calls of a node that is registered.
+	known := must(transport.NewClient(transport.ClientConfig{
+		Addresses: []string{"https://" + r.servers["s1"].address}, Credentials: must(r.ca.Credentials(transport.RoleAgent, "n2"))(t), RetryFor: -1,
+	}))(t)
+	t.Cleanup(known.Close)
+	for history, want := range map[string]fsm.Code{"01CLUSTER/l1": "", "01CLUSTER/l1,l2,l3": transport.CodeNotCaughtUp} {
+		_, services := known.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Cluster: history})
+		_, assignments := known.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
+		_, report := known.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: history})
+		for call, err := range map[string]error{"services": services, "assignments": assignments, "report": report} {
+			if want != "" {
+				wantCode(t, err, want)
+			} else if err != nil {
+				t.Errorf("%s of a node that follows %q: %v", call, history, err)
+			}
+		}
+	}
 }
 
 // assignmentsAfter is a long poll in the background; it has begun to wait when this returns.
