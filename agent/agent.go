@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/fsm"
@@ -74,7 +75,9 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	var way doorway = innerDoor{door.NewRelay(door.DefaultLimits(), cfg.Log.Named("door"))}
 	if cfg.Runtime == nil {
+		way = door.NewClient(h.path("door"), cfg.Exec.binary(), cfg.Version)
 		if cfg.Runtime, err = newExecRuntime(cfg, h); err != nil {
 			return nil, err
 		}
@@ -85,7 +88,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		cfg: cfg, servers: servers, log: cfg.Log, home: h, session: newSession(cfg.Node.Labels), problems: map[string]string{},
 		identity: Identity{Node: h.node, Name: cfg.Name, BootID: boot, Incarnation: ulid.Make().String()},
 	}
-	a.forward = newForwarder(h.node, cfg.Node.Address, h.path("services"), a.setProblem, cfg.Log.Named("forward"))
+	a.forward = newForwarder(h.node, cfg.Node.Address, h.path("services"), way, a.setProblem, cfg.Log.Named("forward"))
 	reports := newReporter(h.node, cfg.Servers.Report, cfg.Log.Named("report"))
 	reports.stale = a.session.lost
 	a.shop = &workshop{
@@ -150,11 +153,8 @@ func (a *Agent) SetLabels(labels map[string]string) {
 	}
 }
 
-// How long the end may take, step by step.
-const (
-	flushTimeout   = 3 * time.Second
-	forwardTimeout = time.Second
-)
+// flushTimeout is how long the last reports may take.
+const flushTimeout = 3 * time.Second
 
 // Run adopts what runs here already and then does an agent's work until ctx ends. With ShutdownKeep every program goes
 // on; with ShutdownDrain the servers are asked to empty the node first. It returns when all its goroutines have, and
@@ -233,6 +233,7 @@ func (a *Agent) drain(ctx context.Context) {
 			return
 		}
 	}
+	a.forward.withdraw(ctx)
 	a.log.Info("drained")
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -76,7 +77,7 @@ type Status struct {
 	Problems  map[string]string `json:"problems"` // what doesn't work now, by part
 	Warnings  []string          `json:"warnings"` // what is not enforced here
 	Instances []InstanceView    `json:"instances"`
-	Services  []servedStatus    `json:"services"`
+	Services  []door.Status     `json:"services"`
 }
 
 // InstanceView is an instance as its agent sees it, which may be ahead of the servers.

@@ -88,7 +88,7 @@ type ExecConfig struct {
 	// CgroupParent is the path below each cgroup mount for the instances of this agent alone; default outspan/NODE-ID.
 	// "none" turns cgroups off: memory is then not capped.
 	CgroupParent string
-	// Binary is the program that has the shim subcommands; default the running one.
+	// Binary is the program that has the subcommands of shims and the door; default the running one.
 	Binary string
 }
 
@@ -148,6 +148,13 @@ func (c Config) validate() error {
 		}
 	}
 	return nil
+}
+
+func (e ExecConfig) binary() string {
+	if e.Binary != "" {
+		return e.Binary
+	}
+	return "/proc/self/exe"
 }
 
 // noPeers reaches nobody.

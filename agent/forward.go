@@ -3,67 +3,96 @@ package agent
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
 
-// forwarder holds the services' current backends and, for each exposed service, listens on its port at the agent's own
-// address and forwards connections to a ready backend. Safe for many goroutines.
+// forwarder follows the services and has the node's door forward the exposed ones: their ports at the agent's own address, to ready backends. Safe for many
+// goroutines.
 type forwarder struct {
 	node    fsm.NodeID
 	address string
+	door    doorway
 	problem func(part, problem string)
 	log     hclog.Logger
 	last    *lastKnown
-	// halfClosed is as the constant; tests have it shorter.
-	halfClosed time.Duration
-	wg         sync.WaitGroup
+	kick    chan struct{} // capacity 1: there is something to tell the door
 
 	mu       sync.Mutex
 	before   transport.Services // as they were known last, until there is anything newer
 	seen     fsm.Seen           // the state that the services are of
-	services map[fsm.ServiceName]*served
+	known    bool               // there is something to do by
+	round    int                // of wanted
+	wanted   []transport.ServiceBackends
+	statuses []door.Status
 }
 
+// doorway listens and forwards: a process of its own, or this one where there are no processes.
+type doorway interface {
+	// Follow carries out an order and tells of its services. news: it is another order than that of the last call.
+	Follow(ctx context.Context, o door.Order, news bool) ([]door.Status, error)
+	// Busy reports whether Follow wants to be called again although there are no services.
+	Busy() bool
+	Close()
+}
+
+// doorCheck is how often the door is asked for its health and counts.
+const doorCheck = time.Second
+
+// withdrawTimeout bounds the wait for the door at the end of a drained agent.
+const withdrawTimeout = 3 * time.Second
+
 // newForwarder makes a forwarder that keeps what it knows in the file last; "" keeps nothing.
-func newForwarder(node fsm.NodeID, address, last string, problem func(part, problem string), log hclog.Logger) *forwarder {
-	f := &forwarder{node: node, address: address, problem: problem, log: log, last: newLastKnown(last, log), halfClosed: halfClosed, services: map[fsm.ServiceName]*served{}}
+func newForwarder(node fsm.NodeID, address, last string, way doorway, problem func(part, problem string), log hclog.Logger) *forwarder {
+	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log), kick: make(chan struct{}, 1)}
 	f.before = f.last.read()
 	return f
 }
+
+// innerDoor is a door without a process, for a runtime without processes: its ports close with the agent.
+type innerDoor struct{ *door.Relay }
+
+func (d innerDoor) Follow(_ context.Context, o door.Order, news bool) ([]door.Status, error) {
+	if news {
+		d.Set(o)
+	}
+	return d.Status(), nil
+}
+
+func (innerDoor) Busy() bool { return false }
 
 // exposed returns the exposed services and their ports.
 func (f *forwarder) exposed() map[fsm.ServiceName]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ports := make(map[fsm.ServiceName]int, len(f.services))
+	ports := make(map[fsm.ServiceName]int, len(f.wanted))
 	for _, s := range f.before.Services {
 		ports[s.Name] = s.Expose
 	}
-	for name, s := range f.services {
-		ports[name] = s.port
+	for _, s := range f.wanted {
+		ports[s.Name] = s.Expose
 	}
 	return ports
 }
 
-// run follows the services until ctx ends; at first by what was known last, if the servers don't answer soon. Connections in flight get forwardTimeout at
-// the end.
+// run follows the services until ctx ends; at first by what was known last, if the servers don't answer soon. The door goes on after it.
 func (f *forwarder) run(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
-	conns, hangUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer hangUp()
-	var saving sync.WaitGroup
-	defer saving.Wait()
-	saving.Go(func() { f.last.run(ctx) })
+	var below sync.WaitGroup
+	defer below.Wait()
+	below.Go(func() { f.last.run(ctx) })
+	below.Go(func() { f.tend(ctx) })
 	answered := make(chan struct{})
 	first := answered
-	f.wg.Go(func() {
+	below.Go(func() {
 		if sleep(ctx, serversFirst, first) {
-			f.recall(ctx, conns)
+			f.recall()
 		}
 	})
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
@@ -86,14 +115,13 @@ func (f *forwarder) run(ctx context.Context, poll func(context.Context, transpor
 		default:
 			older = 0
 			retry.reset()
-			f.learn(ctx, conns, answer)
+			f.learn(answer)
 			if answered != nil {
 				close(answered)
 				answered = nil
 			}
 		}
 	}
-	f.stop(hangUp)
 }
 
 func (f *forwarder) ask(ctx context.Context, poll func(context.Context, transport.ServicesRequest) (transport.Services, error), index uint64) (transport.Services, error) {
@@ -102,13 +130,13 @@ func (f *forwarder) ask(ctx context.Context, poll func(context.Context, transpor
 	return poll(ctx, transport.ServicesRequest{Node: f.node, Index: index, Wait: fsm.Duration(pollWait / time.Millisecond)})
 }
 
-// recall makes listeners and backends those that were known last, if the servers have told none yet.
-func (f *forwarder) recall(ctx, conns context.Context) {
+// recall makes ports and backends those that were known last, if the servers have told none yet.
+func (f *forwarder) recall() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if before := f.before; len(before.Services) > 0 {
 		f.log.Warn("no server tells the services: going on with those known last", "services", len(before.Services))
-		f.update(ctx, conns, before)
+		f.want(before)
 	}
 }
 
@@ -116,75 +144,91 @@ func seenOf(answer transport.Services) fsm.Seen {
 	return fsm.Seen{Incarnation: answer.Incarnation, Index: answer.Index}
 }
 
-// learn makes listeners and backends those of a server's answer, and keeps them.
-func (f *forwarder) learn(ctx, conns context.Context, answer transport.Services) {
+// learn makes ports and backends those of a server's answer, and keeps them.
+func (f *forwarder) learn(answer transport.Services) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.seen, f.before = seenOf(answer), transport.Services{}
-	f.update(ctx, conns, answer)
+	f.want(answer)
 	f.last.keep(answer)
 }
 
-// update makes listeners and backends those of the answer. conns is the context of forwarded connections, which a
-// service's end does not cut. The lock is held.
-func (f *forwarder) update(ctx, conns context.Context, answer transport.Services) {
-	wanted := make(map[fsm.ServiceName]transport.ServiceBackends, len(answer.Services))
+// want has the door told what is exposed. The lock is held.
+func (f *forwarder) want(answer transport.Services) {
+	f.wanted = nil
 	for _, s := range answer.Services {
 		if s.Expose > 0 {
-			wanted[s.Name] = s
+			f.wanted = append(f.wanted, s)
 		}
 	}
-	for name, s := range f.services {
-		if w, ok := wanted[name]; !ok || w.Expose != s.port {
-			s.close()
-			delete(f.services, name)
-			f.problem(s.part(), "")
-		}
-	}
-	for _, name := range sortedKeys(wanted) {
-		w := wanted[name]
-		s, known := f.services[name]
-		if !known {
-			s = newServed(f, w)
-			f.services[name] = s
-			listening, stop := context.WithCancel(ctx)
-			s.close = stop
-			f.wg.Go(func() { s.listen(listening, conns) })
-		}
-		s.set(w)
+	f.known = true
+	f.round++
+	select {
+	case f.kick <- struct{}{}:
+	default:
 	}
 }
 
-// stop ends every listener, gives connections a moment to finish, and cuts the rest.
-func (f *forwarder) stop(hangUp func()) {
+// tend tells the door what to do, and looks after it, until ctx ends.
+func (f *forwarder) tend(ctx context.Context) {
+	defer f.door.Close()
+	told := 0
+	for ctx.Err() == nil {
+		f.mu.Lock()
+		known, round, order := f.known, f.round, door.Order{Node: f.node, Address: f.address, Services: f.wanted}
+		f.mu.Unlock()
+		pause := maxWait
+		if known {
+			list, err := f.door.Follow(ctx, order, round != told)
+			if err == nil {
+				told = round
+			}
+			if ctx.Err() == nil {
+				f.note(list, err)
+			}
+			if err != nil || len(order.Services) > 0 || f.door.Busy() {
+				pause = doorCheck
+			}
+		}
+		sleep(ctx, pause, f.kick)
+	}
+}
+
+// note keeps what the door says. While it says nothing, what it said last is shown.
+func (f *forwarder) note(list []door.Status, err error) {
+	if err != nil {
+		f.log.Error("exposed ports are not looked after", "error", err)
+		f.problem("exposed ports", err.Error())
+		return
+	}
+	f.problem("exposed ports", "")
 	f.mu.Lock()
-	for _, s := range f.services {
-		s.close()
-	}
+	before := f.statuses
+	f.statuses = list
 	f.mu.Unlock()
-	t := time.AfterFunc(forwardTimeout, hangUp)
-	defer t.Stop()
-	f.wg.Wait()
+	for _, s := range before {
+		if !slices.ContainsFunc(list, func(now door.Status) bool { return now.Name == s.Name }) {
+			f.problem("service "+string(s.Name), "")
+		}
+	}
+	for _, s := range list {
+		f.problem("service "+string(s.Name), s.Problem)
+	}
 }
 
-// servedStatus is one exposed service, for the status page and metrics.
-type servedStatus struct {
-	Name        fsm.ServiceName `json:"name"`
-	Address     string          `json:"address"`
-	Generation  uint64          `json:"generation"`
-	Backends    int             `json:"backends"`
-	Down        int             `json:"backends_down"`
-	Connections int             `json:"connections"`
-	Accepted    uint64          `json:"accepted_total"`
-	Refused     uint64          `json:"refused_total"` // no backend could be reached
+// withdraw closes all ports: the node was drained and its agent ends. It waits a moment for the door.
+func (f *forwarder) withdraw(ctx context.Context) {
+	f.mu.Lock()
+	f.want(transport.Services{})
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
+	defer cancel()
+	for len(f.status()) > 0 && sleep(ctx, 20*time.Millisecond, nil) {
+	}
 }
 
-func (f *forwarder) status() []servedStatus {
+func (f *forwarder) status() []door.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	list := make([]servedStatus, 0, len(f.services))
-	for _, name := range sortedKeys(f.services) {
-		list = append(list, f.services[name].status())
-	}
-	return list
+	return append([]door.Status{}, f.statuses...)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -55,33 +56,35 @@ func (s *sets) poll(ctx context.Context, r transport.ServicesRequest) (transport
 	}
 }
 
-// door is a forwarder with one exposed service.
-type door struct {
+// gate is a forwarder with one exposed service.
+type gate struct {
 	*sets
 	t        *testing.T
-	wait     time.Duration // for a client that keeps its half open; 0: the default
-	file     string        // of the services known last
+	limit    func(*door.Limits)
+	file     string // of the services known last
 	end      func()
 	f        *forwarder
 	port     int
 	problems sync.Map
 }
 
-func newDoor(t *testing.T) *door {
+func newGate(t *testing.T) *gate {
 	t.Parallel()
-	d := &door{sets: newSets(), t: t, port: freePort(t, "127.0.0.1"), file: filepath.Join(t.TempDir(), "services"), end: func() {}}
+	d := &gate{sets: newSets(), t: t, port: freePort(t, "127.0.0.1"), file: filepath.Join(t.TempDir(), "services"), end: func() {}}
 	d.start(d.poll)
 	t.Cleanup(func() { d.end() })
 	return d
 }
 
 // start starts the forwarder, or another one after it.
-func (d *door) start(poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
+func (d *gate) start(poll func(context.Context, transport.ServicesRequest) (transport.Services, error)) {
 	d.end()
-	d.f = newForwarder("here", "127.0.0.1", d.file, func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
-	if d.wait > 0 {
-		d.f.halfClosed = d.wait
+	limits := door.DefaultLimits()
+	if d.limit != nil {
+		d.limit(&limits)
 	}
+	way := innerDoor{door.NewRelay(limits, hclog.NewNullLogger())}
+	d.f = newForwarder("here", "127.0.0.1", d.file, way, func(part, problem string) { d.problems.Store(part, problem) }, hclog.NewNullLogger())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -91,16 +94,27 @@ func (d *door) start(poll func(context.Context, transport.ServicesRequest) (tran
 	d.end = func() { cancel(); <-done }
 }
 
-func (d *door) address() string { return hostPort("127.0.0.1", d.port) }
+func (d *gate) address() string { return hostPort("127.0.0.1", d.port) }
 
 // serve makes these the backends of the service, and waits until the forwarder knows.
-func (d *door) serve(backends ...fsm.Backend) {
+func (d *gate) serve(backends ...fsm.Backend) {
 	d.t.Helper()
 	d.put(transport.ServiceBackends{Name: "web", Expose: d.port, Backends: backends})
 	d.known()
 }
 
-func (d *door) known() {
+// status is what the door says now.
+func (d *gate) status() door.Status {
+	list := d.f.door.(innerDoor).Status()
+	if len(list) == 0 {
+		return door.Status{}
+	}
+	return list[0]
+}
+
+func (d *gate) count() int { return d.status().Connections }
+
+func (d *gate) known() {
 	d.t.Helper()
 	eventually(d.t, "the forwarder to follow", func() bool {
 		d.mu.Lock()

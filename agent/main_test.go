@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/agent/driver"
 )
 
@@ -24,6 +25,8 @@ func TestMain(m *testing.M) {
 			os.Exit(driver.ShimMain(os.Args[2:]))
 		case "shim-init":
 			os.Exit(driver.InitMain(os.Args[2:]))
+		case "door":
+			os.Exit(door.Main(os.Args[2:]))
 		case "program":
 			os.Exit(program(os.Args[2:]))
 		}

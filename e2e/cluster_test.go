@@ -124,7 +124,7 @@ func (c *cluster) remove(t testing.TB) {
 	}
 	for range 500 {
 		left := belonging(c.dir)
-		left = append(left, c.shims()...)
+		left = slices.Concat(left, c.shims(), c.doorsOf(c.agents...))
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -318,7 +318,7 @@ func (m *member) die(t testing.TB) {
 	t.Helper()
 	m.kill()
 	waitFor(t, "the end of all processes of "+m.name, patience, func() error {
-		left := append(m.c.shims(m), pidsOf(m.c.instances(m))...)
+		left := slices.Concat(m.c.shims(m), m.c.doorsOf(m), pidsOf(m.c.instances(m)))
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}

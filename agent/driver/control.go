@@ -51,10 +51,11 @@ func (r reply) err() error {
 	return fsm.Refuse(r.Code, "%s", r.Message)
 }
 
+// frameLimit bounds what a shim or an agent reads at once.
 const frameLimit = 64 << 10
 
-// writeFrame sends length and CBOR within two seconds.
-func writeFrame(c net.Conn, v any) error {
+// WriteFrame sends length and CBOR within two seconds.
+func WriteFrame(c net.Conn, v any) error {
 	body, err := cbor.Marshal(v)
 	if err != nil {
 		return err
@@ -66,13 +67,14 @@ func writeFrame(c net.Conn, v any) error {
 	return err
 }
 
-func readFrame(c io.Reader, v any) error {
+// ReadFrame reads length and CBOR; a frame above limit bytes is refused.
+func ReadFrame(c io.Reader, v any, limit uint32) error {
 	var head [4]byte
 	if _, err := io.ReadFull(c, head[:]); err != nil {
 		return err
 	}
 	n := binary.BigEndian.Uint32(head[:])
-	if n > frameLimit {
+	if n > limit {
 		return fmt.Errorf("frame of %d bytes is above the limit", n)
 	}
 	body := make([]byte, n)
@@ -82,19 +84,19 @@ func readFrame(c io.Reader, v any) error {
 	return cbor.Unmarshal(body, v)
 }
 
-// shortSocket returns a path of a few bytes for the control socket in dir, and what to close after use. Socket
-// addresses hold 108 bytes and state directories may be deeper than that; /proc/self/fd leads around it.
-func shortSocket(dir stateDir) (string, io.Closer, error) {
-	f, err := os.OpenFile(string(dir), unix.O_PATH|unix.O_DIRECTORY, 0)
+// ShortSocket returns a path of a few bytes for the socket of this name in dir, and what to close after use. Socket
+// addresses hold 108 bytes and directories may be deeper than that; /proc/self/fd leads around it.
+func ShortSocket(dir, name string) (string, io.Closer, error) {
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return "", nil, err
 	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), fileControl), f, nil
+	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), f, nil
 }
 
 // dialControl connects to the shim of dir.
 func dialControl(ctx context.Context, dir stateDir) (net.Conn, error) {
-	path, closer, err := shortSocket(dir)
+	path, closer, err := ShortSocket(string(dir), fileControl)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +121,7 @@ type controlServer struct {
 }
 
 func listenControl(dir stateDir) (*controlServer, error) {
-	path, closer, err := shortSocket(dir)
+	path, closer, err := ShortSocket(string(dir), fileControl)
 	if err != nil {
 		return nil, err
 	}
@@ -175,12 +177,12 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		case <-stop:
 		}
 	}()
-	if !peerAllowed(c) {
+	if !PeerAllowed(c) {
 		return
 	}
 	for {
 		var req request
-		if readFrame(c, &req) != nil {
+		if ReadFrame(c, &req, frameLimit) != nil {
 			return
 		}
 		cl := call{req: req, reply: make(chan reply, 1)}
@@ -191,7 +193,7 @@ func (s *controlServer) serve(c *net.UnixConn) {
 		}
 		select {
 		case r := <-cl.reply:
-			if writeFrame(c, r) != nil {
+			if WriteFrame(c, r) != nil {
 				return
 			}
 		case <-s.done:
@@ -200,17 +202,30 @@ func (s *controlServer) serve(c *net.UnixConn) {
 	}
 }
 
-// peerAllowed admits root and the shim's own user. The directory is 0700; this holds should it be opened wider.
-func peerAllowed(c *net.UnixConn) bool {
+// PeerAllowed admits root and our own user. The directory is 0700; this holds should it be opened wider.
+func PeerAllowed(c *net.UnixConn) bool {
+	cred, err := peer(c)
+	return err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
+}
+
+// Listener identifies the process that listens at the other end of a connection, also when it does not answer.
+func Listener(c *net.UnixConn) (Identity, error) {
+	cred, err := peer(c)
+	if err != nil {
+		return Identity{}, err
+	}
+	return identify(int(cred.Pid))
+}
+
+func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return false
+		return nil, err
 	}
-	var cred *unix.Ucred
 	cerr := raw.Control(func(fd uintptr) {
 		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	return cerr == nil && err == nil && (cred.Uid == 0 || int(cred.Uid) == os.Geteuid())
+	return cred, errors.Join(cerr, err)
 }
 
 // close ends every connection, which is what agents wait for.
@@ -232,10 +247,10 @@ func callShim(ctx context.Context, dir stateDir, req request, timeout time.Durat
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	if err := writeFrame(c, req); err != nil {
+	if err := WriteFrame(c, req); err != nil {
 		return r, err
 	}
-	if err := readFrame(c, &r); err != nil {
+	if err := ReadFrame(c, &r, frameLimit); err != nil {
 		if ctx.Err() != nil {
 			return r, ctx.Err()
 		}

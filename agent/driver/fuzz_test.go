@@ -63,7 +63,7 @@ func FuzzControl(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var req request
 		in := bytes.NewReader(data)
-		if err := readFrame(in, &req); err != nil {
+		if err := ReadFrame(in, &req, frameLimit); err != nil {
 			return
 		}
 		if n := binary.BigEndian.Uint32(data); n > frameLimit || in.Len() != len(data)-4-int(n) {

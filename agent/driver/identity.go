@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,6 +59,13 @@ func (i Identity) signal(sig syscall.Signal) error {
 		return syscall.Kill(i.PID, sig)
 	}
 	return unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// Kill ends exactly this process, and waits for a moment until it has ended.
+func (i Identity) Kill() error {
+	err := i.signal(syscall.SIGKILL)
+	awaitEnd(i, 5*time.Second)
+	return err
 }
 
 // identify reads the identity of a process that exists now.

@@ -42,7 +42,7 @@ const (
 func InitMain([]string) int {
 	// Rights, mounts, no_new_privs and the parent death signal belong to the thread that calls execve.
 	runtime.LockOSThread()
-	closeInherited(fdPlan)
+	CloseInherited(fdPlan)
 	unix.CloseOnExec(fdStatus)
 	unix.CloseOnExec(fdPlan)
 	status := os.NewFile(fdStatus, "status")
@@ -188,10 +188,10 @@ func lookPath(name string, env []string) (string, error) {
 	return "", fmt.Errorf("execute %s: not found in PATH %q", name, path)
 }
 
-// closeInherited closes the descriptors above last that whoever started the agent left open in it. Held by a shim
+// CloseInherited closes the descriptors above last that whoever started the agent left open in it. Held by a shim
 // they would keep a stranger's pipe or file open for as long as the instance runs. Go's own are closed on exec, so
 // one that is not came from outside.
-func closeInherited(last int) {
+func CloseInherited(last int) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return

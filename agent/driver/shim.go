@@ -43,7 +43,7 @@ func ShimMain(args []string) int {
 		fmt.Fprintln(os.Stderr, "usage: outspan shim STATEDIR (started by the agent only)")
 		return 2
 	}
-	closeInherited(fdReport)
+	CloseInherited(fdReport)
 	report := openReport()
 	s, err := newShim(stateDir(args[0]))
 	if err != nil {

@@ -139,7 +139,7 @@ func (d *Driver) launch(ctx context.Context, dir stateDir, l launch) (*Task, err
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var rep startReport
-	if err := readFrame(r, &rep); err != nil {
+	if err := ReadFrame(r, &rep, frameLimit); err != nil {
 		d.abandon(dir, l, shim)
 		if ctx.Err() != nil {
 			return nil, fail("gave up waiting for the shim: %v", context.Cause(ctx))

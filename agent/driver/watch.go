@@ -50,7 +50,7 @@ func (t *Task) holdConnection(ctx context.Context) {
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	if writeFrame(c, request{Op: opWatch}) != nil {
+	if WriteFrame(c, request{Op: opWatch}) != nil {
 		return
 	}
 	_, _ = io.Copy(io.Discard, c) // the one answer; after it nothing comes but the end

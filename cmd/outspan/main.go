@@ -7,6 +7,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/outspan/outspan/agent/door"
 	"github.com/outspan/outspan/agent/driver"
 )
 
@@ -41,6 +42,8 @@ func reexec(args []string) (code int, ok bool) {
 		return driver.ShimMain(args[1:]), true
 	case "shim-init":
 		return driver.InitMain(args[1:]), true
+	case "door":
+		return door.Main(args[1:]), true
 	}
 	return 0, false
 }

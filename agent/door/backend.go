@@ -1,8 +1,10 @@
-package agent
+package door
 
 import (
 	"context"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -11,8 +13,6 @@ import (
 )
 
 const (
-	// maxConnections bounds one service; above it new ones wait in the kernel's queue.
-	maxConnections = 4096
 	// A connection waits this long for a backend that can be reached; then it is reset.
 	connectTimeout = 3 * time.Second
 	dialTimeout    = time.Second
@@ -23,17 +23,20 @@ const (
 
 // served is one exposed service: its backends and who they are busy with. Safe for many goroutines.
 type served struct {
-	forward *forwarder
+	relay   *Relay
 	name    fsm.ServiceName
-	port    int
+	address string
 	close   func()        // ends the listener
 	slots   chan struct{} // one for each connection
 
 	mu         sync.Mutex
+	listener   *net.TCPListener // nil while the port can't be taken
+	problem    string           // why
 	generation uint64
 	backends   []*backend
-	changed    chan struct{} // closed and replaced when the set moved
-	open       int
+	changed    chan struct{}              // closed and replaced when the set moved
+	clients    map[*net.TCPConn]time.Time // those in flight, and since when
+	sources    map[netip.Addr]int
 	accepted   uint64
 	refused    uint64
 }
@@ -47,16 +50,15 @@ type backend struct {
 	downUntil time.Time
 }
 
-func newServed(f *forwarder, s transport.ServiceBackends) *served {
+func newServed(r *Relay, name fsm.ServiceName, address string) *served {
 	return &served{
-		forward: f, name: s.Name, port: s.Expose, slots: make(chan struct{}, maxConnections), changed: make(chan struct{}),
+		relay: r, name: name, address: address, slots: make(chan struct{}, r.limits.Places), changed: make(chan struct{}),
+		clients: map[*net.TCPConn]time.Time{}, sources: map[netip.Addr]int{},
 	}
 }
 
-func (s *served) part() string { return "service " + string(s.name) }
-
 // set replaces the backends. One that stays keeps its connections and its marks.
-func (s *served) set(w transport.ServiceBackends) {
+func (s *served) set(node fsm.NodeID, w transport.ServiceBackends) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := make(map[fsm.Backend]*backend, len(s.backends))
@@ -67,7 +69,7 @@ func (s *served) set(w transport.ServiceBackends) {
 	for _, b := range w.Backends {
 		present, known := old[b]
 		if !known {
-			present = &backend{Backend: b, local: b.Node == s.forward.node}
+			present = &backend{Backend: b, local: b.Node == node}
 		}
 		s.backends = append(s.backends, present)
 	}
@@ -170,20 +172,13 @@ func connect[C any](ctx context.Context, s *served, dial func(context.Context, s
 			}
 			tried[b] = true
 			s.failed(b)
-			s.forward.log.Debug("backend could not be reached", "service", s.name, "instance", b.Instance, "error", err)
+			s.relay.log.Debug("backend could not be reached", "service", s.name, "instance", b.Instance, "error", err)
 		}
-		sleep(ctx, 100*time.Millisecond, changed)
+		pause(ctx, 100*time.Millisecond, changed)
 		if ctx.Err() != nil {
 			return conn, nil, false
 		}
 	}
-}
-
-// opened counts connections in flight.
-func (s *served) opened(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open += n
 }
 
 // count books the outcome of one connection: forwarded, or refused.
@@ -197,12 +192,12 @@ func (s *served) count(forwarded bool) {
 	}
 }
 
-func (s *served) status() servedStatus {
+func (s *served) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := servedStatus{
-		Name: s.name, Address: hostPort(s.forward.address, s.port), Generation: s.generation, Backends: len(s.backends),
-		Connections: s.open, Accepted: s.accepted, Refused: s.refused,
+	st := Status{
+		Name: s.name, Address: s.address, Generation: s.generation, Backends: len(s.backends),
+		Connections: len(s.clients), Accepted: s.accepted, Refused: s.refused, Problem: s.problem,
 	}
 	now := time.Now()
 	for _, b := range s.backends {
@@ -211,4 +206,17 @@ func (s *served) status() servedStatus {
 		}
 	}
 	return st
+}
+
+// pause waits for d, or until ctx ends or wake is closed; it reports whether d passed in full.
+func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+	case <-wake:
+	}
+	return false
 }

@@ -1,0 +1,192 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/agent/driver"
+)
+
+const (
+	// answerWithin is how long a door may take to answer; then it is replaced.
+	answerWithin = 10 * time.Second
+	openWithin   = 20 * time.Second
+)
+
+// Client is an agent's way to its door. For one goroutine.
+type Client struct {
+	dir, binary, version string
+
+	conn     *net.UnixConn
+	told     bool  // the door has the newest order
+	children []int // doors that this process started
+}
+
+// NewClient makes the client of the door of a directory. The door is started from binary; it is replaced by a new one if it has another version.
+func NewClient(dir, binary, version string) *Client {
+	return &Client{dir: dir, binary: binary, version: version}
+}
+
+// Follow has the door carry out an order, and returns what it says of its services. news: the order is another one than that of the last call.
+// If no door runs, one is started, unless there is nothing for it to do. It blocks for less than a minute.
+func (c *Client) Follow(ctx context.Context, o Order, news bool) ([]Status, error) {
+	c.reap()
+	c.told = c.told && !news
+	if len(o.Services) == 0 && (c.told || c.conn == nil && !exists(filepath.Join(c.dir, fileControl))) {
+		return nil, nil // a door that hears nothing ends by itself
+	}
+	list, err := c.tell(ctx, o)
+	if err != nil {
+		c.Close()
+		c.told = false
+		return nil, err
+	}
+	c.told = true
+	if len(o.Services) == 0 {
+		c.Close()
+	}
+	return list, nil
+}
+
+func (c *Client) tell(ctx context.Context, o Order) ([]Status, error) {
+	if c.conn == nil {
+		if err := c.connect(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	if c.conn == nil { // none runs, and none is needed
+		return nil, nil
+	}
+	r := request{Op: opStatus}
+	if !c.told {
+		r = request{Op: opSet, Order: o}
+	}
+	answer, err := c.call(ctx, r)
+	return answer.Status, err
+}
+
+// connect finds the door, or starts one where there is none, or one of another version.
+func (c *Client) connect(ctx context.Context, o Order) error {
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return err
+	}
+	c.told = false
+	conn, err := dial(c.dir)
+	if err == nil {
+		c.conn = conn
+		answer, err := c.call(ctx, request{Op: opStatus})
+		if err == nil && answer.Version == c.version || len(o.Services) == 0 {
+			return err
+		}
+		c.Close()
+	} else if len(o.Services) == 0 {
+		_ = os.Remove(filepath.Join(c.dir, fileControl)) // of a door that died
+		return nil
+	}
+	if err := c.open(ctx); err != nil {
+		return err
+	}
+	c.conn, err = dial(c.dir)
+	return err
+}
+
+// call sends a request. A door that does not answer is killed: the next call starts another one.
+func (c *Client) call(ctx context.Context, r request) (answer reply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	conn := c.conn
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if err = driver.WriteFrame(conn, r); err == nil {
+		err = driver.ReadFrame(conn, &answer, messageLimit)
+	}
+	switch {
+	case err == nil && answer.Message != "":
+		return answer, errors.New(answer.Message)
+	case errors.Is(err, os.ErrDeadlineExceeded) && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		id, idErr := driver.Listener(conn)
+		if idErr == nil {
+			idErr = id.Kill()
+		}
+		return answer, fmt.Errorf("the door did not answer within %s and was ended (%w)", answerWithin, errors.Join(err, idErr))
+	}
+	return answer, err
+}
+
+// open starts a door and waits until it serves.
+func (c *Client) open(ctx context.Context) error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	out, err := os.OpenFile(filepath.Join(c.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	pid, err := syscall.ForkExec(c.binary, []string{"outspan", "door", c.dir, c.version}, &syscall.ProcAttr{
+		Dir: "/", Env: []string{"GOTRACEBACK=single", "PATH=/usr/bin:/bin"}, // nothing of the agent's environment, which may hold secrets
+		Files: []uintptr{null.Fd(), out.Fd(), out.Fd(), w.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	_ = w.Close()
+	if err != nil {
+		return fmt.Errorf("start the door %s: %w", c.binary, err)
+	}
+	c.children = append(c.children, pid)
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })()
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+		said, _ := os.ReadFile(filepath.Join(c.dir, "log"))
+		return fmt.Errorf("the door did not open: %w; it said: %.500s", err, said)
+	}
+	return nil
+}
+
+// reap takes doors that have ended off the process table.
+func (c *Client) reap() {
+	var left []int
+	for _, pid := range c.children {
+		if got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == 0 && err == nil || errors.Is(err, syscall.EINTR) {
+			left = append(left, pid)
+		}
+	}
+	c.children = left
+}
+
+// Busy reports whether a door that this process started has yet to end, so that Follow can take it off the process table.
+func (c *Client) Busy() bool { return len(c.children) > 0 }
+
+// Close lets go of the door, which goes on.
+func (c *Client) Close() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+func dial(dir string) (*net.UnixConn, error) {
+	path, closer, err := driver.ShortSocket(dir, fileControl)
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	return net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+}
+
+func exists(path string) bool { return unix.Access(path, unix.F_OK) == nil }

@@ -1,0 +1,166 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+// op is a request to a door. Doors outlive agents: numbers and fields are only added.
+type op int
+
+const (
+	opStatus   op = 1 // answered with version and status
+	opSet      op = 2 // Order; answered like opStatus
+	opHandOver op = 3 // from the next door: answered with the order and as many listeners as Listeners says
+	opTaken    op = 4 // from the next door, once it serves: this one listens no more
+)
+
+type request struct {
+	Op    op    `cbor:"1,keyasint"`
+	Order Order `cbor:"2,keyasint"`
+}
+
+type reply struct {
+	Message   string   `cbor:"1,keyasint"` // "" = done
+	Version   string   `cbor:"2,keyasint"`
+	Status    []Status `cbor:"3,keyasint"`
+	Order     Order    `cbor:"4,keyasint"` // opHandOver
+	Listeners int      `cbor:"5,keyasint"` // opHandOver: they follow as descriptors
+}
+
+// messageLimit bounds what is read at once: some 100,000 backends.
+const messageLimit = 16 << 20
+
+// control is a door's side of its socket.
+type control struct {
+	dir      string
+	version  string
+	relay    *Relay
+	listener *net.UnixListener
+	socket   os.FileInfo
+	given    chan struct{} // closed when another door has the listeners
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	last    time.Time // of the last request
+	handing bool      // another door is taking over
+	handed  bool
+}
+
+// listenControl makes the socket and then, in one step, the door of the directory out of this process.
+func listenControl(dir, version string, relay *Relay) (*control, error) {
+	name := fmt.Sprintf("%s.%d", fileControl, os.Getpid())
+	path, closer, err := driver.ShortSocket(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	_ = os.Remove(path) // of another process with this number
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen on the control socket: %w", err)
+	}
+	l.SetUnlinkOnClose(false) // by then the name may be another door's
+	c := &control{dir: dir, version: version, relay: relay, listener: l, given: make(chan struct{}), last: time.Now()}
+	own := filepath.Join(dir, name)
+	if c.socket, err = os.Stat(own); err == nil {
+		err = os.Rename(own, filepath.Join(dir, fileControl))
+	}
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *control) heard() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+func (c *control) accept(ctx context.Context) {
+	slots := make(chan struct{}, 8)
+	for {
+		conn, err := c.listener.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) || !pause(ctx, 50*time.Millisecond, nil) { // out of descriptors, for instance
+				return
+			}
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+			c.wg.Go(func() {
+				defer func() { _ = conn.Close(); <-slots }()
+				defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+				if driver.PeerAllowed(conn) {
+					c.serve(conn)
+				}
+			})
+		default:
+			_ = conn.Close()
+		}
+	}
+}
+
+// serve answers the requests of one connection in order.
+func (c *control) serve(conn *net.UnixConn) {
+	for {
+		var r request
+		if driver.ReadFrame(conn, &r, messageLimit) != nil {
+			return
+		}
+		c.mu.Lock()
+		c.last = time.Now()
+		handed := c.handed
+		c.mu.Unlock()
+		answer := reply{Version: c.version}
+		switch {
+		case handed:
+			answer.Message = "another door has taken over"
+		case r.Op == opHandOver:
+			c.handOver(conn)
+			return
+		case r.Op == opSet:
+			if answer.Message = r.Order.flaw(); answer.Message == "" {
+				c.relay.Set(r.Order)
+			}
+		case r.Op != opStatus:
+			answer.Message = fmt.Sprintf("this door does not know request %d", r.Op)
+		}
+		answer.Status = c.relay.Status()
+		if driver.WriteFrame(conn, answer) != nil {
+			return
+		}
+	}
+}
+
+// flaw says what can't be carried out in an order; "" if nothing.
+func (o Order) flaw() string {
+	names, ports := map[fsm.ServiceName]bool{}, map[int]bool{}
+	for _, s := range o.Services {
+		switch {
+		case s.Expose < 1 || s.Expose > 65535:
+			return fmt.Sprintf("port %d of service %q can't be listened on", s.Expose, s.Name)
+		case names[s.Name]:
+			return fmt.Sprintf("service %q is there twice", s.Name)
+		case ports[s.Expose]:
+			return fmt.Sprintf("port %d is there twice", s.Expose)
+		}
+		names[s.Name], ports[s.Expose] = true, true
+	}
+	if net.ParseIP(o.Address) == nil && len(o.Services) > 0 {
+		return fmt.Sprintf("%q is no address to listen at", o.Address)
+	}
+	return ""
+}

@@ -1,0 +1,223 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listenRetry is the pause after a port could not be taken, and the time within which a place is looked for again.
+const listenRetry = time.Second
+
+// keepAlive finds a peer whose machine is gone, within 30 s.
+func keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
+}
+
+// listen takes the service's port, from the door before or as soon as it is free, and forwards what comes, until ctx ends.
+func (s *served) listen(ctx context.Context, l *net.TCPListener) {
+	for ctx.Err() == nil {
+		if l == nil {
+			var lc net.ListenConfig
+			taken, err := lc.Listen(ctx, "tcp", s.address)
+			if err != nil {
+				s.tell(nil, "port "+s.address+" can't be taken: "+err.Error())
+				pause(ctx, listenRetry, nil)
+				continue
+			}
+			l = taken.(*net.TCPListener)
+		}
+		s.tell(l, "")
+		s.accept(ctx, l)
+		l = nil
+	}
+	s.tell(nil, "")
+}
+
+func (s *served) tell(l *net.TCPListener, problem string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listener, s.problem = l, problem
+}
+
+// accept forwards until ctx ends or the listener fails.
+func (s *served) accept(ctx context.Context, l *net.TCPListener) {
+	defer func() { _ = l.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	for s.place(ctx) { // first: what has none waits in the kernel
+		client, err := l.AcceptTCP()
+		if err != nil {
+			<-s.slots
+			if ctx.Err() != nil {
+				return
+			}
+			s.tell(l, "connections can't be accepted: "+err.Error())
+			if !pause(ctx, listenRetry/10, nil) {
+				return
+			}
+			continue
+		}
+		s.relay.open.Add(1)
+		s.relay.wg.Go(func() {
+			defer func() { s.relay.open.Add(-1); <-s.slots }()
+			s.forward(s.relay.conns, client)
+		})
+	}
+}
+
+// place takes a place for one connection. While there is none it closes connections that are idle for too long.
+func (s *served) place(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		select {
+		case s.slots <- struct{}{}:
+			return true
+		default:
+			s.closeIdle()
+		}
+		t := time.NewTimer(listenRetry)
+		select {
+		case s.slots <- struct{}{}:
+			t.Stop()
+			return true
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+	return false
+}
+
+// closeIdle resets the connections over which nothing went in either direction for the idle limit.
+func (s *served) closeIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c, since := range s.clients {
+		if min(time.Since(since), silence(c)) >= s.relay.limits.Idle {
+			reset(c)
+		}
+	}
+}
+
+// silence is for how long a connection has carried no data; 0 if that can't be known.
+func silence(c *net.TCPConn) time.Duration {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var info *unix.TCPInfo
+	if raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }) != nil || err != nil {
+		return 0
+	}
+	return time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond
+}
+
+// enter counts a connection in, unless its address has too many.
+func (s *served) enter(client *net.TCPConn, source netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sources[source] >= s.relay.limits.PerSource {
+		return false
+	}
+	s.sources[source]++
+	s.clients[client] = time.Now()
+	return true
+}
+
+func (s *served) leave(client *net.TCPConn, source netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.clients, client)
+	if s.sources[source]--; s.sources[source] == 0 {
+		delete(s.sources, source)
+	}
+}
+
+// forward connects one client to a backend and copies until both have finished.
+func (s *served) forward(ctx context.Context, client *net.TCPConn) {
+	defer func() { _ = client.Close() }()
+	_ = client.SetKeepAliveConfig(keepAlive()) // without it a client that vanished is found when the places run out
+	source := client.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
+	if !s.enter(client, source) {
+		_ = client.SetLinger(0)
+		return
+	}
+	defer s.leave(client, source)
+	dialer := net.Dialer{KeepAliveConfig: keepAlive()}
+	conn, b, ok := connect(ctx, s, func(ctx context.Context, address string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "tcp", address)
+	})
+	s.count(ok)
+	if !ok {
+		_ = client.SetLinger(0) // a reset: nobody has read the request
+		return
+	}
+	defer s.done(b)
+	backend := conn.(*net.TCPConn)
+	defer func() { _ = backend.Close() }()
+	defer context.AfterFunc(ctx, func() { reset(client, backend) })()
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		if err := copyHalf(backend, client); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			reset(client, backend)
+		}
+	}()
+	if copyHalf(client, backend) != nil {
+		reset(client, backend)
+	} else if delivered(client, asked, s.relay.limits.Stalled) {
+		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // then it is closed, not reset
+	} else {
+		reset(client, backend)
+	}
+	<-asked
+}
+
+// delivered waits until a client has got all that was sent to it, however slowly it reads, or until done is closed. It returns false if the client takes nothing
+// for the time that stalled allows.
+func delivered(client *net.TCPConn, done <-chan struct{}, stalled time.Duration) bool {
+	raw, err := client.SyscallConn()
+	if err != nil {
+		return true
+	}
+	before, moved := -1, time.Now()
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		left := 0
+		if raw.Control(func(fd uintptr) { left, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }) != nil || err != nil || left == 0 {
+			return true // it has all, or it was closed
+		}
+		if left != before {
+			before, moved = left, time.Now()
+		}
+		if time.Since(moved) >= stalled {
+			return false
+		}
+		select {
+		case <-time.After(wait):
+		case <-done:
+			return true
+		}
+	}
+}
+
+// copyHalf copies one direction to its end and passes the end on. The kernel moves the bytes (splice), so no buffer
+// grows here.
+func copyHalf(to, from *net.TCPConn) error {
+	if _, err := io.Copy(to, from); err != nil {
+		return err
+	}
+	return to.CloseWrite()
+}
+
+// reset ends both sides so that neither takes what it got for the whole.
+func reset(conns ...*net.TCPConn) {
+	for _, c := range conns {
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
+}

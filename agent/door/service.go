@@ -1,0 +1,163 @@
+package door
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// Limits bound what a service takes and how long it waits for a client.
+type Limits struct {
+	Places     int           // connections of one service; further ones wait in the kernel's queue
+	PerSource  int           // connections of one service from one address; further ones are reset
+	Idle       time.Duration // when all places are taken, connections that were silent for as long are closed for new ones
+	HalfClosed time.Duration // for which a client may keep its half open after it has got all that the backend sent
+	Stalled    time.Duration // for which a client may take nothing of what it was sent once the backend has finished
+}
+
+// DefaultLimits are those of an agent. docs/operations.md names them.
+func DefaultLimits() Limits {
+	return Limits{Places: 4096, PerSource: 2048, Idle: 5 * time.Minute, HalfClosed: time.Minute, Stalled: 10 * time.Minute}
+}
+
+// Order is what a relay is to do: the ports to listen on at an address, and the backends behind each.
+type Order struct {
+	Node     fsm.NodeID                  `cbor:"1,keyasint"` // whose backends are preferred
+	Address  string                      `cbor:"2,keyasint"`
+	Services []transport.ServiceBackends `cbor:"3,keyasint"`
+}
+
+// place is where a port is listened on, as the kernel writes it.
+func (o Order) place(port int) string {
+	if ip, err := netip.ParseAddr(o.Address); err == nil {
+		return netip.AddrPortFrom(ip, uint16(port)).String()
+	}
+	return net.JoinHostPort(o.Address, strconv.Itoa(port))
+}
+
+// Relay listens on ports and forwards each connection to a backend. Safe for many goroutines.
+type Relay struct {
+	limits Limits
+	log    hclog.Logger
+	conns  context.Context // of forwarded connections, which a service's end does not cut
+	hangUp context.CancelFunc
+	wg     sync.WaitGroup
+	open   atomic.Int64 // connections, also of services that have gone
+
+	mu        sync.Mutex
+	order     Order
+	services  map[fsm.ServiceName]*served
+	inherited map[string]*net.TCPListener // of the door before, by address, until a service takes it
+}
+
+// NewRelay makes a relay that listens nowhere yet. Close ends it.
+func NewRelay(limits Limits, log hclog.Logger) *Relay {
+	conns, hangUp := context.WithCancel(context.Background())
+	return &Relay{limits: limits, log: log, conns: conns, hangUp: hangUp, services: map[fsm.ServiceName]*served{}, inherited: map[string]*net.TCPListener{}}
+}
+
+// Set makes listeners and backends those of the order. Connections in flight go on, also those of a service that has gone.
+func (r *Relay) Set(o Order) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.order = o
+	wanted := make(map[fsm.ServiceName]transport.ServiceBackends, len(o.Services))
+	for _, s := range o.Services {
+		if s.Expose > 0 {
+			wanted[s.Name] = s
+		}
+	}
+	for name, s := range r.services {
+		if w, ok := wanted[name]; !ok || s.address != o.place(w.Expose) {
+			s.close()
+			delete(r.services, name)
+		}
+	}
+	for name, w := range wanted {
+		s, known := r.services[name]
+		if !known {
+			s = newServed(r, name, o.place(w.Expose))
+			r.services[name] = s
+			listening, stop := context.WithCancel(r.conns)
+			s.close = stop
+			inherited := r.inherited[s.address]
+			delete(r.inherited, s.address)
+			s.set(o.Node, w)
+			r.wg.Go(func() { s.listen(listening, inherited) })
+			continue
+		}
+		s.set(o.Node, w)
+	}
+	for address, l := range r.inherited { // nobody wants them any more
+		_ = l.Close()
+		delete(r.inherited, address)
+	}
+}
+
+// ordered is the newest order.
+func (r *Relay) ordered() Order {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.order
+}
+
+// inherit takes over listeners. The next Set says which are still wanted.
+func (r *Relay) inherit(listeners []*net.TCPListener) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range listeners {
+		r.inherited[l.Addr().String()] = l
+	}
+}
+
+// stop ends every listener, gives connections a moment to finish, and cuts the rest.
+func (r *Relay) stop(moment time.Duration) {
+	r.Set(Order{})
+	t := time.AfterFunc(moment, r.hangUp)
+	defer t.Stop()
+	r.wg.Wait()
+	r.hangUp()
+}
+
+// Close ends every listener and cuts what is not finished within a second.
+func (r *Relay) Close() { r.stop(time.Second) }
+
+// Status is one exposed service, for the agent's status page and metrics.
+type Status struct {
+	Name        fsm.ServiceName `json:"name" cbor:"1,keyasint"`
+	Address     string          `json:"address" cbor:"2,keyasint"`
+	Generation  uint64          `json:"generation" cbor:"3,keyasint"`
+	Backends    int             `json:"backends" cbor:"4,keyasint"`
+	Down        int             `json:"backends_down" cbor:"5,keyasint"`
+	Connections int             `json:"connections" cbor:"6,keyasint"`
+	Accepted    uint64          `json:"accepted_total" cbor:"7,keyasint"`
+	Refused     uint64          `json:"refused_total" cbor:"8,keyasint"` // no backend could be reached
+	Problem     string          `json:"problem,omitempty" cbor:"9,keyasint"`
+}
+
+// Status tells of each service, in order of name.
+func (r *Relay) Status() []Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]Status, 0, len(r.services))
+	for _, s := range r.services {
+		list = append(list, s.status())
+	}
+	slices.SortFunc(list, func(a, b Status) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return list
+}

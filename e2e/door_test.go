@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestAgentUpgrade sends 50 requests a second, each over a connection of its own, to the port that an agent exposes, and holds one more connection. The agent is
+// killed, stopped, replaced by another version, and restarted while all servers are dead. No request fails, and the connection is never cut.
+func TestAgentUpgrade(t *testing.T) {
+	long(t)
+	c := startCluster(t, options{servers: 3, agents: 2})
+	port := c.freePort(t)
+	c.run(t, job{name: "web", count: 2, expose: port, more: "    distinct { attribute = \"node.id\" }\n"})
+	m := c.agents[0]
+	waitFor(t, "the exposed port", patience, func() error { return serves(m, port) })
+	newer := otherVersion(t, c.path("newer"))
+	line := c.holdLine(t, m, port)
+	requests := fifty(m, port)
+	pause := func() { time.Sleep(3 * time.Second) } // the test is about requests during this time
+
+	pause()
+	first := c.doorsOf(m)
+	m.kill()
+	pause()
+	m.start(t)
+	c.waitEligible(t, m)
+	pause()
+	if code := m.terminate(t); code != 0 {
+		t.Errorf("the agent ended with %d", code)
+	}
+	pause()
+	m.start(t)
+	c.waitEligible(t, m)
+	pause()
+	if now := c.doorsOf(m); len(first) != 1 || !slices.Equal(now, first) {
+		t.Errorf("the door was %v and is %v", first, now)
+	}
+
+	m.terminate(t)
+	m.bin = newer
+	m.start(t)
+	waitFor(t, "the door of the newer version", patience, func() error {
+		if now := c.doorsOf(m); len(now) != 2 {
+			return fmt.Errorf("the doors are %v, want the new one and the old one with its connection", now)
+		}
+		return nil
+	})
+	c.waitEligible(t, m)
+	pause()
+
+	for _, s := range c.servers {
+		s.kill()
+	}
+	m.kill()
+	pause()
+	m.start(t)
+	pause()
+	for _, s := range c.servers {
+		s.start(t)
+	}
+	c.waitVoters(t, 3)
+	c.waitEligible(t, m)
+	pause()
+
+	sent, failed := requests()
+	if len(failed) > 0 || sent < 20*50 {
+		t.Errorf("%d of %d requests failed: %.2000s", len(failed), sent, strings.Join(failed, "\n"))
+	}
+	t.Logf("%d requests", sent)
+	if err := line(); err != nil {
+		t.Errorf("the connection that was held: %v", err)
+	}
+	waitFor(t, "the end of the first door", patience, func() error {
+		if now := c.doorsOf(m); len(now) != 1 || slices.Equal(now, first) {
+			return fmt.Errorf("the doors are %v", now)
+		}
+		return nil
+	})
+	c.must(t, "job", "stop", "web", "--purge")
+	waitFor(t, "the end of the last door", patience, func() error {
+		if now := c.doorsOf(c.agents...); len(now) != 0 {
+			return fmt.Errorf("the doors are %v", now)
+		}
+		return nil
+	})
+}
+
+// otherVersion builds the program with another version.
+func otherVersion(t *testing.T, path string) string {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-X main.version=newer", "-o", path, "github.com/outspan/outspan/cmd/outspan")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := relatives.output(cmd, 5*time.Minute); err != nil {
+		t.Fatalf("build the program: %v\n%s", err, out)
+	}
+	return path
+}
+
+// fifty sends 50 requests a second to an exposed port until the returned function is called, which returns how many there were and what failed.
+func fifty(m *member, port int) (stop func() (int, []string)) {
+	done, began := make(chan struct{}), time.Now()
+	var mu sync.Mutex
+	var failed []string
+	sent := 0
+	var all sync.WaitGroup
+	all.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+			sent++
+			all.Go(func() {
+				at := time.Since(began)
+				if err := serves(m, port); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					failed = append(failed, fmt.Sprintf("after %s: %v", at, err))
+				}
+			})
+		}
+	})
+	return func() (int, []string) {
+		close(done)
+		all.Wait()
+		return sent, failed
+	}
+}
+
+// doorsOf are the processes that listen on the exposed ports of these agents.
+func (c *cluster) doorsOf(on ...*member) (pids []int) {
+	for pid, p := range descendants() {
+		args := strings.Split(p.args(), "\x00")
+		if p.zombie || len(args) < 3 || args[1] != "door" {
+			continue
+		}
+		for _, m := range on {
+			if args[2] == filepath.Join(m.data(), "door") {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
