@@ -22,6 +22,7 @@ type Membership struct {
 // ServerView is what the leader knows of one server.
 type ServerView struct {
 	ID      fsm.ServerID
+	Name    string // as it says of itself in gossip; empty if it is not there
 	Address string // host:port as it says of itself in gossip; empty if it is not there
 
 	Configured string // host:port in the configuration; empty if it is not in it
@@ -99,7 +100,7 @@ func (m Membership) replace(s ServerView) (Change, bool) {
 // add takes in a server that has no state. One that has some was removed, or is of another cluster: an operator
 // has to decide about it.
 func (m Membership) add(s ServerView) (Change, bool) {
-	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < m.Format || s.Address == "" || m.at(s.Address) != nil {
+	if s.member() || !s.Alive || !s.Fresh || s.Foreign || s.Format < m.Format || s.Address == "" || m.at(s.Address) != nil || m.namesake(s) != nil {
 		return Change{}, false
 	}
 	return Change{Kind: ChangeAdd, ID: s.ID, Address: s.Address, Reason: "a new server"}, true
@@ -110,6 +111,16 @@ func (m Membership) promote(s ServerView) (Change, bool) {
 		return Change{}, false
 	}
 	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
+}
+
+// namesake is a living member with the name of another server. A second one of its name is not taken in: whoever names it could not say which one is meant.
+func (m Membership) namesake(s ServerView) *ServerView {
+	for i := range m.Servers {
+		if one := &m.Servers[i]; s.Name != "" && one.Name == s.Name && one.ID != s.ID && one.member() && one.Alive {
+			return one
+		}
+	}
+	return nil
 }
 
 // at is the member that the configuration has at an address.

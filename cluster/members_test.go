@@ -38,6 +38,17 @@ func TestNextChange(t *testing.T) {
 	}{
 		{"a healthy cluster", func(*Membership) {}, ""},
 		{"a new server", func(m *Membership) { m.Servers = append(m.Servers, fresh("s4", "a4:1")) }, "add s4"},
+		{"a new server with the name of a living one", func(m *Membership) {
+			s := fresh("s4", "a4:1")
+			s.Name, m.Servers[2].Name = "three", "three"
+			m.Servers = append(m.Servers, s)
+		}, ""},
+		{"a new server with the name of a dead one", func(m *Membership) {
+			s := fresh("s4", "a4:1")
+			s.Name, m.Servers[2].Name = "three", "three"
+			m.kill(2)
+			m.Servers = append(m.Servers, s)
+		}, "add s4"},
 		{"a server with state is not taken in by itself", func(m *Membership) {
 			s := fresh("s4", "a4:1")
 			s.Fresh = false

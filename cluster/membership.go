@@ -124,6 +124,7 @@ func (s *Server) membership() Membership {
 func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView {
 	v := ServerView{ID: id}
 	if id == s.dir.id {
+		v.Name = s.cfg.Name
 		v.Alive, v.Answered, v.LastIndex, v.Room = true, true, s.raft.LastIndex(), s.disk.space.room()
 		v.Address, v.Format = s.cfg.Stream.Addr().String(), fsm.CurrentFormat
 		return v
@@ -135,6 +136,7 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 		return v
 	}
 	v.Alive, v.Address = g.State == fsm.GossipAlive || g.State == fsm.GossipSuspect, g.Meta.API
+	v.Name = g.Meta.Name
 	if meta := g.Meta.Server; meta != nil {
 		own := s.History()
 		v.Fresh, v.Room, v.Format = meta.Fresh, meta.Room, meta.Format
@@ -145,9 +147,11 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 
 // keepMembers makes one change after the other until nothing needs to change, for as long as this server leads.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
+	warned := map[fsm.ServerID]bool{}
 	for ctx.Err() == nil {
 		s.wantVoters()
 		m := s.membership()
+		s.warnOfNamesakes(m, warned)
 		if c, ok := m.NextChange(); ok && s.disk.space.room() != RoomNone {
 			if err := s.change(ctx, m.Index, c); err != nil && ctx.Err() == nil {
 				s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
@@ -155,6 +159,17 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 		}
 		s.raiseFormat(ctx, m)
 		pause(ctx, tickEvery)
+	}
+}
+
+// warnOfNamesakes says once of each new server why it is not taken in.
+func (s *Server) warnOfNamesakes(m Membership, warned map[fsm.ServerID]bool) {
+	for _, v := range m.Servers {
+		if taken := m.namesake(v); taken != nil && !v.member() && v.Alive && v.Fresh && !warned[v.ID] {
+			warned[v.ID] = true
+			s.log.Warn("a new server is not taken in: its name belongs to another one", "name", v.Name, "server", v.ID, "address", v.Address, "owner", taken.ID,
+				"hint", "give it another name and start it again, or take the other one out: outspan server remove "+string(taken.ID))
+		}
 	}
 }
 

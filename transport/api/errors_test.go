@@ -139,6 +139,21 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A name that two servers have names neither; the id does.
+func TestMembersOfOneName(t *testing.T) {
+	r := newRig(t)
+	r.mu.Lock()
+	r.twin = "s1"
+	r.mu.Unlock()
+	_, p := raw(t, r, transport.RoleCLI, "alice", "DELETE", "/v1/members/s1", "", "")
+	if p == nil || p.Code != fsm.CodeAmbiguous || !strings.Contains(p.Hint, "id-s1, id-twin") {
+		t.Errorf("by the name: %+v", p)
+	}
+	if resp, p := raw(t, r, transport.RoleCLI, "alice", "DELETE", "/v1/members/id-twin?force=true", "", ""); p != nil {
+		t.Errorf("by the id: %s %+v", resp.Status, p)
+	}
+}
+
 // A body whose length is not announced is cut off at the limit too.
 func TestStreamedBodyTooLarge(t *testing.T) {
 	r := newRig(t)

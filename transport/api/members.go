@@ -137,7 +137,7 @@ func (s *Server) transferLeader(ctx context.Context, in *transferInput) error {
 	return s.onMember(ctx, in.Input.To, s.cfg.Servers.Ops.TransferLeader)
 }
 
-// onMember finds a server by id or name. Code: not_found.
+// onMember finds a server by id, or by a name that only one has. Codes: not_found; ambiguous for a name that several have.
 func (s *Server) onMember(ctx context.Context, ref string, do func(context.Context, fsm.ServerID) error) error {
 	if s.cfg.Servers.Roster == nil {
 		return notOffered("members")
@@ -146,16 +146,25 @@ func (s *Server) onMember(ctx context.Context, ref string, do func(context.Conte
 	if err != nil {
 		return err
 	}
-	var near []string
+	var near, ids []string
 	for _, m := range members {
-		if string(m.ID) == ref || m.Name == ref {
+		if string(m.ID) == ref {
 			return do(ctx, m.ID)
+		}
+		if m.Name == ref {
+			ids = append(ids, string(m.ID))
 		}
 		if ref != "" && (strings.HasPrefix(m.Name, ref) || strings.HasPrefix(string(m.ID), ref)) {
 			near = append(near, m.Name)
 		}
 	}
-	return fsm.NoSuch("server", clip(ref), near)
+	switch len(ids) {
+	case 0:
+		return fsm.NoSuch("server", clip(ref), near)
+	case 1:
+		return do(ctx, fsm.ServerID(ids[0]))
+	}
+	return fsm.Refuse(fsm.CodeAmbiguous, "%d servers have the name %s", len(ids), clip(ref)).WithHint("name one by its id: %s", strings.Join(ids, ", "))
 }
 
 // bodied is an input that may have a JSON body.
