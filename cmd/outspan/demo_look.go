@@ -145,7 +145,7 @@ func (d *demo) emptied(ctx context.Context, name string) error {
 // instancePIDs are the processes of an agent's instances that are not yet reaped.
 func (d *demo) instancePIDs(m *member) []int {
 	var alive []int
-	for _, pid := range d.processesOf(m) {
+	for _, pid := range d.processesOf(m, "shim") {
 		if !zombie(pid) {
 			alive = append(alive, pid)
 		}

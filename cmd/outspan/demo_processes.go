@@ -152,7 +152,7 @@ func (s *sandbox) start(m *member) error {
 func (s *sandbox) kill(m *member, everything bool) {
 	var below []int
 	if everything {
-		below = s.processesOf(m)
+		below = append(s.processesOf(m, "door"), s.processesOf(m, "shim")...)
 	}
 	m.process.Process.Kill() //nolint:errcheck // it may be gone already
 	for _, pid := range below {
@@ -161,14 +161,14 @@ func (s *sandbox) kill(m *member, everything bool) {
 	<-m.ended
 }
 
-// processesOf finds the shims of one agent by their state directory, and all that runs below them.
-func (s *sandbox) processesOf(m *member) []int {
+// processesOf finds what one agent started of a kind, shim or door, by its directory, and all that runs below it.
+func (s *sandbox) processesOf(m *member, kind string) []int {
 	var pids []int
 	data := []byte(filepath.Join(s.dir, m.name) + "/")
 	children := childrenOf()
 	for _, pid := range descendants(children, os.Getpid()) {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err == nil && bytes.Contains(line, data) {
+		if err == nil && bytes.HasPrefix(line, []byte("outspan\x00"+kind+"\x00")) && bytes.Contains(line, data) {
 			pids = append(append(pids, pid), descendants(children, pid)...)
 		}
 	}
