@@ -50,9 +50,15 @@ type world struct {
 }
 
 // Run runs one history. It takes well below a second, uses no other goroutine, and the same Config gives the same Result.
-func Run(cfg Config) (result Result) {
+func Run(cfg Config) Result {
+	_, result := run(cfg)
+	return result
+}
+
+// run is Run, and returns the world as it is at the end.
+func run(cfg Config) (w *world, result Result) {
 	sc := scenarioOf(cfg)
-	w := newWorld(cfg, sc)
+	w = newWorld(cfg, sc)
 	result = Result{Seed: cfg.Seed, Scenario: sc.name, Schedule: sc.schedule(cfg.Seed)}
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -65,7 +71,7 @@ func Run(cfg Config) (result Result) {
 		result.FailedAt = i
 		w.until(action.At)
 		if w.failure != nil {
-			return
+			return w, result
 		}
 		if len(cfg.Keep) == 0 || cfg.Keep[i] {
 			w.trace.note(w.now, byte(action.Kind), uint64(i), action.Number)
@@ -75,7 +81,7 @@ func Run(cfg Config) (result Result) {
 	}
 	result.FailedAt = len(result.Schedule)
 	w.finish()
-	return result
+	return w, result
 }
 
 func newWorld(cfg Config, sc *scenario) *world {
