@@ -122,7 +122,7 @@ func (b *beside) afterStart(err error) error {
 		}
 	}
 	b.i.entry.AfterStart = false
-	b.i.save()
+	_ = b.i.save() // logged; the next change is written again
 	b.watchReadiness(want)
 	return nil
 }

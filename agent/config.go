@@ -150,9 +150,9 @@ func (c Config) validate() error {
 	return nil
 }
 
-func (e ExecConfig) binary() string {
-	if e.Binary != "" {
-		return e.Binary
+func (c ExecConfig) binary() string {
+	if c.Binary != "" {
+		return c.Binary
 	}
 	return "/proc/self/exe"
 }

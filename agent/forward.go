@@ -223,7 +223,10 @@ func (f *forwarder) withdraw(ctx context.Context) {
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
-	for len(f.status()) > 0 && sleep(ctx, 20*time.Millisecond, nil) {
+	for len(f.status()) > 0 {
+		if !sleep(ctx, 20*time.Millisecond, nil) {
+			return
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func TestForwardIdleConnections(t *testing.T) {
 	for range 4 {
 		conn, err := net.Dial("tcp", d.address())
 		must(t, err)
-		defer conn.Close()
+		t.Cleanup(func() { _ = conn.Close() })
 		lines = append(lines, conn)
 	}
 	say := func(conn net.Conn) error {
@@ -109,7 +109,7 @@ func TestForwardPerSource(t *testing.T) {
 	for range 3 {
 		conn, err := net.Dial("tcp", d.address())
 		must(t, err)
-		defer conn.Close()
+		t.Cleanup(func() { _ = conn.Close() })
 	}
 	eventually(t, "three connections", func() bool { return d.count() == 3 })
 	if got, err := get(c, d.address()); err == nil {

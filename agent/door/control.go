@@ -76,8 +76,7 @@ func listenControl(dir, version string, relay *Relay) (*control, error) {
 		err = os.Rename(own, filepath.Join(dir, fileControl))
 	}
 	if err != nil {
-		l.Close()
-		return nil, err
+		return nil, errors.Join(err, l.Close())
 	}
 	return c, nil
 }

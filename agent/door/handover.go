@@ -45,8 +45,7 @@ func takeOver(dir string, relay *Relay) (*predecessor, error) {
 		listeners, err = receive(conn, r.Listeners)
 	}
 	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("take over from the door that is there: %w", err)
+		return nil, fmt.Errorf("take over from the door that is there: %w", errors.Join(err, conn.Close()))
 	}
 	relay.inherit(listeners)
 	if len(r.Order.Services) > 0 {

@@ -168,9 +168,7 @@ func (s *served) forward(ctx context.Context, client *net.TCPConn) {
 			reset(client, backend)
 		}
 	}()
-	if copyHalf(client, backend) != nil {
-		reset(client, backend)
-	} else if delivered(client, asked, s.relay.limits.Stalled) {
+	if copyHalf(client, backend) == nil && delivered(client, asked, s.relay.limits.Stalled) {
 		_ = client.SetReadDeadline(time.Now().Add(s.relay.limits.HalfClosed)) // then it is closed, not reset
 	} else {
 		reset(client, backend)
