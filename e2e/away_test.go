@@ -31,16 +31,7 @@ func TestServersAway(t *testing.T) {
 	}
 	c := startCluster(t, options{servers: 3, agents: 3})
 	port := c.freePort(t)
-	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n      interval = \"1s\"\n    }\n"
-	apart := "    distinct { attribute = \"node.id\" }\n    restart { delay = \"200ms\" }\n"
-	jobs := []job{
-		{name: "web", count: 6, expose: port, more: apart[strings.Index(apart, "\n")+1:]},
-		{name: "quorum", count: 3, more: "    role = \"quorum\"\n" + facts + apart},
-		{name: "single", count: 1, more: "    role = \"singleton\"\n"},
-		{name: "local", count: 1, more: volumeBlock("local", c.path("local"))},
-		{name: "copies", count: 2, more: volumeBlock("replicated", c.path("copies")) + facts},
-		{name: "frail", count: 1, more: apart},
-	}
+	jobs := append(c.everyRole(port), job{name: "frail", count: 1, more: apart})
 	for _, j := range jobs {
 		c.run(t, j)
 	}
@@ -91,6 +82,20 @@ func TestServersAway(t *testing.T) {
 	c.judgePrograms(t, before, stopWatching(), failed)
 	for _, m := range c.agents {
 		waitFor(t, "the exposed port of "+m.name, patience, func() error { return serves(m, port) })
+	}
+}
+
+const apart = "    distinct { attribute = \"node.id\" }\n    restart { delay = \"200ms\" }\n"
+
+// everyRole is a job of each kind: what may be stopped, what must not be, what has data, and a service at a port of each agent.
+func (c *cluster) everyRole(port int) []job {
+	facts := "    role_check {\n      exec     = [\"/bin/echo\", \"{\\\"in_sync\\\":true,\\\"leader\\\":false}\"]\n      interval = \"1s\"\n    }\n"
+	return []job{
+		{name: "web", count: 6, expose: port, more: apart[strings.Index(apart, "\n")+1:]},
+		{name: "quorum", count: 3, more: "    role = \"quorum\"\n" + facts + apart},
+		{name: "single", count: 1, more: "    role = \"singleton\"\n"},
+		{name: "local", count: 1, more: volumeBlock("local", c.path("local"))},
+		{name: "copies", count: 2, more: volumeBlock("replicated", c.path("copies")) + facts},
 	}
 }
 
