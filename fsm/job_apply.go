@@ -62,10 +62,18 @@ func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
 			if row, ok := s.Services.Get(ServiceName(svc.Name)); ok && jobOf(row.Group) != spec.Name {
 				return Refuse(CodeServiceTaken, "the service %s belongs to %s", svc.Name, row.Group).WithHint("choose another name for the service of %s", id)
 			}
-			for _, row := range s.Services.All() {
-				if svc.Expose != 0 && row.Expose == svc.Expose && jobOf(row.Group) != spec.Name {
-					return Refuse(CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name, row.Group).WithHint("expose %s on another port", svc.Name)
-				}
+			if row := s.exposes(svc.Expose, spec.Name); row != nil {
+				return Refuse(CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name, row.Group).WithHint("expose %s on another port", svc.Name)
+			}
+			if holder, taken := s.staticPort(svc.Expose, spec.Name); taken {
+				return Refuse(CodeServiceTaken, "service %s can't expose port %d: instances of %s have it as their static port", svc.Name, svc.Expose, holder).
+					WithHint("expose %s on another port", svc.Name)
+			}
+		}
+		for _, p := range g.Ports {
+			if row := s.exposes(p.Static, spec.Name); row != nil {
+				return Refuse(CodeServiceTaken, "%s can't have the static port %d: every agent listens on it for the service %s of %s", id, p.Static, row.Name, row.Group).
+					WithHint("use a dynamic port (port %q {}), or another static one", p.Name)
 			}
 		}
 		if refusal := s.keepsKinds(id, g); refusal != nil {

@@ -51,6 +51,14 @@ func (j *JobSpec) Check() *Error {
 			services[svc.Name], exposed[svc.Expose] = true, svc.Name
 		}
 	}
+	for i := range j.Groups {
+		for _, svc := range j.Groups[i].Services {
+			if holder, taken := static[svc.Expose]; svc.Expose != 0 && taken {
+				return Refuse(CodeInvalid, "job %s: %s asks for the static port %d, which the service %s exposes: every agent listens on it", j.Name, holder, svc.Expose, svc.Name).
+					WithHint("use a dynamic port for the instance, or expose the service on another one")
+			}
+		}
+	}
 	return nil
 }
 

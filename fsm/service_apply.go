@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // publishServices makes the services that a spec names the only ones of its job.
 func (s *State) publishServices(job *Job, spec *JobSpec) {
 	want := map[ServiceName]*Service{}
@@ -31,4 +33,35 @@ func (s *State) dropServices(job JobName, gone func(ServiceName) bool) {
 		s.Services.del(name)
 		s.touch("services")
 	}
+}
+
+// exposes returns the service of another job that exposes a port; nil if none does. No service exposes port 0.
+func (s *State) exposes(port int, job JobName) *Service {
+	if port == 0 {
+		return nil
+	}
+	for _, row := range s.Services.All() {
+		if row.Expose == port && jobOf(row.Group) != job {
+			return row
+		}
+	}
+	return nil
+}
+
+// staticPort returns the group of another job whose instances have a static port.
+func (s *State) staticPort(port int, job JobName) (GroupID, bool) {
+	if port == 0 {
+		return "", false
+	}
+	for id, g := range s.Groups.All() {
+		policy, ok := s.Policy(id)
+		owner, known := s.Jobs.Get(jobOf(id))
+		if !ok || !known || owner.Stopped || owner.Name == job || g.Removed {
+			continue
+		}
+		if slices.ContainsFunc(policy.Ports, func(p PortSpec) bool { return p.Static == port }) {
+			return id, true
+		}
+	}
+	return "", false
 }

@@ -46,6 +46,8 @@ func (w *world) groupKey(g *fsm.GroupSpec, key, value string) {
 		g.Exec.Args = []string{value}
 	case "service":
 		g.Services = append(g.Services, fsm.ServiceSpec{Name: a, Port: b})
+	case "expose": // of the service before it: expose=8080
+		g.Services[len(g.Services)-1].Expose = number(value)
 	case "port":
 		p := fsm.PortSpec{Name: a}
 		if b != "" {
