@@ -190,7 +190,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	case CauseNodeDraining:
 		s.countMoved(DrainID(c.By), inst.Node)
 	case CauseStartTimeout:
-		if inst.Status.Observed != ObservedFailed { // otherwise it was noted when it failed
+		if inst.Status.Observed != ObservedFailed && !inst.WaitsForRoom() { // otherwise it was noted when it failed, or never began
 			s.noteFailure(inst, string(c.Cause))
 		}
 	}

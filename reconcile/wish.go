@@ -47,13 +47,32 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 
 // startOverdue reports whether an instance has had its time to become ready. A node that can't be heard gets no such verdict.
 func (p *pass) startOverdue(inst *fsm.Instance) bool {
-	if inst.Status.Observed != fsm.ObservedPending && inst.Status.Observed != fsm.ObservedBooting || inst.WaitsForRoom() {
+	if inst.WaitsForRoom() {
+		return p.waitsInVain(inst)
+	}
+	if inst.Status.Observed != fsm.ObservedPending && inst.Status.Observed != fsm.ObservedBooting {
 		return false
 	}
 	if n := p.node(inst.Node); n == nil || p.isOut(n) {
 		return false
 	}
 	return p.past(p.startDeadline(inst))
+}
+
+// waitsInVain reports whether what a preemptor waits for has not ended for as long as an instance has to start, beyond its grace. It then goes where there is room.
+// One that belongs to its node, or to its data, stays.
+func (p *pass) waitsInVain(inst *fsm.Instance) bool {
+	policy, ok := p.state().Policy(inst.Group)
+	if !ok || policy.Role == fsm.RoleSystem || policy.OneHolder() || policy.Replicated() {
+		return false
+	}
+	end := inst.Marks.Created
+	for _, id := range inst.Links.Awaits {
+		if victim := p.instance(id); victim != nil {
+			end = max(end, p.state().StopDue(victim))
+		}
+	}
+	return p.past(end.Add(p.in.State.Settings.StartTimeout))
 }
 
 // startDeadline is when an instance that is not ready has had its time to become it.
