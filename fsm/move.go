@@ -100,8 +100,8 @@ func (s *State) MayMove(inst *Instance, cause Cause) *Error {
 	return s.checkReserve(group)
 }
 
-// checkReserve holds that moves leave their share of a budget alone, for what nobody plans (R57), and of its rate: at least one stop, for a drain. While the successor is ready as well a move costs no unit, so
-// what counts is what is down already.
+// checkReserve holds that moves leave their share of a budget alone, for what nobody plans (R57), and at least one stop of its rate, for a drain. While the
+// successor is ready as well a move costs no unit, so what counts is what is down already.
 func (s *State) checkReserve(g *Group) *Error {
 	reserve := (g.Budget.MaxDown*s.Settings.Rescheduling().Reserve + 99) / 100
 	if room := g.Ready - g.Budget.MinReady; room < reserve {

@@ -252,6 +252,9 @@ func (b *balancer) judge(m *move) *move {
 		if _, next := s.CheckBudget(m.inst, m.out.Cause); next > b.p.in.Now {
 			m.at = next
 		}
+		if refusal.Code == fsm.CodeBudgetRate { // also what moves leave of a rate to others is less once a stop leaves the window
+			b.p.wakeForRate(m.inst.Group)
+		}
 	} else if refusal, at := s.MoveWaits(m.inst, true); refusal != nil {
 		m.wait, m.at = refusal, at
 	}
