@@ -181,10 +181,16 @@ func processFaults() []fault {
 				s.kill(m)
 			}
 		}},
+		{name: "kill-leader-after-return", kind: ofServers, alone: true, begin: leaderAfterReturn},
 		{name: "stop-leader", kind: ofServers, begin: func(s *strike) { s.pause(s.leader()) }},
 		{name: "stop-follower", kind: ofServers, begin: func(s *strike) { s.pause(s.follower()) }},
 		{name: "kill-agent", kind: ofAgents, begin: func(s *strike) { s.kill(s.agent()) }},
 		{name: "stop-agent", kind: ofAgents, begin: func(s *strike) { s.pause(s.agent()) }},
+		{name: "kill-door", kind: ofAgents, begin: func(s *strike) { s.door(syscall.SIGKILL) }},
+		{name: "stop-door", kind: ofAgents, begin: func(s *strike) {
+			s.hold = 12 * time.Second // its agent ends it after 10
+			s.door(syscall.SIGSTOP)
+		}},
 		{name: "kill-instance", kind: ofInstances, begin: killInstance},
 		{name: "kill-shim", kind: ofInstances, begin: killShim},
 		{name: "stop-instance", kind: ofInstances, begin: stopInstance},
@@ -204,6 +210,25 @@ func (s *strike) kill(m *member) {
 func (s *strike) pause(m *member) {
 	m.signal(syscall.SIGSTOP)
 	s.later(func() { m.signal(syscall.SIGCONT) })
+}
+
+// leaderAfterReturn kills the leader while another server has just returned and lags: what agents were told meanwhile has to count.
+func leaderAfterReturn(s *strike) {
+	back, leader := s.follower(), s.leader()
+	back.kill()
+	time.Sleep(time.Duration(s.x.random.IntN(3000)) * time.Millisecond)
+	back.start(s.x.t)
+	s.kill(leader)
+}
+
+// door signals the process that forwards the exposed ports of an agent. The agent replaces one that is dead or silent.
+func (s *strike) door(signal syscall.Signal) {
+	m := s.x.c.agents[s.x.random.IntN(len(s.x.c.agents))]
+	s.hit(m)
+	for _, pid := range s.x.c.doorsOf(m) {
+		_ = syscall.Kill(pid, signal)
+		s.later(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	}
 }
 
 func killInstance(s *strike) {

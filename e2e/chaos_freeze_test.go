@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -44,14 +45,14 @@ func freezeInstance(s *strike) {
 	}
 }
 
-// freezeMachine freezes an agent, its shims and all instances at once, as a hypervisor does that moves a machine.
+// freezeMachine freezes an agent, its door, its shims and all instances at once, as a hypervisor does that moves a machine.
 func (s *strike) freezeMachine(m *member) (thaw func()) {
 	x := s.x
 	own, below := filepath.Join(freezerRoot(), x.c.name+"-"+m.name), filepath.Join(freezerRoot(), x.c.name, m.name)
 	if err := os.MkdirAll(own, 0o755); err != nil {
 		x.t.Fatal(err)
 	}
-	for _, pid := range append(x.c.shims(m), m.cmd.Process.Pid) {
+	for _, pid := range slices.Concat(x.c.shims(m), x.c.doorsOf(m), []int{m.cmd.Process.Pid}) {
 		_ = os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(fmt.Sprint(pid)), 0o644) // one that has ended can't enter
 	}
 	if err := freezeDir(own, true); err != nil {

@@ -50,7 +50,7 @@ func TestLeaderKills(t *testing.T) {
 	acknowledged := stopWriting()
 	waitFor(t, "the last acknowledged write", patience, func() error {
 		if got, err := strconv.Atoi(c.node(t, c.agents[0]).Labels["mark"]); err != nil || got < acknowledged {
-			return fmt.Errorf("write %d was acknowledged, the mark is %d (%v)", acknowledged, got, err)
+			return fmt.Errorf("write %d was acknowledged, the mark is %d (%w)", acknowledged, got, err)
 		}
 		return nil
 	})
