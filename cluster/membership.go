@@ -147,7 +147,7 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 
 // keepMembers makes one change after the other until nothing needs to change, for as long as this server leads.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
-	warned := map[fsm.ServerID]bool{}
+	warned, old := map[fsm.ServerID]bool{}, map[fsm.NodeID]bool{}
 	for ctx.Err() == nil {
 		s.wantVoters()
 		m := s.membership()
@@ -157,7 +157,7 @@ func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 				s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
 			}
 		}
-		s.raiseFormat(ctx, m)
+		s.raiseFormat(ctx, m, old)
 		pause(ctx, tickEvery)
 	}
 }
@@ -173,10 +173,20 @@ func (s *Server) warnOfNamesakes(m Membership, warned map[fsm.ServerID]bool) {
 	}
 }
 
-// raiseFormat begins to write a newer format once every server can read it.
-func (s *Server) raiseFormat(ctx context.Context, m Membership) {
+// raiseFormat begins to write a newer format once every server, and every agent that is not offline, can read it. warned has the nodes that were named as
+// reasons to wait.
+func (s *Server) raiseFormat(ctx context.Context, m Membership, warned map[fsm.NodeID]bool) {
 	next := m.NextFormat()
 	if next <= m.Format {
+		return
+	}
+	state := s.cfg.Machine.State()
+	if old := state.CantRead(next); old != nil {
+		if !warned[old.ID] {
+			warned[old.ID] = true
+			s.log.Warn("the format is not raised: an agent can't read the newer one", "format", next, "node", old.Name, "version", old.Agent.Version,
+				"hint", "upgrade the agent")
+		}
 		return
 	}
 	results, err := s.Propose(ctx, fsm.Entry{Actor: fsm.ActorLeader, Groups: [][]fsm.Command{{&fsm.FormatRaise{Format: next}}}})

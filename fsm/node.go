@@ -61,7 +61,11 @@ type AgentInfo struct {
 	Version     string   `cbor:"6,keyasint,omitempty"`
 	Key         []byte   `cbor:"7,keyasint" debug:"secret"` // authenticates heartbeats
 	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
+	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest that the agent can read; see Reads
 }
+
+// Reads is the newest format that an agent can read: that of the first release if it does not say.
+func (a *AgentInfo) Reads() uint16 { return max(a.Format, 1) }
 
 // NodeShape is what a node offers.
 type NodeShape struct {

@@ -63,6 +63,10 @@ func (c *NodeRegister) apply(s *State) error {
 	if refusal := c.checkBounds(); refusal != nil {
 		return refusal
 	}
+	if c.Agent.Reads() < s.Format {
+		return Refuse(CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, c.Name, c.Agent.Reads()).
+			WithHint("start a newer agent on that machine; what runs there goes on meanwhile")
+	}
 	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
 		return Refuse(CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
 	}

@@ -23,10 +23,25 @@ func (c *FormatRaise) apply(s *State) error {
 	if c.Format < s.Format {
 		return Refuse(CodeConflict, "the format is already %d", s.Format)
 	}
+	if old := s.CantRead(c.Format); old != nil {
+		return Refuse(CodeConflict, "the agent of node %s reads formats up to %d, not %d", old.Name, old.Agent.Reads(), c.Format).
+			WithHint("upgrade the agent; if the machine is gone: outspan node confirm-dead %s", old.Name)
+	}
 	if c.Format > CurrentFormat { // DecodeEntry stops the server before it comes to this
 		return needsFormat("the cluster", c.Format)
 	}
 	s.Format = c.Format
+	return nil
+}
+
+// CantRead is a node, not offline, whose agent can't read a format; nil if there is none. An agent refuses an assignment with a field that it does not know,
+// and what it is told to stop with it.
+func (s *State) CantRead(format uint16) *Node {
+	for _, n := range s.Nodes.All() {
+		if n.Health != HealthOffline && n.Agent.Reads() < format {
+			return n
+		}
+	}
 	return nil
 }
 

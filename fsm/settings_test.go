@@ -73,3 +73,44 @@ func TestEventAge(t *testing.T) {
 		t.Errorf("event_age = 1s: %v, want a refusal", results[0].Refusal)
 	}
 }
+
+// The format waits for every agent that is not offline, and an agent that can't read the cluster's format is not taken in: it could not read what to stop.
+func TestFormatWaitsForAgents(t *testing.T) {
+	s := fsm.NewState()
+	apply := func(c fsm.Command) *fsm.Error {
+		t.Helper()
+		var results []fsm.Result
+		s, results = s.Apply(s.Index+1, 1, fsm.Entry{Format: fsm.CurrentFormat, Actor: "test", Groups: [][]fsm.Command{{c}}})
+		return results[0].Refusal
+	}
+	agent := fsm.AgentInfo{BootID: "b", Incarnation: "i", Address: "127.0.0.1", Key: []byte("k")}
+	register := func(name string, format uint16) *fsm.Error {
+		agent.Format = format
+		return apply(&fsm.NodeRegister{ID: fsm.NodeID(name), Name: name, Agent: agent, Shape: fsm.NodeShape{
+			Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 2000, PortMax: 3000,
+		}})
+	}
+	next := fsm.CurrentFormat + 1
+	if register("new", next) != nil || register("old", 0) != nil {
+		t.Fatal("an agent was refused")
+	}
+	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != fsm.CodeConflict || s.CantRead(next).Name != "old" {
+		t.Errorf("with an old agent: %v", refusal)
+	}
+	old, _ := s.Nodes.Get("old")
+	offline := &fsm.NodeHealth{ID: "old", Health: fsm.HealthOffline, BootID: "b", Epoch: old.Agent.Epoch}
+	if refusal := apply(offline); refusal != nil {
+		t.Fatal(refusal)
+	}
+	// This program can't go beyond its own format, and says so only now.
+	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != fsm.CodeNeedsFormat {
+		t.Errorf("with the old agent offline: %v", refusal)
+	}
+	s.Format = next
+	if refusal := register("old", fsm.CurrentFormat); refusal == nil || refusal.Code != fsm.CodeNeedsFormat {
+		t.Errorf("an agent of an older format: %v", refusal)
+	}
+	if refusal := register("new", next); refusal != nil {
+		t.Error(refusal)
+	}
+}
