@@ -97,6 +97,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
 	}
 	a.crew = newCrew(a.shop)
+	reports.holds = a.crew.holds
 	a.mover = transfer.New(transfer.Config{
 		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
 		Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),

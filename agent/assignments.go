@@ -61,7 +61,7 @@ func (a *Agent) keepAssigned(ctx context.Context) {
 		a.setProblem("assignments", "")
 		if now != opened {
 			opened = now
-			a.shop.reports.begin(now)
+			a.shop.reports.begin(now, a.session.newest().Incarnation)
 		}
 	}
 }
@@ -111,7 +111,8 @@ func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole boo
 		a.log.Debug("older assignments ignored", "index", got.Index, "seen", newest.Index)
 		return false, false
 	}
-	if newest.Incarnation < got.Incarnation {
+	restored := newest.Incarnation < got.Incarnation
+	if restored {
 		a.shop.reports.repeat()
 	}
 	if newest.Before(got) {
@@ -124,6 +125,9 @@ func (a *Agent) accept(now term, answer transport.Assignments) (taken, whole boo
 		a.every.Store(int64(asDuration(answer.Heartbeat)))
 	}
 	whole = a.crew.converge(now, answer)
+	if restored { // what was assigned is in the inventory now
+		a.shop.reports.again(got.Incarnation)
+	}
 	if a.beats != nil {
 		a.beats.SetInterval(a.beatEvery())
 	}

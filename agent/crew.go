@@ -143,11 +143,15 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 			c.shop.log.Error("assignment can't be carried out", "instance", as.ID, "error", err)
 			continue
 		}
-		fresh = append(fresh, newInstance(c.shop, newEntry(as), nil))
+		e := newEntry(as)
+		if as.Desired == fsm.DesiredRunning && c.shop.records.hasStopped(as.ID) {
+			e.Status.Observed, e.Status.Reason = fsm.ObservedStopped, fsm.ReasonEnded
+		}
+		fresh = append(fresh, newInstance(c.shop, e, nil))
 	}
 	if !a.Unconfirmed {
 		for _, m := range c.list() {
-			if !assigned[m.id] {
+			if !assigned[m.id] && !slices.Contains(a.Keep, m.id) {
 				c.dismiss(m)
 			}
 		}
@@ -181,6 +185,7 @@ func (c *crew) dismiss(m *member) {
 		return
 	}
 	m.stop()
+	c.shop.records.noteStopped(m.id)
 	c.shop.records.remove(m.id)
 	c.shop.reports.forget(m.id)
 	c.mu.Lock()
@@ -257,6 +262,16 @@ func (c *crew) expire(ctx context.Context) {
 func endedAt(t Task) time.Time {
 	exit, _ := t.Exit()
 	return exit.EndedAt
+}
+
+// holds lists all instances with the slots that they fill.
+func (c *crew) holds() []fsm.Holding {
+	var list []fsm.Holding
+	for _, m := range c.list() {
+		want := m.wanted()
+		list = append(list, fsm.Holding{ID: m.id, Group: want.Group, Slot: want.Slot})
+	}
+	return list
 }
 
 func (c *crew) member(id fsm.InstanceID) *member {

@@ -295,7 +295,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	}, testLog(t))
 	first := term{1, 7}
 	r.enrol(first)
-	r.begin(first)
+	r.begin(first, 0)
 	flush := func() {
 		for more := true; more; {
 			var err error
@@ -320,7 +320,7 @@ func TestFactsOfManyInstances(t *testing.T) {
 	r.set(fsm.InstanceStatus{ID: "i00000", Generation: 2, Observed: fsm.ObservedReady})
 	second := term{2, 7} // the servers may have forgotten the first
 	r.enrol(second)
-	r.begin(second)
+	r.begin(second, 0)
 	flush()
 	if last := sent[len(sent)-1]; !last.Full || last.FactsGen != 1 || len(last.Instances) != reportBatch+1 {
 		t.Errorf("full %v, generation %d, %d instances", last.Full, last.FactsGen, len(last.Instances))

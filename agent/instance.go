@@ -121,6 +121,9 @@ func (i *instance) run(ctx context.Context) {
 			i.shop.release(i.id)
 			i.observe(fsm.ObservedStopped, i.entry.Status.Reason, i.entry.Status.ExitCode)
 			i.wait(ctx, maxWait)
+		case i.entry.Status.Observed == fsm.ObservedStopped: // a restored state is one from before that; what has stopped never starts again
+			i.observe(fsm.ObservedStopped, fsm.ReasonEnded, i.entry.Status.ExitCode)
+			i.wait(ctx, maxWait)
 		case i.entry.Status.Observed == fsm.ObservedFailed && want.RestartSeq <= i.entry.RestartSeq:
 			i.wait(ctx, maxWait)
 		default:
@@ -204,24 +207,6 @@ func (i *instance) holdVolumes(ctx context.Context, want transport.Assignment) b
 	return false
 }
 
-// holdSlot blocks until an instance of which only one may run can be started. If this boot of this machine has started it before and the program ended by
-// itself, that is at once. Otherwise it waits for the assignments of the present registration: after a reboot, on a copied disk, or where the servers had it
-// stopped and the journal could not note that, the instance may run elsewhere by now. It returns false if the assignment changed meanwhile.
-func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
-	if !want.Spec.OneHolder() || i.entry.Host == i.shop.host && i.endedItself() {
-		return true
-	}
-	for first := true; !i.shop.lease.assignedNow(); first = false {
-		if first {
-			i.log.Warn("waiting for the servers: only one may run, and this one did not end by itself since the machine was booted")
-		}
-		if !i.wait(ctx, leaseCheck) {
-			return false
-		}
-	}
-	return i.wanted().Desired == fsm.DesiredRunning // the assignment that was waited for may be the one that ends this instance
-}
-
 // holdLease waits until a fenced instance may run, and returns until when; false when the assignment moved meanwhile. Who
 // needs no lease gets 0.
 func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (until driver.BootTime, ok bool) {
@@ -234,6 +219,7 @@ func (i *instance) holdLease(ctx context.Context, want transport.Assignment) (un
 			break
 		}
 		if first {
+			i.notStarted()
 			i.log.Warn("waiting for a lease: too few servers answer heartbeats, or none has told yet what is assigned, or a restore is not confirmed for long enough")
 		}
 		if !i.wait(ctx, leaseCheck) {

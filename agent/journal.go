@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/go-hclog"
@@ -35,6 +38,7 @@ type entry struct {
 const (
 	keySeen     = "seen"
 	keyInstance = "instance/" // and the id
+	keyStopped  = "stopped/"  // and the id of a forgotten one: when it was forgotten, in Unix ms
 )
 
 // records is the agent's use of its journal. Safe for many goroutines.
@@ -83,6 +87,38 @@ func (r *records) remove(id fsm.InstanceID) {
 	if err := r.Delete(keyInstance + string(id)); err != nil {
 		r.log.Error("instance could not be removed from the journal", "instance", id, "error", err)
 	}
+}
+
+// keepStopped is how many forgotten instances are known to have stopped: a restored state may want them to run.
+const keepStopped = 4096
+
+// noteStopped notes that a forgotten instance has stopped, so that it is never started again. The oldest notes are dropped.
+func (r *records) noteStopped(id fsm.InstanceID) {
+	if err := r.put(keyStopped+string(id), time.Now().UnixMilli()); err != nil {
+		r.log.Error("it could not be noted in the journal that an instance has stopped", "instance", id, "error", err)
+	}
+	var notes []string
+	at := map[string]int64{}
+	for key, value := range r.All() {
+		if strings.HasPrefix(key, keyStopped) {
+			var when int64
+			_ = cbor.Unmarshal(value, &when) // what can't be read is the oldest
+			notes, at[key] = append(notes, key), when
+		}
+	}
+	if len(notes) <= keepStopped {
+		return
+	}
+	slices.SortFunc(notes, func(a, b string) int { return cmp.Compare(at[a], at[b]) })
+	if err := r.Delete(notes[0]); err != nil {
+		r.log.Error("a note of a stopped instance could not be removed from the journal", "error", err)
+	}
+}
+
+// hasStopped reports whether a forgotten instance is known to have stopped.
+func (r *records) hasStopped(id fsm.InstanceID) bool {
+	_, ok := r.Get(keyStopped + string(id))
+	return ok
 }
 
 // entries returns what is known of each instance. One that this release can't read is left out, and taken over like one

@@ -267,9 +267,9 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				b.beats = newVotes()
 				b.start()
 				running := b.runExclusive("running")
-				b.apply(&fsm.RestoreMark{})
+				id := fsm.InstanceID("one") // the snapshot has it, and its agent does not
+				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(), Cause: fsm.CauseScaleUp}, &fsm.RestoreMark{})
 				free := b.run("free", sh(""))
-				id := b.run("one", exclusive())
 				b.pass(10 * time.Minute)
 				b.want(free, fsm.ObservedReady, "")
 				b.want(running, fsm.ObservedReady, "")

@@ -335,7 +335,7 @@ func TestReporterAwaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.run(ctx) }()
-	r.begin(term{1, 1})
+	r.begin(term{1, 1}, 0)
 	r.set(fsm.InstanceStatus{ID: "a", Generation: 3, Observed: fsm.ObservedReady})
 	if r.await(ctx, "a", 3, 50*time.Millisecond) {
 		t.Error("delivered before the servers answered")

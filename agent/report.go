@@ -36,8 +36,10 @@ type reporter struct {
 	acked  map[fsm.InstanceID]uint64 // generation
 	round  uint64                    // of acknowledgements; those of an earlier one don't count
 	moves  map[fsm.TransferID]transferWord
-	now    term          // zero: not registered, nothing is sent
-	full   bool          // the full inventory is due
+	now    term   // zero: not registered, nothing is sent
+	full   bool   // the full inventory is due
+	reign  uint64 // the incarnation of the state that the inventory is for
+	holds  func() []fsm.Holding
 	moved  chan struct{} // closed and replaced when something was acknowledged
 	stale  func(term)    // told when the servers don't know the registration any more
 	facts  factsCount
@@ -56,6 +58,7 @@ func newReporter(node fsm.NodeID, send func(context.Context, transport.ReportReq
 	return &reporter{
 		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(term) {},
 		latest: map[fsm.InstanceID]fsm.InstanceStatus{}, acked: map[fsm.InstanceID]uint64{}, moved: make(chan struct{}), moves: map[fsm.TransferID]transferWord{},
+		holds: func() []fsm.Holding { return nil },
 		facts: factsCount{tell: func(uint64, uint64) {}},
 	}
 }
@@ -103,10 +106,18 @@ func (r *reporter) suspend() {
 	r.now = term{}
 }
 
-// begin opens a term with the full inventory, which must be complete by now.
-func (r *reporter) begin(now term) {
+// begin opens a term with the full inventory, which must be complete by now, for a state of this incarnation.
+func (r *reporter) begin(now term, incarnation uint64) {
 	r.mu.Lock()
-	r.now, r.full = now, true
+	r.now, r.full, r.reign = now, true, incarnation
+	r.mu.Unlock()
+	r.kick()
+}
+
+// again has the inventory told once more, to a state that was restored.
+func (r *reporter) again(incarnation uint64) {
+	r.mu.Lock()
+	r.full, r.reign = true, incarnation
 	r.mu.Unlock()
 	r.kick()
 }
@@ -249,7 +260,12 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	}
 	req.Transfers = r.transferWords(r.full)
 	if r.full {
-		req.Instances = r.collect(func(fsm.InstanceStatus) bool { return true })
+		req.Instances, req.Incarnation = r.collect(func(fsm.InstanceStatus) bool { return true }), r.reign
+		for _, h := range r.holds() {
+			if r.latest[h.ID].Observed != fsm.ObservedStopped {
+				req.Holds = append(req.Holds, h)
+			}
+		}
 		return req, at, true
 	}
 	req.Instances = r.pending()

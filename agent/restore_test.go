@@ -62,8 +62,9 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 				b.pass(time.Second)
 				var saved bytes.Buffer
 				must(t, fsm.WriteSnapshot(&saved, b.m.State()))
+				holder := first
 				for range 2 {
-					b.stop(first, nil)
+					b.stop(holder, nil)
 					for range tt.registers {
 						b.agent.session.renew()
 						b.pass(3 * time.Second)
@@ -85,12 +86,16 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 						b.apply(&fsm.RestoreMark{})
 					}
 					b.pass(5 * time.Second)
-					if b.mem.running() != 2 {
-						t.Errorf("%d programs run before it is confirmed, want the one that the state knows and the one that it does not", b.mem.running())
+					b.want(first, fsm.ObservedFailed, fsm.ReasonEnded)
+					if b.mem.running() != 1 || ended(b.mem.task(second)) {
+						t.Errorf("%d programs run before it is confirmed, want the one that the state does not know: what has stopped never starts again", b.mem.running())
 					}
 					b.apply(&fsm.RestoreMark{Confirm: true})
 					b.pass(5 * time.Second)
-					b.agrees(first)
+					b.stop(first, nil)
+					holder = b.place(group, 0, b.node(), nil)
+					b.pass(time.Second)
+					b.agrees(holder)
 				}
 			})
 		})
@@ -134,4 +139,40 @@ func (b *bubble) agrees(id fsm.InstanceID) {
 	if got := b.instance(id).Status; got.Observed != said.Observed || got.Generation <= before {
 		b.t.Errorf("it ended: the agent says %s, the state %s", said.Observed, got.Observed)
 	}
+}
+
+// What may run alone goes on in a slot that the restored state knows until a person decides; what the state has in the slot is not started meanwhile, nor once
+// it has stopped.
+func TestUnknownHolderGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		alone := sh("")
+		alone.Replacement.Identity = "same"
+		group := b.submit("one", alone)
+		var saved bytes.Buffer
+		must(t, fsm.WriteSnapshot(&saved, b.m.State()))
+		holder := b.place(group, 0, b.node(), nil)
+		other := b.run("web", sh(""))
+		b.pass(time.Second)
+		must(t, b.m.Restore(&saved))
+		b.apply(&fsm.RestoreMark{})
+		b.pass(5 * time.Second)
+		b.apply(&fsm.RestoreMark{Confirm: true})
+		b.pass(5 * time.Second)
+		if ended(b.mem.task(holder)) || !ended(b.mem.task(other)) {
+			t.Fatalf("the holder has ended: %v, what any number may run of: %v", ended(b.mem.task(holder)), ended(b.mem.task(other)))
+		}
+		next := &fsm.InstancePlace{ID: "next", Group: group, Version: 1, Node: b.node(), Cause: fsm.CauseScaleUp}
+		if refusal := b.try(next); refusal == nil {
+			t.Fatal("the slot is filled beside its holder")
+		}
+		b.apply(&fsm.InstanceStop{ID: holder, Cause: fsm.CauseUser})
+		b.pass(15 * time.Second)
+		if !ended(b.mem.task(holder)) {
+			t.Fatal("a person's word does not end it")
+		}
+		b.apply(next)
+		b.pass(time.Second)
+		b.agrees("next")
+	})
 }

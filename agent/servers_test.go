@@ -111,7 +111,7 @@ func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transpor
 	if err := s.enter("report"); err != nil {
 		return transport.ReportReply{}, err
 	}
-	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances, FactsGen: r.FactsGen}); refusal != nil {
+	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances, FactsGen: r.FactsGen, Holds: r.Holds, Incarnation: r.Incarnation}); refusal != nil {
 		return transport.ReportReply{}, refusal
 	}
 	s.mu.Lock()
@@ -207,7 +207,12 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	s.mu.Lock()
 	alters, sparing := slices.Clone(s.alters), s.sparing
 	s.mu.Unlock()
-	out.Index = n.Assigned + uint64(len(alters))
+	out.Index, out.Unconfirmed = n.Assigned+uint64(len(alters)), out.Unconfirmed || n.Restore.Owes
+	for _, h := range n.Restore.Unknown {
+		if st.Keeps(h) {
+			out.Keep = append(out.Keep, h.ID)
+		}
+	}
 	for i := range st.InstancesOn(r.Node) {
 		if i.Terminal() {
 			continue
@@ -217,6 +222,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 		one := transport.Assignment{
 			ID: i.ID, Group: i.Group, Job: job, Slot: i.Slot, Desired: i.Desired, Spec: spec, Ports: i.Claims.Ports.Map(),
 			RestartSeq: i.Links.RestartSeq, Grace: i.Marks.GraceOverride, Memory: spec.Resources.MemoryBytes,
+			Unsettled: st.SlotUnsettled(spec, i.Group, i.Slot) != nil,
 		}
 		for _, alter := range alters {
 			alter(&one)
@@ -302,7 +308,7 @@ func (s *servers) place(group fsm.GroupID, slot int, node fsm.NodeID, ports fsm.
 	s.t.Helper()
 	st := s.m.State()
 	g, _ := st.Groups.Get(group)
-	id := fsm.DeriveInstanceID(st.Moment(), group, slot, g.Placed)
+	id := fsm.DeriveInstanceID(st.Moment(), "", group, slot, g.Placed)
 	s.apply(&fsm.InstancePlace{ID: id, Group: group, Slot: slot, Version: g.Version, Node: node, Ports: ports, Cause: fsm.CauseScaleUp})
 	return id
 }

@@ -124,7 +124,7 @@ func placementEntries(n int, nodes int) (entries, before [][]byte, err error) {
 	var groups [][]fsm.Command
 	for i := range n {
 		groups = append(groups, []fsm.Command{&fsm.InstancePlace{
-			ID: fsm.DeriveInstanceID(fsm.Seen{Index: 1}, "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1, Node: fsm.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: fsm.CauseScaleUp,
+			ID: fsm.DeriveInstanceID(fsm.Seen{Index: 1}, "", "limit/g", i, uint64(i)), Group: "limit/g", Slot: i, Version: 1, Node: fsm.NodeID(fmt.Sprintf("node-%05d", i%nodes)), Cause: fsm.CauseScaleUp,
 		}})
 		if len(groups) == perEntry || i == n-1 {
 			add(&entries, groups...)

@@ -96,7 +96,9 @@ func bigState(b testing.TB, n size) State {
 	return s
 }
 
-func benchInstance(slot int) InstanceID { return DeriveInstanceID(Seen{Index: 1}, "web/api", slot, 0) }
+func benchInstance(slot int) InstanceID {
+	return DeriveInstanceID(Seen{Index: 1}, "", "web/api", slot, 0)
+}
 
 func benchPlacement(n size, slot int) *InstancePlace {
 	return placed(benchInstance(slot), "web/api", slot, benchNode(slot%n.nodes), 20000+slot/n.nodes)
@@ -112,7 +114,7 @@ func placements(b testing.TB, s State, n int) (State, Entry) {
 	s = applyAll(b, s, []Command{&JobSubmit{Spec: spec}})
 	e := Entry{Format: 1, At: s.Now, Wall: 1, Term: 1, Actor: ActorLeader}
 	for i := range n {
-		id, nodes := DeriveInstanceID(Seen{Index: 2}, "more/api", i, 0), s.Nodes.Len()
+		id, nodes := DeriveInstanceID(Seen{Index: 2}, "", "more/api", i, 0), s.Nodes.Len()
 		e.Groups = append(e.Groups, []Command{placed(id, "more/api", i, benchNode(i%nodes), 30000+i/nodes)})
 	}
 	return s, e

@@ -23,6 +23,9 @@ const (
 	CodeActorRate          Code = "actor_rate"
 	CodeHookFailed         Code = "hook_failed"
 	CodeBackupRunning      Code = "backup_running"
+	CodeRestoreUnconfirmed Code = "restore_unconfirmed"
+	CodeInventoryMissing   Code = "inventory_missing"
+	CodeUnknownInstance    Code = "unknown_instance"
 
 	CodeNoMemory      Code = "no_capacity_memory"
 	CodeNoPorts       Code = "no_capacity_ports"

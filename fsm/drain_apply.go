@@ -248,6 +248,20 @@ func (c *DrainEnd) apply(s *State) error {
 // DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed stopped, unless it stays and was
 // acknowledged, or belongs to a system group that the drain ignores; or a volume that is moved, put to use or backed up there.
 func (s *State) DrainLeft(d *Drain, n *Node) *Error {
+	if s.Unconfirmed {
+		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: drains wait").
+			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
+	}
+	if n.Health == HealthOffline && n.Restore.pending() {
+		return s.mayStillRun(n)
+	}
+	if len(n.Restore.Unknown) > 0 {
+		return Refuse(CodeUnknownInstance, "instance %s runs here, and the restored state does not know it", n.Restore.Unknown[0].ID).
+			WithHint("to stop it: outspan instance stop %s", n.Restore.Unknown[0].ID)
+	}
+	if n.Restore.Owes {
+		return Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name).WithHint("start its agent")
+	}
 	for inst := range s.InstancesOn(n.ID) {
 		switch {
 		case !inst.holdsClaims():

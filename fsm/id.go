@@ -54,10 +54,14 @@ func NewDeploymentID(job JobName, version uint64) DeploymentID {
 }
 
 // DeriveInstanceID makes the id of a new instance from what no other placement can share: the state index it was
-// decided at and its incarnation, its slot, and how many placements the group has had. So deciding stays a pure function.
-func DeriveInstanceID(at Seen, group GroupID, slot int, attempt uint64) InstanceID {
+// decided at and its incarnation, its slot, and how many placements the group has had; and the lineage, as two recoveries of one state go through the same
+// indexes. So deciding stays a pure function.
+func DeriveInstanceID(at Seen, lineage string, group GroupID, slot int, attempt uint64) InstanceID {
 	var room [160]byte // on the stack: every placement asks
 	text := append(strconv.AppendUint(room[:0], at.number(), 10), 0)
+	if lineage != "" {
+		text = append(append(text, lineage...), 0)
+	}
 	text = append(append(text, group...), 0)
 	text = append(strconv.AppendInt(text, int64(slot), 10), 0)
 	sum := sha256.Sum256(strconv.AppendUint(text, attempt, 10))

@@ -29,12 +29,16 @@ func (s Seen) number() uint64 { return s.Incarnation<<mintBits + s.Index }
 func (s *State) Moment() Seen { return Seen{s.Incarnation, s.Index} }
 
 // above returns an incarnation in which an agent obeys this state. Normally that is the present one. An agent that has seen a newer state was told of entries
-// that a restore lost; until the restore is confirmed the incarnation rises above what it saw. Code: conflict.
-func (s *State) above(node string, seen Seen) (uint64, *Error) {
+// that a restore lost; until the restore is confirmed the incarnation rises above what it saw, once for each node: one that lies can't use up the numbers.
+// Code: conflict.
+func (s *State) above(node string, seen Seen, raised bool) (uint64, *Error) {
 	switch {
+	case seen.Index >= 1<<mintBits:
+		return 0, Refuse(CodeConflict, "node %s has seen index %d, which no state reaches", node, seen.Index).
+			WithHint("its journal is damaged: stop the agent, move its journal away and start it again")
 	case seen.Before(s.Moment()): // a node registers later than all that it saw
 		return s.Incarnation, nil
-	case s.Unconfirmed && seen.Incarnation < s.Restored+riseLimit:
+	case s.Unconfirmed && !raised && seen.Incarnation < s.Restored+riseLimit:
 		return seen.Incarnation + 1, nil
 	}
 	return 0, Refuse(CodeConflict, "node %s has seen incarnation %d at index %d; this state is older: incarnation %d at index %d", node, seen.Incarnation, seen.Index, s.Incarnation, s.Index).
@@ -51,6 +55,7 @@ func (c *RestoreMark) apply(s *State) error {
 		s.Cluster.Lineages = c.Lineages
 		s.Incarnation++
 		s.Restored, s.Unconfirmed = s.Incarnation, true
+		s.beginRestore()
 	}
 	s.callAgents()
 	s.emit(Event{Type: EventSettings, Subject: "cluster", After: fmt.Sprint(s.Incarnation), Data: map[string]string{"restore_confirmed": fmt.Sprint(c.Confirm)}})

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -133,7 +134,7 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 	if c.Cause == CauseNodeOffline && old != nil && old.Desired == DesiredRunning && old.runs() {
 		return nil, Refuse(CodeStale, "instance %s to be replaced is back: it is %s", old.ID, old.Status.Observed) // decided before its node returned (S7)
 	}
-	if refusal := s.slotHeld(spec, c.Group, c.Slot); refusal != nil {
+	if refusal := cmp.Or(s.SlotUnsettled(spec, c.Group, c.Slot), s.slotHeld(spec, c.Group, c.Slot)); refusal != nil {
 		return nil, refusal
 	}
 	if home, ok := s.VolumeHome(spec, c.Group, c.Slot); ok && home != c.Node {
@@ -227,7 +228,7 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 	if moved {
 		s.noteUse(&next)
 	}
-	if moved && status.Observed == ObservedFailed {
+	if moved && status.Observed == ObservedFailed && status.Reason != ReasonEnded {
 		s.noteFailure(&next, status.Reason)
 	}
 	if moved && status.Observed == ObservedReady {
@@ -297,7 +298,10 @@ func (s *State) accept(inst *Instance, status InstanceStatus) {
 		status.Reason = "unknown"
 	}
 	if inst.Desired == DesiredRunning && status.Observed == ObservedStopped {
-		status.Observed, status.Reason = ObservedFailed, "exited"
+		status.Observed = ObservedFailed
+		if status.Reason != ReasonEnded {
+			status.Reason = "exited"
+		}
 	}
 	if inst.Desired != DesiredRunning && status.Observed == ObservedFailed {
 		status.Observed = ObservedStopped

@@ -10,7 +10,7 @@ import (
 func (c *InstanceStop) apply(s *State) error {
 	inst, ok := s.Instances.Get(c.ID)
 	if !ok {
-		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+		return s.endHolding(c.ID)
 	}
 	if inst.Desired != DesiredRunning {
 		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)

@@ -76,6 +76,10 @@ func (c *InstanceFenced) apply(s *State) error {
 
 // mayStillRun refuses to take everything on an offline node for stopped while what only one may run may run there.
 func (s *State) mayStillRun(n *Node) *Error {
+	if n.Restore.pending() {
+		return Refuse(CodeNodeOffline, "node %s may run what a restore has lost from the state, and of which only one may run", n.Name).
+			WithHint("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", n.Name)
+	}
 	var until Time
 	for inst := range s.InstancesOn(n.ID) {
 		spec, ok := s.Spec(inst.Group, inst.Version)

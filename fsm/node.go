@@ -48,7 +48,8 @@ type Node struct {
 	// Avoid lists the groups that did badly here, at most 64, in order of group.
 	Avoid []AvoidEntry `cbor:"16,keyasint,omitempty"`
 	// Registrations counts how often its agent registered.
-	Registrations uint64 `cbor:"17,keyasint"`
+	Registrations uint64      `cbor:"17,keyasint"`
+	Restore       NodeRestore `cbor:"18,keyasint,omitzero"`
 }
 
 // AgentInfo is what an agent said at its last registration.
@@ -162,6 +163,10 @@ type NodeReport struct {
 	Instances []InstanceStatus `cbor:"4,keyasint,omitempty"`
 	FactsGen  uint64           `cbor:"5,keyasint,omitempty"`
 	Transfers []TransferReport `cbor:"6,keyasint,omitempty"`
+	// Holds, of a full report, are all instances that the agent has and that are not known to have stopped.
+	Holds []Holding `cbor:"7,keyasint,omitempty"`
+	// Incarnation is that of the newest state whose assignments the agent acted on. After a restore a full report of an older one proves nothing.
+	Incarnation uint64 `cbor:"8,keyasint,omitempty"`
 }
 
 // NodeIntent cordons, uncordons, disables or enables. Uncordon cancels a running drain of the node.

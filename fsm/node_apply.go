@@ -70,16 +70,18 @@ func (c *NodeRegister) apply(s *State) error {
 	if owner, ok := s.nodeNames.Get(c.Name); ok && owner != c.ID {
 		return Refuse(CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
 	}
-	incarnation, refusal := s.above(c.Name, c.Seen)
+	old, known := s.Nodes.Get(c.ID)
+	incarnation, refusal := s.above(c.Name, c.Seen, known && old.Restore.Raised)
 	if refusal != nil {
 		return refusal
 	}
-	if incarnation > s.Incarnation {
+	raises := incarnation > s.Incarnation
+	if raises {
 		s.Incarnation = incarnation
 		s.callAgents()
+		old, _ = s.Nodes.Get(c.ID)
 	}
-	old, known := s.Nodes.Get(c.ID)
-	n := Node{ID: c.ID, Intent: IntentActive}
+	n := Node{ID: c.ID, Intent: IntentActive, Restore: NodeRestore{Owes: s.Unconfirmed}}
 	if known {
 		n = *old
 		s.nodeNames.del(old.Name)
@@ -88,6 +90,7 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Name, n.Agent, n.Health = c.Name, c.Agent, HealthOnline
 	n.Agent.Epoch, n.Agent.Warnings = epoch, cutWarnings(c.Agent.Warnings)
 	n.Registrations++
+	n.Restore.Raised = n.Restore.Raised || raises
 	labels := n.Shape.Labels
 	n.Shape = c.Shape
 	if known && c.Shape.Labels == nil {
@@ -181,6 +184,7 @@ func (c *NodeReport) apply(s *State) error {
 	for _, r := range c.Transfers {
 		s.reportTransfer(c.ID, r)
 	}
+	s.dropStopped(c)
 	s.takeFactsGen(c)
 	if c.Full {
 		s.takeInventory(c)
@@ -213,7 +217,10 @@ func (c *NodeReport) News(s *State) bool {
 			return true
 		}
 	}
-	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0)
+	if slices.ContainsFunc(n.Restore.Unknown, func(h Holding) bool { return c.stopped(h.ID) }) {
+		return true
+	}
+	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || c.sameHistory(s) && (n.Restore.Owes || !slices.Equal(n.Restore.Unknown, s.strangers(c))))
 }
 
 // missing lists what should be on a node and is not in its full report. What is still pending is left out: it was placed after the agent looked.
@@ -244,6 +251,7 @@ func (s *State) takeInventory(c *NodeReport) {
 		}
 		s.setNode(n, next)
 	}
+	s.takeHoldings(c)
 }
 
 func (c *NodeIntent) apply(s *State) error {
@@ -345,44 +353,6 @@ func (c *NodeAck) apply(s *State) error {
 	return nil
 }
 
-func (c *NodeConfirmDead) apply(s *State) error {
-	n, ok := s.Nodes.Get(c.ID)
-	if !ok {
-		return Refuse(CodeNotFound, "there is no node %s", c.ID)
-	}
-	if n.Health != HealthOffline {
-		return Refuse(CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
-	}
-	word := "confirmed dead by the operator"
-	if refusal := s.mayStillRun(n); refusal != nil {
-		if !c.Force {
-			return refusal
-		}
-		word += ", by force while it might still run"
-	}
-	s.stopAll(c.ID, word)
-	current, _ := s.Nodes.Get(c.ID)
-	next := *current
-	next.Return.ConfirmedDead = true
-	s.setNode(current, next)
-	return nil
-}
-
-// stopAll takes everything on a node for stopped.
-func (s *State) stopAll(node NodeID, word string) {
-	var there []*Instance
-	for inst := range s.InstancesOn(node) {
-		if inst.holdsClaims() {
-			there = append(there, inst)
-		}
-	}
-	for _, row := range there {
-		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() { // one that waited for others got its room when they ended
-			s.confirmStopped(inst, CauseNodeOffline, word)
-		}
-	}
-}
-
 func (c *NodeForget) apply(s *State) error {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
@@ -393,6 +363,10 @@ func (c *NodeForget) apply(s *State) error {
 	}
 	if n.Placed.Instances > 0 {
 		return Refuse(CodeConflict, "node %s still holds %d instances", n.Name, n.Placed.Instances).WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
+	}
+	if n.Restore.pending() {
+		return Refuse(CodeConflict, "node %s may run what a restore has lost from the state", n.Name).
+			WithHint("if the machine is known to be off: outspan node confirm-dead %s --force", n.Name)
 	}
 	if refusal := s.mayLose(n, c.LoseData); refusal != nil {
 		return refusal

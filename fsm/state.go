@@ -58,6 +58,7 @@ type State struct {
 	unsettled       Table[GroupID, present]    // whose sums say that they have not what they want
 	openDeployments Table[DeploymentID, present]
 	offDuty         Table[NodeID, present] // cordoned, draining or disabled
+	restoring       Table[NodeID, present] // on which a restore left something open
 
 	entry entryContext // of the entry being applied; zero in a published State
 	undo  *undoLog     // of a fork
@@ -104,6 +105,7 @@ func (s State) fork() *State {
 	s.nodeNames, s.households, s.inGroup = s.nodeNames.fork(s.undo), s.households.fork(s.undo), s.inGroup.fork(s.undo)
 	s.copiesOn = s.copiesOn.fork(s.undo)
 	s.departing, s.unsettled, s.openDeployments, s.offDuty = s.departing.fork(s.undo), s.unsettled.fork(s.undo), s.openDeployments.fork(s.undo), s.offDuty.fork(s.undo)
+	s.restoring = s.restoring.fork(s.undo)
 	return &s
 }
 

@@ -27,7 +27,7 @@ func (p *pass) running() []drainPart {
 	var parts []drainPart
 	s := p.state()
 	for _, d := range s.Drains.All() {
-		if d.EndedIndex != 0 {
+		if d.EndedIndex != 0 || s.Unconfirmed { // a restored snapshot may have a drain that had ended
 			continue
 		}
 		for _, part := range d.Nodes {
@@ -159,12 +159,15 @@ func (p *pass) partOf(inst *fsm.Instance) (drainPart, bool) {
 // evicting reports whether the drain that marked an instance still goes on, paused or not.
 func (p *pass) evicting(inst *fsm.Instance) bool {
 	_, ok := p.partOf(inst)
-	return ok
+	return ok && !p.state().Unconfirmed
 }
 
 // stopEvicted stops what has to leave its node and can: once a replacement covers it, or where none is needed. Every refusal of a budget is tried again.
 func (p *pass) stopEvicted() {
 	p.stopAsked()
+	if p.state().Unconfirmed {
+		return
+	}
 	for _, g := range p.groups {
 		for _, slot := range p.evictable(g) {
 			switch p.wishOf(g, slot.holder) {
@@ -251,7 +254,7 @@ func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 // stopFor begins a drain's stop. Where downtime was accepted and the group lacks room, the number of ready instances does not hold it back; the rate does.
 func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	c := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)}
-	if !d.active() {
+	if !d.active() || p.state().Unconfirmed {
 		return
 	}
 	if p.overdue(d) {
@@ -297,7 +300,7 @@ func (p *pass) endDrains() {
 		case left == nil && d.part.Turn:
 			p.end(&d, fsm.PhaseDrained, "")
 		case !d.part.Turn || !p.past(d.part.Deadline):
-		case d.drain.Options.ForceAtDeadline && p.force(&d):
+		case d.drain.Options.ForceAtDeadline && d.part.Deadline > p.state().Confirmed && p.force(&d): // one that passed before the confirmation kills nothing
 		default:
 			p.end(&d, fsm.PhaseFailed, p.lastError(&d))
 		}

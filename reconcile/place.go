@@ -87,6 +87,9 @@ func (p *pass) fulfil(n *need) *unplaced {
 	if f == nil {
 		return &unplaced{code: fsm.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
 	}
+	if why := p.unsettled(n, f); why != nil {
+		return why
+	}
 	if n.home != "" {
 		return p.placeAt(n, f)
 	}
@@ -120,11 +123,23 @@ func (p *pass) fulfil(n *need) *unplaced {
 	return nil
 }
 
+// unsettled says why a slot that only one may fill can't be filled after a restore.
+func (p *pass) unsettled(n *need, f *field) *unplaced {
+	refusal := p.state().SlotUnsettled(f.spec, n.group.id, n.slot)
+	if refusal == nil {
+		return nil
+	}
+	return &unplaced{code: refusal.Code, message: refusal.Message + "; " + refusal.Hint}
+}
+
 // peek returns the node that fulfil would choose, and keeps room there for the rest of the pass.
 func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 	f := p.fieldOf(n.group, n.version)
 	if f == nil {
 		return "", &unplaced{code: fsm.CodeNotFound, message: fmt.Sprintf("version %d of %s is gone", n.version, n.group.id)}
+	}
+	if why := p.unsettled(n, f); why != nil {
+		return "", why
 	}
 	if why := p.quotaAfter(n, f); why != nil {
 		return "", why
@@ -227,7 +242,7 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 // tryPlace tries the placement on the draft, with the commands that go with it.
 func (p *pass) tryPlace(n *need, f *field, v *nodeView) *fsm.Error {
 	row, _ := p.state().Groups.Get(n.group.id)
-	id := fsm.DeriveInstanceID(p.in.State.Moment(), n.group.id, n.slot, row.Placed)
+	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
 	ports, ok := f.ports(v, id)
 	if !ok {
 		return fsm.Refuse(fsm.CodeNoPorts, "node %s has no port left in its range", v.node.Name)

@@ -180,7 +180,7 @@ func oldest(victims []*fsm.Instance) uint64 {
 func (p *pass) takeHole(n *need, f *field, h *hole) *fsm.Error {
 	v := h.view
 	row, _ := p.state().Groups.Get(n.group.id)
-	id := fsm.DeriveInstanceID(p.in.State.Moment(), n.group.id, n.slot, row.Placed)
+	id := fsm.DeriveInstanceID(p.in.State.Moment(), p.in.State.Cluster.History().Lineage(), n.group.id, n.slot, row.Placed)
 	c := &fsm.InstancePlace{ID: id, Group: n.group.id, Slot: n.slot, Version: n.version, Node: v.node.ID, Cause: n.cause, NodeVersion: v.node.Version}
 	if n.replaces != nil {
 		c.Replaces = n.replaces.ID

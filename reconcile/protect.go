@@ -28,6 +28,9 @@ func (p *pass) markMembers() {
 // policyNodes lists the nodes on which a policy may begin something now.
 func (p *pass) policyNodes() []*fsm.Node {
 	var nodes []*fsm.Node
+	if p.state().Unconfirmed {
+		return nil
+	}
 	for n := range p.state().OffDuty() {
 		if n.Intent == fsm.IntentDisabled {
 			continue

@@ -31,7 +31,7 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		return wishLost
 	case inst.Status.Observed == fsm.ObservedFailed || p.startOverdue(inst):
 		return wishFailed
-	case node.Intent == fsm.IntentDisabled && p.state().Movable(inst) == nil:
+	case node.Intent == fsm.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return wishDisabled
 	case p.rebuilt(inst):
 		return wishRebuilt
@@ -56,6 +56,9 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 	if n := p.node(inst.Node); n == nil || p.isOut(n) {
 		return false
 	}
+	if spec, ok := p.state().Spec(inst.Group, inst.Version); ok && p.state().SlotUnsettled(spec, inst.Group, inst.Slot) != nil {
+		return false // its agent does not start it
+	}
 	return p.past(p.startDeadline(inst))
 }
 
@@ -77,7 +80,7 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 
 // startDeadline is when an instance that is not ready has had its time to become it.
 func (p *pass) startDeadline(inst *fsm.Instance) fsm.Time {
-	return max(inst.Marks.Created, inst.Marks.UnreadySince).Add(p.in.State.Settings.StartTimeout)
+	return max(inst.Marks.Created, inst.Marks.UnreadySince, p.state().Confirmed).Add(p.in.State.Settings.StartTimeout)
 }
 
 // cause is what the log says of an instance that is replaced for this wish.

@@ -81,6 +81,10 @@ type ReportRequest struct {
 	Transfers []fsm.TransferReport `cbor:"6,keyasint,omitempty"`
 
 	Cluster string `cbor:"7,keyasint,omitempty"` // the fsm.History that the agent follows, as text
+
+	// Holds and Incarnation are as in fsm.NodeReport.
+	Holds       []fsm.Holding `cbor:"8,keyasint,omitempty"`
+	Incarnation uint64        `cbor:"9,keyasint,omitempty"`
 }
 
 // ReportReply says at which index the report is in the state.
@@ -113,6 +117,8 @@ type Assignments struct {
 	Heartbeat   fsm.Duration    `cbor:"6,keyasint,omitempty"` // the interval from now on; 0: as it was
 	Transfers   []TransferOrder `cbor:"7,keyasint,omitempty"`
 	Confirmed   fsm.Duration    `cbor:"8,keyasint,omitempty"` // how long ago, at least, the last restore was confirmed; 0: there was none
+	// Keep are instances that the state does not know and that go on running all the same, until a person decides.
+	Keep []fsm.InstanceID `cbor:"9,keyasint,omitempty"`
 }
 
 // Assignment is one instance to run or to stop.
@@ -135,6 +141,8 @@ type Assignment struct {
 	// Copies tells for each volume the epoch of the data that is meant: a directory that holds other data is not for it.
 	Copies map[string]uint64 `cbor:"17,keyasint,omitempty"`
 	Held   []string          `cbor:"18,keyasint,omitempty"` // local volumes that a program has used: their data must be there
+	// Unsettled: another one that a restore has lost from the state may fill the slot; nothing is started in it.
+	Unsettled bool `cbor:"19,keyasint,omitempty"`
 }
 
 // ServicesRequest waits at most Wait for services newer than Index. An Index that the server has not reached, as after a restore, is answered at once.

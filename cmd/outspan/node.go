@@ -106,8 +106,17 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 			field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", sizeText(n.Allocated.MemoryBytes), sizeText(n.Capacity.MemoryBytes), sizeText(n.Reserved.MemoryBytes))},
 			field{"Labels", labelsText(n.Labels)}, field{"Drain", string(n.DrainID)}, field{"Warnings", strings.Join(n.Warnings, "; ")},
 		)
+		if n.Owes {
+			p.line("its agent has not told since the last restore what runs here")
+		}
 		p.section("Instances")
 		rows(p, there.sorted(bySlot).items, a.instanceColumns())
+		if len(n.Unknown) > 0 {
+			p.section("Unknown to the restored state")
+			for _, i := range n.Unknown {
+				p.line("%s in slot %d of %s; to stop it: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Instance)
+			}
+		}
 	}})
 }
 

@@ -196,18 +196,34 @@ func (a *app) showUnknown(ctx context.Context) error {
 		return err
 	}
 	var names []string
+	var kept []api.UnknownInstance
 	for _, i := range got.value.Items {
+		if i.Kept {
+			kept = append(kept, i)
+			continue
+		}
 		names = append(names, string(i.Instance))
 	}
 	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
-		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.value.Items))
+		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.value.Items)-len(kept))
+		for _, i := range kept {
+			p.line("instance %s in slot %d of %s on node %s goes on: only one may fill the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
+		}
+		for _, n := range got.value.Out {
+			if n.Drain != "" {
+				p.line("node %s is %s in the restored state: drain %s goes on; to cancel it: outspan node uncordon %s", n.Node, n.Intent, n.Drain, n.Node)
+				continue
+			}
+			p.line("node %s is %s in the restored state", n.Node, n.Intent)
+		}
 		for _, node := range got.value.Silent {
 			p.line("the agent of node %s does not answer: what it would stop is not listed", node)
 		}
-		if len(got.value.Items) == 0 {
+		stops := slices.DeleteFunc(slices.Clone(got.value.Items), func(i api.UnknownInstance) bool { return i.Kept })
+		if len(stops) == 0 {
 			return
 		}
-		rows(p, got.value.Items, []column[api.UnknownInstance]{
+		rows(p, stops, []column[api.UnknownInstance]{
 			{head: "node", cell: func(i api.UnknownInstance) string { return i.Node }},
 			{head: "job", cell: func(i api.UnknownInstance) string { return string(i.Job) }},
 			{head: "instance", cell: func(i api.UnknownInstance) string { return string(i.Instance) }},

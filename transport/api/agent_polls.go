@@ -173,6 +173,12 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
+	a.Unconfirmed = a.Unconfirmed || n.Restore.Owes // what it runs is not known yet: it may be what is to be kept
+	for _, h := range n.Restore.Unknown {
+		if r.Keeps(h) {
+			a.Keep = append(a.Keep, h.ID)
+		}
+	}
 	for i := range r.InstancesOn(q.Node) {
 		if i.Status.Observed == fsm.ObservedStopped && i.Desired == fsm.DesiredStopped || i.WaitsForRoom() {
 			continue
@@ -208,6 +214,7 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes
 		one.Copies, one.Held = r.CopiesUsed(i)
+		one.Unsettled = r.SlotUnsettled(spec, i.Group, i.Slot) != nil
 		if spec.OneHolder() || len(spec.Volumes) > 0 {
 			// Later holders of a slot were placed by later entries, also those of a job that was purged and made again under its name; and what is
 			// decided after a restore counts more than what was lost by it.

@@ -173,7 +173,7 @@ func TestAssignments(t *testing.T) {
 	if got.Confirmed != 0 {
 		t.Errorf("a restore was confirmed %s ago, by nobody", got.Confirmed)
 	}
-	r.apply(&fsm.RestoreMark{Confirm: true})
+	r.apply(&fsm.RestoreMark{Confirm: true}, &fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Full: true, Incarnation: got.Incarnation})
 	ask := func() transport.Assignments {
 		return must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
 	}

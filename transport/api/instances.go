@@ -262,7 +262,24 @@ func (in *evictInput) body() any { return &in.Input }
 
 func (in *evictInput) ref() string { return in.ID }
 
+// evictInstance also stops an instance that runs on a node and that the state does not know, by its whole id.
 func evictInstance() change[evictInput, InstanceReply] {
+	c := evictKnown()
+	known := c.prepare
+	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
+		if n, h, ok := r.UnknownOn(fsm.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) {
+			if r.Unconfirmed {
+				return nil, fsm.Refuse(fsm.CodeRestoreUnconfirmed, "instance %s on node %s is not known, and the restore is not confirmed", h.ID, n.Name).
+					WithHint("confirm it first: outspan settings resume restore")
+			}
+			return []fsm.Command{&fsm.InstanceStop{ID: h.ID, Cause: fsm.CauseUser, By: in.Input.Message}}, nil
+		}
+		return known(r, in)
+	}
+	return c
+}
+
+func evictKnown() change[evictInput, InstanceReply] {
 	c := onInstance((*evictInput).ref, func(i *fsm.Instance, in *evictInput) fsm.Command {
 		return &fsm.InstanceStop{
 			ID: i.ID, Cause: fsm.CauseUser, By: in.Input.Message, Grace: in.Input.Grace, Bypass: in.Input.BypassBudget, Avoid: in.Input.Avoid,

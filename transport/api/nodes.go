@@ -36,6 +36,8 @@ type Node struct {
 	SeenBy       fsm.ServerID      `json:"seen_by" doc:"a server that hears the node although the answering one does not"`
 	Acked        []fsm.InstanceID  `json:"acked" doc:"blockers that were acknowledged"`
 	Avoid        []Avoidance       `json:"avoid" doc:"groups that did badly here: new instances of them come here only if no other node will do"`
+	Unknown      []UnknownInstance `json:"unknown" doc:"instances that run here and that the state does not know, as after a restore"`
+	Owes         bool              `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
 }
 
 // Avoidance is a group that avoids a node for a while.
@@ -77,6 +79,11 @@ func (r *reading) node(n *fsm.Node) Node {
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
 		Allocated: Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
 		Acked: notNil(n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
+		Unknown: []UnknownInstance{}, Owes: n.Restore.Owes,
+	}
+	for _, h := range n.Restore.Unknown {
+		job, _ := h.Group.Split()
+		v.Unknown = append(v.Unknown, UnknownInstance{Node: n.Name, Instance: h.ID, Job: job, Group: h.Group, Slot: h.Slot, Kept: r.Keeps(h)})
 	}
 	if n.Intent == fsm.IntentDraining {
 		v.DrainID = n.Drain // of what emptied an active node once, the drain tells

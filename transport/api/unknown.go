@@ -30,14 +30,23 @@ type UnknownInstance struct {
 	Job      fsm.JobName    `json:"job"`
 	Group    fsm.GroupID    `json:"group"`
 	Slot     int            `json:"slot"`
-	Observed fsm.Observed   `json:"observed"`
+	Observed fsm.Observed   `json:"observed,omitempty"`
+	Kept     bool           `json:"kept" doc:"it goes on running: only one may fill its slot, and a person has not decided yet"`
 }
 
 // UnknownInstances are all of them, by node and job.
 type UnknownInstances struct {
 	Items  []UnknownInstance `json:"items"`
 	Silent []string          `json:"silent_nodes" doc:"nodes whose agents did not answer: what runs there is not listed"`
+	Out    []OutOfService    `json:"out_of_service" doc:"nodes that the state has cordoned, draining or disabled: what that evicts begins with the confirmation"`
 	Index  uint64            `json:"index"`
+}
+
+// OutOfService is a node that an operator took out of service, as far as the restored state knows.
+type OutOfService struct {
+	Node   string      `json:"node"`
+	Intent fsm.Intent  `json:"intent"`
+	Drain  fsm.DrainID `json:"drain_id" doc:"the drain that goes on"`
 }
 
 // agentStatus is what is needed of an agent's status.
@@ -63,7 +72,14 @@ func (s *Server) unknownOperations() []operation {
 
 func (s *Server) unknown(ctx context.Context) UnknownInstances {
 	state := s.cfg.Store.Current()
-	all := UnknownInstances{Items: []UnknownInstance{}, Silent: []string{}, Index: state.Index}
+	all := UnknownInstances{Items: []UnknownInstance{}, Silent: []string{}, Out: []OutOfService{}, Index: state.Index}
+	for n := range state.OffDuty() {
+		out := OutOfService{Node: n.Name, Intent: n.Intent}
+		if d, runs := state.RunningDrain(n); runs {
+			out.Drain = d.ID
+		}
+		all.Out = append(all.Out, out)
+	}
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	room := make(chan struct{}, unknownAtOnce)
@@ -82,7 +98,8 @@ func (s *Server) unknown(ctx context.Context) UnknownInstances {
 					continue
 				}
 				job, _ := i.Group.Split()
-				all.Items = append(all.Items, UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed})
+				all.Items = append(all.Items, UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed,
+					Kept: state.Keeps(fsm.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot})})
 			}
 		})
 	}

@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// holdSlot blocks until an instance of which only one may run can be started. If this boot of this machine has started it before and the program ended by
+// itself, that is at once. Otherwise it waits for the assignments of the present registration: after a reboot, on a copied disk, or where the servers had it
+// stopped and the journal could not note that, the instance may run elsewhere by now. It returns false if the assignment changed meanwhile.
+func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
+	if !want.Spec.OneHolder() || i.entry.Host == i.shop.host && i.endedItself() {
+		return true
+	}
+	for first := true; want.Unsettled || !i.shop.lease.assignedNow(); first = false {
+		if first {
+			i.notStarted()
+			i.log.Warn("waiting for the servers: only one may run, and this one did not end by itself since the machine was booted")
+		}
+		if !i.wait(ctx, leaseCheck) {
+			return false
+		}
+	}
+	return i.wanted().Desired == fsm.DesiredRunning // the assignment that was waited for may be the one that ends this instance
+}
+
+// notStarted tells the servers that what they may hold for ready does not run: after a restore they know an older state.
+func (i *instance) notStarted() {
+	if i.entry.Status.Observed == fsm.ObservedPending {
+		i.observe(i.down(), "not_started", nil)
+	}
+}

@@ -1,0 +1,198 @@
+package fsm
+
+import (
+	"slices"
+	"strings"
+)
+
+// NodeRestore is what a restore left open on a node.
+type NodeRestore struct {
+	Owes    bool      `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
+	Raised  bool      `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
+	Unknown []Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
+}
+
+// Holding is an instance that an agent has and that is not known to have stopped. One that the state has no row of, as after a restore, holds its slot all the
+// same: only one may fill it.
+type Holding struct {
+	ID    InstanceID `cbor:"1,keyasint"`
+	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
+	Slot  int        `cbor:"3,keyasint,omitempty"`
+	Ends  bool       `cbor:"4,keyasint,omitempty"` // a person has decided that it is stopped
+}
+
+// ReasonEnded is that of an instance that is to run, and whose agent knows that it stopped before: the state is one from before that. It is no failure.
+const ReasonEnded = "stopped_before"
+
+// maxHoldings bounds the unknown instances of a node.
+const maxHoldings = 1024
+
+// maxHoldingName bounds the texts of a holding: "job/group" has at most 127 bytes.
+const maxHoldingName = 128
+
+// pending reports whether a restore left something open on the node.
+func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
+
+// SlotUnsettled returns nil if nothing that a restore has lost can fill a slot that only one may fill, or why that can't be told. Until then the slot gets no
+// instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
+func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
+	if !spec.OneHolder() {
+		return nil
+	}
+	if s.Unconfirmed {
+		return Refuse(CodeRestoreUnconfirmed, "slot %d of %s may be filled already: a restore is not confirmed", slot, group).
+			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
+	}
+	var silent *Node
+	for id := range s.restoring.All() {
+		n, _ := s.Nodes.Get(id)
+		for _, h := range n.Restore.Unknown {
+			if h.Group == group && h.Slot == slot || h.Group == "" {
+				return Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s on node %s, which the restored state does not know", slot, group, h.ID, n.Name).
+					WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
+			}
+		}
+		if n.Restore.Owes && silent == nil {
+			silent = n
+		}
+	}
+	if silent == nil {
+		return nil
+	}
+	return Refuse(CodeInventoryMissing, "slot %d of %s may be filled already: the agent of node %s has not told since the restore what runs there", slot, group, silent.Name).
+		WithHint("start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force", silent.Name)
+}
+
+// Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it fills a slot that only one may fill, and
+// a person has not decided yet.
+func (s *State) Keeps(h Holding) bool {
+	g, ok := s.Groups.Get(h.Group)
+	if !ok || h.Ends || g.Removed || h.Slot >= g.Count {
+		return false
+	}
+	spec, ok := s.Spec(h.Group, g.Version)
+	return ok && spec.OneHolder()
+}
+
+// strangers are the holdings of a full report that have no row, those that may run alone and would hold a slot first.
+func (s *State) strangers(c *NodeReport) []Holding {
+	n, _ := s.Nodes.Get(c.ID)
+	var list []Holding
+	for _, h := range c.Holds {
+		if len(h.ID) > maxHoldingName || len(h.Group) > maxHoldingName || !s.strange(c, h.ID) {
+			continue
+		}
+		h.Ends = slices.ContainsFunc(n.Restore.Unknown, func(was Holding) bool { return was.ID == h.ID && was.Ends })
+		list = append(list, h)
+	}
+	slices.SortStableFunc(list, func(a, b Holding) int { return count(s.Keeps(b)) - count(s.Keeps(a)) })
+	list = list[:min(len(list), maxHoldings)]
+	slices.SortFunc(list, func(a, b Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return slices.CompactFunc(list, func(a, b Holding) bool { return a.ID == b.ID })
+}
+
+// strange reports whether an instance that an agent has is not one that the state has there. One that the state holds for stopped is, if the agent says
+// something newer.
+func (s *State) strange(c *NodeReport, id InstanceID) bool {
+	inst, ok := s.Instances.Get(id)
+	if !ok || inst.Node != c.ID {
+		return true
+	}
+	if !inst.Terminal() {
+		return false
+	}
+	i := slices.IndexFunc(c.Instances, func(status InstanceStatus) bool { return status.ID == id })
+	return i >= 0 && (c.Epoch > inst.Status.Epoch || c.Instances[i].Generation > inst.Status.Generation)
+}
+
+// sameHistory reports whether the agent that sent a report follows this state, and not one that a restore replaced.
+func (c *NodeReport) sameHistory(s *State) bool { return c.Incarnation == s.Incarnation }
+
+// takeHoldings notes what a full report has that the state does not know.
+func (s *State) takeHoldings(c *NodeReport) {
+	n, _ := s.Nodes.Get(c.ID)
+	if !c.sameHistory(s) {
+		return
+	}
+	next := n.Restore
+	next.Owes, next.Unknown = false, s.strangers(c)
+	s.setRestore(n, next)
+}
+
+// dropStopped takes note that unknown instances of a node have stopped.
+func (s *State) dropStopped(c *NodeReport) {
+	n, _ := s.Nodes.Get(c.ID)
+	if len(n.Restore.Unknown) == 0 {
+		return
+	}
+	next := n.Restore
+	next.Unknown = slices.DeleteFunc(slices.Clone(next.Unknown), func(h Holding) bool { return c.stopped(h.ID) })
+	s.setRestore(n, next)
+}
+
+// stopped reports whether a report says that an instance has stopped.
+func (c *NodeReport) stopped(id InstanceID) bool {
+	return slices.ContainsFunc(c.Instances, func(status InstanceStatus) bool { return status.ID == id && status.Observed == ObservedStopped })
+}
+
+// setRestore writes what a restore left open on a node. When something is settled by it, agents ask again whether what they wait with may start.
+func (s *State) setRestore(n *Node, r NodeRestore) {
+	was := n.Restore
+	if was.Owes == r.Owes && was.Raised == r.Raised && slices.Equal(was.Unknown, r.Unknown) {
+		return
+	}
+	next := *n
+	next.Restore = r
+	s.Nodes.put(n.ID, &next)
+	s.indexNode(&next)
+	s.touch("nodes", Topic("node/"+n.ID))
+	if was.Owes && !r.Owes || !slices.Equal(was.Unknown, r.Unknown) {
+		s.callAgents()
+	}
+}
+
+// endHolding is a person's word that an unknown instance is to stop. Code: not_found.
+func (s *State) endHolding(id InstanceID) error {
+	for node := range s.restoring.All() {
+		n, _ := s.Nodes.Get(node)
+		i := slices.IndexFunc(n.Restore.Unknown, func(h Holding) bool { return h.ID == id })
+		if i < 0 {
+			continue
+		}
+		next := n.Restore
+		next.Unknown = slices.Clone(next.Unknown)
+		next.Unknown[i].Ends = true
+		s.setRestore(n, next)
+		return nil
+	}
+	return Refuse(CodeNotFound, "there is no instance %s", id)
+}
+
+// UnknownOn returns the node that has an instance without a row.
+func (s *State) UnknownOn(id InstanceID) (*Node, Holding, bool) {
+	for node := range s.restoring.All() {
+		n, _ := s.Nodes.Get(node)
+		for _, h := range n.Restore.Unknown {
+			if h.ID == id {
+				return n, h, true
+			}
+		}
+	}
+	return nil, Holding{}, false
+}
+
+// beginRestore notes that no node has told since the restore what runs there. That one was confirmed dead was said of a silence that may have ended in the
+// entries that are lost.
+func (s *State) beginRestore() {
+	var nodes []*Node
+	for _, n := range s.Nodes.All() {
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		next := *n
+		next.Restore.Owes, next.Restore.Raised, next.Return.ConfirmedDead = true, false, false
+		s.Nodes.put(n.ID, &next)
+		s.indexNode(&next)
+		s.touch("nodes", Topic("node/"+n.ID))
+	}
+}

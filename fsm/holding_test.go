@@ -1,0 +1,144 @@
+package fsm
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+const aloneGroup GroupID = "web/api"
+
+// aloneState is n1 with the one instance that may run, and n2 and n3 with none.
+func aloneState(t *testing.T) State {
+	t.Helper()
+	spec := webSpec()
+	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, ReplacementSpec{Identity: "same"}
+	s := leaseState(t, spec, 6*Second)
+	for _, id := range []NodeID{"n2", "n3"} {
+		s = run(t, s, 1000, register(id), &NodeReport{ID: id, Full: true})
+	}
+	return s
+}
+
+// inventory sends a node's inventory in the present incarnation.
+func inventory(t *testing.T, s State, id NodeID, statuses []InstanceStatus, holds ...Holding) State {
+	t.Helper()
+	return run(t, s, s.Now, &NodeReport{ID: id, Full: true, Instances: statuses, Holds: holds, Incarnation: s.Incarnation})
+}
+
+// replacesI1 fills the slot anew once i1 has stopped.
+func replacesI1(t *testing.T, s State, node NodeID) *Error {
+	t.Helper()
+	s = run(t, s, s.Now, &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true},
+		&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}})
+	_, refusal := attempt(s, s.Now, placed("i2", aloneGroup, 0, node, 20001))
+	return refusal
+}
+
+func wantCode(t *testing.T, what string, refusal *Error, want Code) {
+	t.Helper()
+	if want == "" && refusal != nil || want != "" && !errors.Is(refusal, &Error{Code: want}) {
+		t.Errorf("%s: %v, want %q", what, refusal, want)
+	}
+}
+
+// After a restore a slot that only one may fill gets no instance until the restore is confirmed and each node has told what it runs.
+func TestSlotWaitsForInventories(t *testing.T) {
+	s := aloneState(t)
+	wantCode(t, "without a restore", replacesI1(t, s, "n2"), "")
+	late := &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation} // built before the restore
+	s = run(t, s, 2000, &RestoreMark{})
+	i1 := []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}
+	s = inventory(t, inventory(t, s, "n1", i1, Holding{ID: "i1", Group: aloneGroup}), "n2", nil)
+	wantCode(t, "not confirmed", replacesI1(t, s, "n2"), CodeRestoreUnconfirmed)
+	s = run(t, s, 2000, &RestoreMark{Confirm: true}, late)
+	wantCode(t, "n3 has not told since the restore", replacesI1(t, s, "n2"), CodeInventoryMissing)
+	wantCode(t, "all have told", replacesI1(t, inventory(t, s, "n3", nil), "n2"), "")
+
+	s = run(t, s, 20_000, offline(s, "n3"))
+	if _, refusal := attempt(s, 20_000, &NodeForget{ID: "n3"}); !errors.Is(refusal, &Error{Code: CodeConflict}) {
+		t.Errorf("a node that owes its inventory is forgotten: %v", refusal)
+	}
+	if _, refusal := attempt(s, 20_000, &NodeConfirmDead{ID: "n3"}); !errors.Is(refusal, &Error{Code: CodeNodeOffline}) || !strings.Contains(refusal.Hint, "--force") {
+		t.Errorf("a node that owes its inventory is dead without force: %v", refusal)
+	}
+	wantCode(t, "n3 is confirmed dead", replacesI1(t, run(t, s, 20_000, &NodeConfirmDead{ID: "n3", Force: true}), "n2"), "")
+}
+
+// An instance that the restored state does not know holds its slot until its agent says that it has stopped, and keeps its node from being drained.
+func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	s = inventory(t, inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}), "n2", nil)
+	x := Holding{ID: "x", Group: aloneGroup}
+	s = inventory(t, s, "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, x)
+	s = run(t, s, 2000, &RestoreMark{Confirm: true})
+	wantCode(t, "x runs", replacesI1(t, s, "n2"), CodeSlotTaken)
+	if !s.Keeps(x) {
+		t.Error("x is stopped although nobody decided")
+	}
+	drained := run(t, s, 2000, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: Hour}})
+	n3, _ := drained.Nodes.Get("n3")
+	d, _ := drained.Drains.Get("d1")
+	if left := drained.DrainLeft(d, n3); !errors.Is(left, &Error{Code: CodeUnknownInstance}) {
+		t.Errorf("the drain of n3 waits for %v", left)
+	}
+	s = run(t, s, 2000, &InstanceStop{ID: "x", Cause: CauseUser})
+	if n3, _ := s.Nodes.Get("n3"); s.Keeps(n3.Restore.Unknown[0]) {
+		t.Error("x is kept although it is to stop")
+	}
+	wantCode(t, "x is stopping", replacesI1(t, s, "n2"), CodeSlotTaken)
+	before, _ := s.Nodes.Get("n1")
+	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []InstanceStatus{{ID: "x", Generation: 6, Observed: ObservedStopped}}})
+	wantCode(t, "x has stopped", replacesI1(t, s, "n2"), "")
+	if n1, _ := s.Nodes.Get("n1"); n1.Assigned == before.Assigned {
+		t.Error("the agents are not told that the slot is settled")
+	}
+}
+
+// A person's word that a node is dead was about a silence that may have ended in the entries that a restore lost.
+func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
+	s := aloneState(t)
+	s = run(t, s, 20_000, offline(s, "n3"), &NodeConfirmDead{ID: "n3"}, &RestoreMark{})
+	s = inventory(t, inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}), "n2", nil)
+	s = run(t, s, 20_000, &RestoreMark{Confirm: true})
+	wantCode(t, "n3 was confirmed dead before", replacesI1(t, s, "n2"), CodeInventoryMissing)
+}
+
+// What an agent knows to have stopped is replaced without a failure being counted.
+func TestStoppedBeforeIsNoFailure(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}}})
+	inst, _ := s.Instances.Get("i1")
+	g, _ := s.Groups.Get(aloneGroup)
+	if inst.Status.Observed != ObservedFailed || inst.Status.Reason != ReasonEnded || len(g.Failures) != 0 {
+		t.Errorf("i1 is %s (%s), the group has %d failures", inst.Status.Observed, inst.Status.Reason, len(g.Failures))
+	}
+}
+
+// One agent raises the incarnation once after a restore, and not above what indexes can be.
+func TestAgentRaisesIncarnationOnce(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	again := register("n1")
+	again.Seen = Seen{Incarnation: s.Incarnation, Index: 1 << 44}
+	_, refusal := attempt(s, 2000, again)
+	wantCode(t, "an index that no state reaches", refusal, CodeConflict)
+	again.Seen.Index = 90_000
+	s = run(t, s, 2000, again)
+	again.Seen.Incarnation = s.Incarnation
+	_, refusal = attempt(s, 2000, again)
+	wantCode(t, "the same node raises it once more", refusal, CodeConflict)
+	other := register("n2")
+	other.Seen = again.Seen
+	s = run(t, s, 2000, other)
+	s = run(t, s, 2000, &RestoreMark{})
+	again.Seen.Incarnation = s.Incarnation
+	run(t, s, 2000, again)
+}
+
+// Two recoveries of one state go through the same indexes and make different ids.
+func TestInstanceIDsDifferByLineage(t *testing.T) {
+	at := Seen{Incarnation: 2, Index: 7}
+	if a, b := DeriveInstanceID(at, "one", aloneGroup, 0, 0), DeriveInstanceID(at, "two", aloneGroup, 0, 0); a == b {
+		t.Errorf("both are %s", a)
+	}
+}

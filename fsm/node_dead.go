@@ -1,0 +1,41 @@
+package fsm
+
+func (c *NodeConfirmDead) apply(s *State) error {
+	n, ok := s.Nodes.Get(c.ID)
+	if !ok {
+		return Refuse(CodeNotFound, "there is no node %s", c.ID)
+	}
+	if n.Health != HealthOffline {
+		return Refuse(CodeConflict, "node %s is %s: only an offline node can be confirmed dead", n.Name, n.State()).WithHint("to stop using a machine that answers: outspan node disable %s", n.Name)
+	}
+	word := "confirmed dead by the operator"
+	if refusal := s.mayStillRun(n); refusal != nil {
+		if !c.Force {
+			return refusal
+		}
+		word += ", by force while it might still run"
+	}
+	s.stopAll(c.ID, word)
+	current, _ := s.Nodes.Get(c.ID)
+	next := *current
+	next.Return.ConfirmedDead = true
+	s.setNode(current, next)
+	current, _ = s.Nodes.Get(c.ID)
+	s.setRestore(current, NodeRestore{Raised: current.Restore.Raised})
+	return nil
+}
+
+// stopAll takes everything on a node for stopped.
+func (s *State) stopAll(node NodeID, word string) {
+	var there []*Instance
+	for inst := range s.InstancesOn(node) {
+		if inst.holdsClaims() {
+			there = append(there, inst)
+		}
+	}
+	for _, row := range there {
+		if inst, ok := s.Instances.Get(row.ID); ok && inst.holdsClaims() { // one that waited for others got its room when they ended
+			s.confirmStopped(inst, CauseNodeOffline, word)
+		}
+	}
+}
