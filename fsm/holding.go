@@ -138,6 +138,9 @@ func (c *NodeReport) stopped(id InstanceID) bool {
 // setRestore writes what a restore left open on a node. When something is settled by it, agents ask again whether what they wait with may start.
 func (s *State) setRestore(n *Node, r NodeRestore) {
 	was := n.Restore
+	if len(r.Unknown) == 0 {
+		r.Unknown = nil // as it reads back
+	}
 	if was.Owes == r.Owes && was.Raised == r.Raised && slices.Equal(was.Unknown, r.Unknown) {
 		return
 	}

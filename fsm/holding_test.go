@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -140,5 +141,23 @@ func TestInstanceIDsDifferByLineage(t *testing.T) {
 	at := Seen{Incarnation: 2, Index: 7}
 	if a, b := DeriveInstanceID(at, "one", aloneGroup, 0, 0), DeriveInstanceID(at, "two", aloneGroup, 0, 0); a == b {
 		t.Errorf("both are %s", a)
+	}
+}
+
+// A node whose last unknown instance has stopped reads back from a snapshot as it was.
+func TestSettledNodeReadsBack(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	s = inventory(t, s, "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, Holding{ID: "x", Group: aloneGroup})
+	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []InstanceStatus{{ID: "x", Generation: 6, Observed: ObservedStopped}}})
+	var saved bytes.Buffer
+	if err := WriteSnapshot(&saved, s); err != nil {
+		t.Fatal(err)
+	}
+	back, err := ReadSnapshot(&saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := Digest(back), Digest(s); got != want {
+		t.Errorf("it reads back as %s, it was %s", got, want)
 	}
 }
