@@ -198,7 +198,11 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 	state := s.cfg.Store.Current()
 	index := state.Index
 	if report.News(state) { // not one that is sent again because its answer got lost
-		result, err := s.agents.reports.do(ctx, agentReport{who.actor(), report})
+		size, refusal := fsm.GroupSize([]fsm.Command{report})
+		if refusal != nil {
+			return transport.ReportReply{}, refusal
+		}
+		result, err := s.agents.reports.do(ctx, agentReport{who.actor(), report, size})
 		if err == nil && result.Refusal != nil {
 			err = refusedAt(result.Refusal, result.Index)
 		}
@@ -213,21 +217,22 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 
 // Bounds of the reports in one entry.
 const (
-	reportsAtOnce  = 256
-	reportStatuses = 2000 // of instances
-	reportEntries  = 8    // under way
+	reportsAtOnce = 256
+	reportBytes   = fsm.MaxEntryBytes / 4 // of all reports, unless one alone has more
+	reportEntries = 8                     // under way
 )
 
 // agentReport is a report on its way into the log.
 type agentReport struct {
 	by     fsm.Actor
 	report *fsm.NodeReport
+	size   int // encoded, in bytes
 }
 
 func (s *Server) newReports() batcher[agentReport, fsm.Result] {
 	return batcher[agentReport, fsm.Result]{
-		send: s.commitReports, weight: func(r agentReport) int { return len(r.report.Instances) },
-		bounds: batchBounds{calls: reportsAtOnce, weight: reportStatuses, flying: reportEntries, time: writeLimit},
+		send: s.commitReports, weight: func(r agentReport) int { return r.size },
+		bounds: batchBounds{calls: reportsAtOnce, weight: reportBytes, flying: reportEntries, time: writeLimit},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -178,6 +179,44 @@ func TestBatcherHangsUp(t *testing.T) {
 		}
 		if s.gaveUp != 1 || b.flying != 0 || len(b.waiting) != 0 {
 			t.Errorf("%d batches given up, %d left, %d calls left", s.gaveUp, b.flying, len(b.waiting))
+		}
+	})
+}
+
+// However large reports are that come at once, each entry that they make can be written.
+func TestReportsFitTheirEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := new(Server).newReports()
+		entries := 0
+		b.send = func(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
+			entry := fsm.Entry{Format: fsm.CurrentFormat, Actor: fsm.ActorAgents}
+			for _, one := range reports {
+				entry.Groups = append(entry.Groups, []fsm.Command{one.report})
+			}
+			time.Sleep(time.Second) // others wait meanwhile
+			entries++
+			_, err := fsm.EncodeEntry(entry)
+			return make([]fsm.Result, len(reports)), err
+		}
+		var wg sync.WaitGroup
+		for i := range 60 {
+			report := &fsm.NodeReport{ID: fsm.NodeID(fmt.Sprint("n", i)), Epoch: 1}
+			for j := range 400 {
+				report.Instances = append(report.Instances, fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprint(i, "-", j)), Reason: strings.Repeat("x", 1000)})
+			}
+			size, refusal := fsm.GroupSize([]fsm.Command{report})
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			wg.Go(func() {
+				if _, err := b.do(t.Context(), agentReport{"agent", report, size}); err != nil {
+					t.Errorf("report %d: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+		if entries < reportEntries {
+			t.Errorf("%d entries", entries)
 		}
 	})
 }
