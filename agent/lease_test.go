@@ -179,7 +179,7 @@ func TestOneHolderWithoutServers(t *testing.T) {
 				v.set(true)
 				b.pass(24 * time.Hour)
 				if b.mem.running() != 2 {
-					t.Fatalf("%d of 2 run on after a day without servers", b.mem.running())
+					t.Fatalf("S17: %d of 2 run on after a day without servers", b.mem.running())
 				}
 				if tt.reboot {
 					b.host = "boot 2"
@@ -197,7 +197,7 @@ func TestOneHolderWithoutServers(t *testing.T) {
 					t.Error("what may run anywhere was not started again without servers")
 				}
 				if got := !ended(b.mem.task(one)); got != tt.starts {
-					t.Errorf("runs without servers: %v, want %v", got, tt.starts)
+					t.Errorf("S17: runs without servers: %v, want %v", got, tt.starts)
 				}
 				b.setDown(false)
 				v.set(false)

@@ -124,7 +124,7 @@ func TestRecoverSuperseded(t *testing.T) {
 		left := r.recoverFirst(join)
 		old := r.start(2, func(c *Config) { c.DataDir = left[0].dir; join(c) })
 		r.forget(old)
-		eventually(t, time.Minute, "the old server ends", func() bool { return old.failure() != nil })
+		eventually(t, time.Minute, "S4: the server that was left behind ends", func() bool { return old.failure() != nil })
 		<-old.done
 		first := r.leader(time.Minute).History().Lineage()
 		news := r.running()

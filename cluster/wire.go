@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // Stream is raft's share of the TLS port: transport.RaftStream, or pipes in a test. Connections are authenticated:
@@ -278,6 +279,10 @@ func (h *helloLayer) check(line string) (answer string, err error) {
 		}
 	}
 	ours := h.history()
+	if plant.Is(plant.OlderLineage) {
+		theirs = fsm.History{Cluster: theirs.Cluster}
+		ours = fsm.History{Cluster: ours.Cluster}
+	}
 	switch {
 	case ours.Cluster != "" && theirs.Replaces(ours):
 		h.replaced(theirs)

@@ -47,7 +47,7 @@ func TestEpochsNeverComeAgain(t *testing.T) {
 		t.Helper()
 		n, _ := s.Nodes.Get("n1")
 		if before, again := had[n.Agent.Epoch]; again {
-			t.Errorf("%s: epoch %d, which it had %s", what, n.Agent.Epoch, before)
+			t.Errorf("S8: %s: epoch %d, which it had %s", what, n.Agent.Epoch, before)
 		}
 		had[n.Agent.Epoch] = what
 	}

@@ -1,6 +1,10 @@
 package fsm
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/outspan/outspan/internal/plant"
+)
 
 // People name things in two ways. Reads take the beginning of a name or id if only one thing begins so: Find. Writes take whole names, so that a
 // command for `api` never reaches `api-prod`: Named. Only ids of instances, which nobody chooses, may be cut in writes too.
@@ -118,6 +122,9 @@ func (s *State) node(nameOrID string) (*Node, bool) {
 func named[K ~string, V any](t Table[K, V], key K, noun string) (row V, _ *Error) {
 	if row, ok := t.Get(key); ok {
 		return row, nil
+	}
+	if plant.Is(plant.PrefixInWrites) {
+		return findPrefix(t, key, noun)
 	}
 	return row, NoSuch(noun, string(key), beginning(t, key))
 }

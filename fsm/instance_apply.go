@@ -282,7 +282,7 @@ func (i *Instance) takes(status InstanceStatus) bool {
 	switch {
 	case i.Terminal() || i.WaitsForRoom() || status.Observed == ObservedPending || status.Observed == ObservedLost: // those two are the servers' words
 		return false
-	case status.Epoch != known.Epoch:
+	case status.Epoch != known.Epoch && !plant.Is(plant.GenerationsOnly):
 		return status.Epoch > known.Epoch
 	case status.Generation < known.Generation:
 		return false

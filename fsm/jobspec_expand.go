@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // Defaults of a group.
@@ -157,6 +159,9 @@ func presetOf(role Role) rolePreset {
 // preset fills in what of the role's row wasn't given. Gates that were given mean the mode "when"; another mode leaves the role's gates out.
 func (g *GroupSpec) preset() {
 	r := presetOf(g.Role)
+	if g.Role == RoleQuorum && !g.Fenced() && plant.Is(plant.LeaseByRole) {
+		g.Exclusive = &ExclusiveSpec{Lease: defaultLease}
+	}
 	gate(&g.Eviction.Mode, &g.Eviction.When, r.evict, r.evictWhen)
 	gate(&g.Replacement.Mode, &g.Replacement.When, r.replace, r.replaceWhen)
 	orZero(&g.Eviction.SurgeWait, WaitReady)

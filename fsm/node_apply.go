@@ -3,6 +3,8 @@ package fsm
 import (
 	"cmp"
 	"slices"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // The hold before new placements on a node that keeps going offline.
@@ -87,6 +89,9 @@ func (c *NodeRegister) apply(s *State) error {
 		s.nodeNames.del(old.Name)
 	}
 	epoch := max(n.Agent.Epoch+1, s.mint())
+	if plant.Is(plant.EpochAgain) {
+		epoch = n.Agent.Epoch + 1
+	}
 	n.Name, n.Agent, n.Health = c.Name, c.Agent, HealthOnline
 	n.Agent.Epoch, n.Agent.Warnings = epoch, cutWarnings(c.Agent.Warnings)
 	n.Registrations++
@@ -380,7 +385,9 @@ func (c *NodeForget) apply(s *State) error {
 	}
 	s.endDrainOf(n, PhaseCanceled, "node was forgotten")
 	s.endTransfersOf(c.ID, n.Name)
-	s.loseVolumes(n)
+	if !plant.Is(plant.ForgottenVolume) {
+		s.loseVolumes(n)
+	}
 	s.dropVolumes(func(v *Volume) bool { return v.Home == c.ID })
 	s.Nodes.del(c.ID)
 	s.indexNode(n)

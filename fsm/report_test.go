@@ -148,7 +148,7 @@ func TestGenerationsThatGoBack(t *testing.T) {
 	}
 	say(0, 102, ObservedFailed)
 	if got := status(); got.Observed != ObservedFailed {
-		t.Errorf("the new registration says failed at generation 102; the state says %s at %d", got.Observed, got.Generation)
+		t.Errorf("S8: the new registration says failed at generation 102; the state says %s at %d", got.Observed, got.Generation)
 	}
 	say(0, 101, ObservedReady)
 	if got := status(); got.Observed != ObservedFailed {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 const namedVolumes = 10 // of those that a refusal is about
@@ -55,6 +57,9 @@ func (s *State) gaveUp(t *Transfer) bool {
 // NeedsOld says why the old copy that a transfer left must be kept, however old it is: no instance is ready now on the one which replaced it, its home can't be
 // counted on, or its data was given up. nil: it may go.
 func (s *State) NeedsOld(t *Transfer) *Error {
+	if plant.Is(plant.OldCopyByClock) {
+		return nil
+	}
 	if refusal := s.homeMissing(t); refusal != nil {
 		return refusal
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 )
 
 const (
@@ -82,6 +83,9 @@ func (p *planner) draw(group []fsm.Command) (size int, refusal *fsm.Error) {
 	if size, refusal = fsm.GroupSize(group); refusal != nil {
 		p.skipped = append(p.skipped, Skip{Group: group, Why: refusal})
 		return 0, refusal
+	}
+	if plant.Is(plant.GuessedSize) {
+		size = 512 * len(group)
 	}
 	return size, p.draft.Try(group...)
 }

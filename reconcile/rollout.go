@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // rollNeeds lists the instances of a new version that may be made beside the old ones now: canaries first, then max_surge at a time (12).
@@ -51,7 +52,7 @@ func (p *pass) rollable(g *groupView) []*slotView {
 // takesPart reports whether a rollout is for an instance now. Of a group that has one on every node those on nodes that take nothing new are left out, and get
 // the version when their nodes are back.
 func (p *pass) takesPart(g *groupView, inst *fsm.Instance) bool {
-	if !g.system() {
+	if !g.system() || plant.Is(plant.AbsentNodesCount) {
 		return true
 	}
 	n := p.node(inst.Node)

@@ -37,7 +37,7 @@ func (c *bigCluster) write(actor fsm.Actor, groups ...[]fsm.Command) int {
 	c.t.Helper()
 	data, err := fsm.EncodeEntry(fsm.Entry{Format: 1, At: c.now, Wall: int64(c.now), Actor: actor, Groups: groups})
 	if err != nil {
-		c.t.Fatalf("an entry of %d groups: %v", len(groups), err)
+		c.t.Fatalf("L5: an entry of %d groups: %v", len(groups), err)
 	}
 	e, err := fsm.DecodeEntry(data)
 	if err != nil {

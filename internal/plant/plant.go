@@ -46,11 +46,36 @@ const (
 	SkipUnknown Bug = "skip_unknown"
 )
 
+// Bugs that the product had, each where its mend is.
+const (
+	// EpochAgain counts registrations of a node by its row. After a restore, or once the node was forgotten, the same epoch names another registration.
+	EpochAgain Bug = "epoch_again"
+	// GenerationsOnly orders what agents say of an instance by generation alone, which goes back when an agent's journal refused to write.
+	GenerationsOnly Bug = "generations_only"
+	// GuessedSize takes each command of a plan for 512 bytes. What names many nodes has megabytes, and the log refuses it again and again.
+	GuessedSize Bug = "guessed_size"
+	// OldCopyByClock removes the old copy of a moved volume when its time is over, whether or not there is another one.
+	OldCopyByClock Bug = "old_copy_by_clock"
+	// ForgottenVolume drops the rows of a forgotten node's volumes: nothing tells that their data was lost.
+	ForgottenVolume Bug = "forgotten_volume"
+	// DrainForgetsMoves calls a node drained although the only copy of a volume is being put to use on it.
+	DrainForgetsMoves Bug = "drain_forgets_moves"
+	// PrefixInWrites takes the beginning of a name for the whole in what changes something.
+	PrefixInWrites Bug = "prefix_in_writes"
+	// AbsentNodesCount waits in the rollout of a system group for nodes that are dead or cordoned.
+	AbsentNodesCount Bug = "absent_nodes_count"
+	// LeaseByRole runs a quorum group under a lease that nobody asked for: its members are killed when servers can't be heard.
+	LeaseByRole Bug = "lease_by_role"
+	// OlderLineage lets servers speak with those that a recovery left behind.
+	OlderLineage Bug = "older_lineage"
+)
+
 // All lists every bug: the traps first.
 func All() []Bug {
 	return []Bug{
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
 		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, MapOrder, SkipUnknown,
+		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites, AbsentNodesCount, LeaseByRole, OlderLineage,
 	}
 }
 

@@ -31,6 +31,17 @@ func proofs() []proof {
 		{bug: ReplaceBeforeFencing, room: "sim", test: "TestSeed", seeds: []string{"7018", "7025", "7032", "7034"}, want: "S2: "},
 		{bug: MapOrder, room: "sim", test: "TestSeed", seeds: []string{"7002", "7003", "7000"}, want: "S5: "},
 		{bug: SkipUnknown, room: "cluster", test: "TestDamagedEntry", seeds: []string{"1"}, want: "S5: "},
+
+		{bug: EpochAgain, room: "fsm", test: "TestEpochsNeverComeAgain", seeds: []string{"1"}, want: "S8: "},
+		{bug: GenerationsOnly, room: "fsm", test: "TestGenerationsThatGoBack", seeds: []string{"1"}, want: "S8: "},
+		{bug: GuessedSize, room: "reconcile", test: "TestDrainOfManyMembersEnds", seeds: []string{"1"}, want: "L5: "},
+		{bug: OldCopyByClock, room: "reconcile", test: "TestScenarios/volume_old_copy", seeds: []string{"1"}, want: "S16: "},
+		{bug: ForgottenVolume, room: "reconcile", test: "TestScenarios/volume_forget", seeds: []string{"1"}, want: "S16: "},
+		{bug: DrainForgetsMoves, room: "reconcile", test: "TestScenarios/drain_transfer", seeds: []string{"1"}, want: "S16: "},
+		{bug: PrefixInWrites, room: "transport/api", test: "TestWritesTakeWholeNames", seeds: []string{"1"}, want: "S18: "},
+		{bug: AbsentNodesCount, room: "reconcile", test: "TestScenarios/rollout_system_away", seeds: []string{"1"}, want: "L6: "},
+		{bug: LeaseByRole, room: "agent", test: "TestOneHolderWithoutServers", seeds: []string{"1"}, want: "S17: "},
+		{bug: OlderLineage, room: "cluster", test: "TestRecoverSuperseded", seeds: []string{"1"}, want: "S4: "},
 	}
 }
 

@@ -51,12 +51,12 @@ func TestWritesTakeWholeNames(t *testing.T) {
 	}
 	got, err := stop()
 	if err != nil || got["job"] != nil {
-		t.Errorf("stopped and purged at once: the answer shows job %v, %v", got["job"], err)
+		t.Errorf("S18: stopped and purged at once: the answer shows job %v, %v", got["job"], err)
 	}
 	_, err = stop()
 	wantCode(t, err, fsm.CodeNotFound)
 	if job := get(t, r.cli(), "/v1/jobs/api-prod"); job["status"] != "pending" || isTrue(job["purge"]) {
-		t.Errorf("another job is %v, purged %v", job["status"], job["purge"])
+		t.Errorf("S18: another job is %v, purged %v", job["status"], job["purge"])
 	}
 	for path, body := range map[string]map[string]any{
 		"/v1/nodes/01N1/cordon": {}, "/v1/instances/inst-a/restart": {}, // whole ids
