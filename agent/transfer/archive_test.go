@@ -1,10 +1,13 @@
 package transfer
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,6 +92,45 @@ func TestBackupLive(t *testing.T) {
 	o.Live = true
 	n.order(o)
 	n.await("b1", fsm.SideVerified)
+}
+
+// Directories and files come and go while a live backup reads the volume, as a database's segments do. Each backup ends, and can be restored.
+func TestBackupLiveWhileDirectoriesVanish(t *testing.T) {
+	n := newNode(t, nil)
+	fill(t, n.path(slotPath), 1<<20)
+	n.hold([]fsm.VolumeID{"db/main/0/data"}, "inst")
+	busy := n.path(slotPath, "data", "segments")
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer close(done)
+	running.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := errors.Join(
+				os.MkdirAll(filepath.Join(busy, fmt.Sprint(i), "below"), 0o700),
+				os.WriteFile(filepath.Join(busy, fmt.Sprint(i), "below", "rows"), []byte("rows"), 0o600),
+				os.RemoveAll(filepath.Join(busy, fmt.Sprint(i-50))),
+			); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range 10 {
+		o := order(transport.TaskBackup, fsm.TransferID(fmt.Sprintf("b%d", i)))
+		o.Live = true
+		n.order(o)
+		done := n.await(o.ID, fsm.SideVerified)
+		restore := order(transport.TaskRestore, fsm.TransferID(fmt.Sprintf("r%d", i)))
+		restore.Backup, restore.Sum = fsm.BackupID(o.ID), done.Sum
+		n.order(restore)
+		n.await(restore.ID, fsm.SideVerified)
+	}
 }
 
 // Damage of an archive is found before anything of it is used, and named.

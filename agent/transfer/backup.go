@@ -83,7 +83,7 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 		return err
 	}
 	defer func() { _ = root.Close() }() // it was only read
-	entries, err := scan(root, t.Names)
+	entries, err := scan(root, t.Names, t.Live)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 		return w.WriteHeader(h)
 	}
 	f, err := root.Open(e.Path)
-	if live && errors.Is(err, fs.ErrNotExist) {
+	if live && vanished(err) {
 		return nil
 	}
 	if err != nil {

@@ -25,7 +25,7 @@ type manifest struct {
 }
 
 func newManifest(root *os.Root, names []string) (manifest, error) {
-	entries, err := scan(root, names)
+	entries, err := scan(root, names, false)
 	return manifest{Names: names, Entries: entries, Chunk: chunkBytes}, err
 }
 

@@ -40,11 +40,16 @@ func (e *entry) mode() fs.FileMode { return fs.FileMode(e.Mode) }
 
 func (e *entry) regular() bool { return e.mode().IsRegular() }
 
-// scan lists the volumes below root, in order of path. Codes: not_found (a volume is not there), invalid (a device), internal.
-func scan(root *os.Root, names []string) ([]entry, error) {
+// scan lists the volumes below root, in order of path. Of a live volume what vanishes meanwhile is left out. Codes: not_found (a volume is not there), invalid
+// (a device), internal.
+func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	var all []entry
 	for _, name := range names {
 		err := fs.WalkDir(root.FS(), name, func(p string, d fs.DirEntry, err error) error {
+			gone := func(err error) bool { return live && p != name && vanished(err) }
+			if gone(err) { // after its own entry was listed
+				return nil
+			}
 			if err != nil {
 				return err
 			}
@@ -52,7 +57,12 @@ func scan(root *os.Root, names []string) ([]entry, error) {
 				return fsm.Refuse(fsm.CodeInvalid, "the volumes have more than %d files", maxEntries)
 			}
 			e, ok, err := scanOne(root, p, d)
-			if ok && err == nil {
+			switch {
+			case gone(err) && d.IsDir():
+				return fs.SkipDir // if it is there again, its files would stand without it
+			case gone(err):
+				return nil
+			case ok && err == nil:
 				all = append(all, e)
 			}
 			return err
@@ -66,6 +76,11 @@ func scan(root *os.Root, names []string) ([]entry, error) {
 	}
 	slices.SortFunc(all, func(a, b entry) int { return slices.Compare([]byte(a.Path), []byte(b.Path)) })
 	return all, nil
+}
+
+// vanished reports whether a file that was listed is not there any more, or its directory is a file by now.
+func vanished(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 func scanOne(root *os.Root, p string, d fs.DirEntry) (entry, bool, error) {
