@@ -75,10 +75,11 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	g.Ready += count(after.isReady()) - count(before.isReady())
 	g.Running += count(after != nil && after.Desired == DesiredRunning) - count(before != nil && before.Desired == DesiredRunning)
 	g.Lost += count(after.isLost()) - count(before.isLost())
+	g.Replaced += count(after.isReplaced()) - count(before.isReplaced())
 	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
 	g.Held += count(after != nil && after.holdsUnit()) - count(before != nil && before.holdsUnit())
 	g.Placed += uint64(count(before == nil))
-	if before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive || g.Lost != group.Lost {
+	if before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive || g.Lost != group.Lost || g.Replaced != group.Replaced {
 		s.putGroup(&g)
 		s.touchTable("jobs")
 		s.touchObject("job/", string(jobOf(g.ID)))
@@ -86,7 +87,7 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	if before.isReady() != after.isReady() {
 		s.renewServices(g.ID)
 	}
-	if g.Role == RoleSystem && g.Running-g.Lost != group.Running-group.Lost {
+	if s.Want(&g) != s.Want(group) {
 		s.resolveBudget(g.ID)
 	}
 }
@@ -123,6 +124,18 @@ func (i *Instance) isReady() bool { return i != nil && i.Ready() }
 // isLost reports whether the instance should run and is on a node that is offline.
 func (i *Instance) isLost() bool {
 	return i != nil && i.Desired == DesiredRunning && i.Status.Observed == ObservedLost
+}
+
+// isReplaced reports whether the instance is being stopped and a system group would have another one on its node next: it is missing then, and not given up.
+func (i *Instance) isReplaced() bool {
+	if !i.holdsClaims() || i.Desired == DesiredRunning || i.Status.Observed == ObservedLost {
+		return false
+	}
+	switch i.Marks.StopCause {
+	case CauseRollout, CauseUser, CauseCrashLoop, CauseStartTimeout, CauseOOM, CauseCheckFailed:
+		return true
+	}
+	return false
 }
 
 func count(b bool) int {

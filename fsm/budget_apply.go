@@ -162,10 +162,11 @@ func (b Budget) rate() string {
 	return fmt.Sprintf("%d in %s", b.RateMax, b.Window)
 }
 
-// Want is the number of instances a group should have: its count, or for a system group what it has on nodes that are not offline.
+// Want is the number of instances a group should have: its count, or for a system group what it has on nodes that are not offline,
+// and what is being replaced there.
 func (s *State) Want(g *Group) int {
 	if g.Role == RoleSystem {
-		return g.Running - g.Lost
+		return g.Running - g.Lost + g.Replaced
 	}
 	return g.Count
 }

@@ -36,7 +36,7 @@ type checker struct {
 	found  []error
 }
 
-type groupSum struct{ ready, running, lost, alive, held int }
+type groupSum struct{ ready, running, lost, alive, held, replaced int }
 
 // want notes a finding unless ok.
 func (c *checker) want(ok bool, format string, args ...any) {
@@ -110,6 +110,7 @@ func (c *checker) addUp(i *Instance) {
 	sum.alive += count(i.holdsClaims())
 	sum.lost += count(i.isLost())
 	sum.held += count(i.holdsUnit())
+	sum.replaced += count(i.isReplaced())
 	c.sums[i.Group] = sum
 	if !i.holdsClaims() {
 		return

@@ -7,8 +7,8 @@ func (c *checker) groups() {
 	for id, g := range s.Groups.All() {
 		sum := c.sums[id]
 		c.want(g.ID == id, "group %s: its row says %s", id, g.ID)
-		c.want(g.Ready == sum.ready && g.Running == sum.running && g.Lost == sum.lost && g.Alive == sum.alive && g.Held == sum.held,
-			"group %s says %d ready, %d running, %d lost, %d alive, %d held; its instances sum up to %+v", id, g.Ready, g.Running, g.Lost, g.Alive, g.Held, sum)
+		c.want(g.Ready == sum.ready && g.Running == sum.running && g.Lost == sum.lost && g.Alive == sum.alive && g.Held == sum.held && g.Replaced == sum.replaced,
+			"group %s says %d ready, %d running, %d lost, %d alive, %d held, %d replaced; its instances sum up to %+v", id, g.Ready, g.Running, g.Lost, g.Alive, g.Held, g.Replaced, sum)
 		job, ok := s.Jobs.Get(jobOf(id))
 		if c.want(ok, "group %s: its job does not exist", id); !ok {
 			continue

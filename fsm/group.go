@@ -17,6 +17,7 @@ type Group struct {
 	Removed  bool      `cbor:"12,keyasint,omitempty"` // no longer in the job's spec
 	Held     int       `cbor:"13,keyasint,omitempty"` // ready instances whose stop is being prepared
 	Lost     int       `cbor:"15,keyasint,omitempty"` // of those running: on a node that is offline
+	Replaced int       `cbor:"16,keyasint,omitempty"` // being stopped for a cause that leaves the node to the group: a system group has another one there next
 	MovedAt  Time      `cbor:"14,keyasint,omitempty"` // when the rescheduler last began to move one of it; 0 = never
 }
 
