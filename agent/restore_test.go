@@ -86,13 +86,12 @@ func TestRestoreOfAnOldSnapshot(t *testing.T) {
 						b.apply(&fsm.RestoreMark{})
 					}
 					b.pass(5 * time.Second)
-					b.want(first, fsm.ObservedFailed, fsm.ReasonEnded)
+					b.want(first, fsm.ObservedStopped, fsm.ReasonEnded)
 					if b.mem.running() != 1 || ended(b.mem.task(second)) {
 						t.Errorf("%d programs run before it is confirmed, want the one that the state does not know: what has stopped never starts again", b.mem.running())
 					}
 					b.apply(&fsm.RestoreMark{Confirm: true})
 					b.pass(5 * time.Second)
-					b.stop(first, nil)
 					holder = b.place(group, 0, b.node(), nil)
 					b.pass(time.Second)
 					b.agrees(holder)

@@ -11,7 +11,7 @@ import (
 // itself, that is at once. Otherwise it waits for the assignments of the present registration: after a reboot, on a copied disk, or where the servers had it
 // stopped and the journal could not note that, the instance may run elsewhere by now. It returns false if the assignment changed meanwhile.
 func (i *instance) holdSlot(ctx context.Context, want transport.Assignment) bool {
-	if !want.Spec.OneHolder() || i.entry.Host == i.shop.host && i.endedItself() {
+	if !want.Spec.OneHolder() && !want.Unsettled || i.entry.Host == i.shop.host && i.endedItself() {
 		return true
 	}
 	for first := true; want.Unsettled || !i.shop.lease.assignedNow(); first = false {

@@ -182,6 +182,7 @@ func (c Cause) known() (Cause, bool) {
 	for _, one := range [...]Cause{
 		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser, CauseCrashLoop, CauseStartTimeout,
 		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,
+		CauseRestored,
 	} {
 		if c == one {
 			return one, true

@@ -103,6 +103,7 @@ const (
 	CauseDrainTimeout Cause = "drain_timeout"
 	CauseJobStopped   Cause = "job_stopped"
 	CauseFenced       Cause = "fenced"
+	CauseRestored     Cause = "restored" // it had ended in the entries that a restore lost
 
 	CausePreempted       Cause = "preempted"
 	CauseRebalance       Cause = "rebalance"

@@ -21,7 +21,8 @@ type Holding struct {
 	Ends  bool       `cbor:"4,keyasint,omitempty"` // a person has decided that it is stopped
 }
 
-// ReasonEnded is that of an instance that is to run, and whose agent knows that it stopped before: the state is one from before that. It is no failure.
+// ReasonEnded is that of an instance that is to run, and whose agent knows that it stopped before: the state is one from before that. It ends, which is no
+// failure.
 const ReasonEnded = "stopped_before"
 
 // maxHoldings bounds the unknown instances of a node.
@@ -33,10 +34,10 @@ const maxHoldingName = 128
 // pending reports whether a restore left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 
-// SlotUnsettled returns nil if nothing that a restore has lost can fill a slot that only one may fill, or why that can't be told. Until then the slot gets no
-// instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
+// SlotUnsettled returns nil if nothing that a restore has lost can fill a slot that only one may fill, or whose instance is never replaced, or why that can't be
+// told. Until then the slot gets no instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
 func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
-	if !spec.OneHolder() {
+	if !spec.OneHolder() && spec.Replacement.Mode != ModeNever {
 		return nil
 	}
 	if s.Unconfirmed {
@@ -64,8 +65,11 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 }
 
 // Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it fills a slot that only one may fill, and
-// a person has not decided yet.
+// a person has not decided yet. Of one that has a row the state has decided: it ends.
 func (s *State) Keeps(h Holding) bool {
+	if s.Instances.Has(h.ID) {
+		return false
+	}
 	g, ok := s.Groups.Get(h.Group)
 	if !ok || h.Ends || g.Removed || h.Slot >= g.Count {
 		return false

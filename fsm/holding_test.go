@@ -96,6 +96,21 @@ func TestUnknownInstanceHoldsItsSlot(t *testing.T) {
 	}
 }
 
+// What runs although the state has it as stopped holds its slot, and is not kept.
+func TestStoppedInstanceThatRunsIsNotKept(t *testing.T) {
+	stopped := []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}
+	s := run(t, aloneState(t), 2000, &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: stopped}, &RestoreMark{})
+	h := Holding{ID: "i1", Group: aloneGroup}
+	s = inventory(t, inventory(t, s, "n2", nil), "n3", nil)
+	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 100, Observed: ObservedReady}}, h)
+	s = run(t, s, 2000, &RestoreMark{Confirm: true})
+	_, refusal := attempt(s, s.Now, placed("i2", aloneGroup, 0, "n2", 20001))
+	wantCode(t, "i1 runs", refusal, CodeSlotTaken)
+	if s.Keeps(h) {
+		t.Error("i1 goes on although the state has it as stopped, and nobody can stop it")
+	}
+}
+
 // A person's word that a node is dead was about a silence that may have ended in the entries that a restore lost.
 func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	s := aloneState(t)
@@ -105,14 +120,14 @@ func TestConfirmDeadOfTheSnapshotDoesNotCount(t *testing.T) {
 	wantCode(t, "n3 was confirmed dead before", replacesI1(t, s, "n2"), CodeInventoryMissing)
 }
 
-// What an agent knows to have stopped is replaced without a failure being counted.
+// What an agent knows to have stopped has ended, and its slot is free. It is no failure.
 func TestStoppedBeforeIsNoFailure(t *testing.T) {
 	s := run(t, aloneState(t), 2000, &RestoreMark{})
 	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}}})
 	inst, _ := s.Instances.Get("i1")
 	g, _ := s.Groups.Get(aloneGroup)
-	if inst.Status.Observed != ObservedFailed || inst.Status.Reason != ReasonEnded || len(g.Failures) != 0 {
-		t.Errorf("i1 is %s (%s), the group has %d failures", inst.Status.Observed, inst.Status.Reason, len(g.Failures))
+	if !inst.Terminal() || inst.Marks.StopCause != CauseRestored || len(g.Failures) != 0 {
+		t.Errorf("i1 is %s and %s (%s, cause %s), the group has %d failures", inst.Desired, inst.Status.Observed, inst.Status.Reason, inst.Marks.StopCause, len(g.Failures))
 	}
 }
 

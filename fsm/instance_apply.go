@@ -228,7 +228,7 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 	if moved {
 		s.noteUse(&next)
 	}
-	if moved && status.Observed == ObservedFailed && status.Reason != ReasonEnded {
+	if moved && status.Observed == ObservedFailed {
 		s.noteFailure(&next, status.Reason)
 	}
 	if moved && status.Observed == ObservedReady {
@@ -292,24 +292,22 @@ func (i *Instance) takes(status InstanceStatus) bool {
 	return true
 }
 
-// accept writes what is true of an instance on its node. What has ended and was to run has failed; what has ended and was not to run is stopped.
+// accept writes what is true of an instance on its node. What has ended and was to run has failed, unless it ended in the entries that a restore lost; what has
+// ended and was not to run is stopped.
 func (s *State) accept(inst *Instance, status InstanceStatus) {
 	if status.Observed == ObservedFailed && status.Reason == "" {
 		status.Reason = "unknown"
 	}
-	if inst.Desired == DesiredRunning && status.Observed == ObservedStopped {
-		status.Observed = ObservedFailed
-		if status.Reason != ReasonEnded {
-			status.Reason = "exited"
-		}
+	if inst.Desired == DesiredRunning && status.Observed == ObservedStopped && status.Reason != ReasonEnded {
+		status.Observed, status.Reason = ObservedFailed, "exited"
 	}
 	if inst.Desired != DesiredRunning && status.Observed == ObservedFailed {
 		status.Observed = ObservedStopped
 	}
 	inst.Status.keepReported(&status)
 	next := s.observe(inst, status)
-	if next.Desired == DesiredDraining && next.Status.Observed == ObservedStopped {
-		s.setDesired(next, DesiredStopped, next.Marks.StopCause, "the agent reports it stopped")
+	if next.Desired != DesiredStopped && next.Status.Observed == ObservedStopped {
+		s.setDesired(next, DesiredStopped, cmp.Or(next.Marks.StopCause, CauseRestored), "the agent reports it stopped")
 	}
 	if next.Status.Observed == ObservedStopped {
 		s.maybePurge(next.Group)

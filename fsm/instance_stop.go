@@ -62,6 +62,12 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 	switch inst.Status.Observed {
 	case ObservedLost, ObservedFailed:
 		return nil // already down: nothing is taken
+	}
+	if s.Unconfirmed && s.entry.actor == ActorLeader {
+		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: instance %s goes on until it is", inst.ID).
+			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
+	}
+	switch inst.Status.Observed {
 	case ObservedPending:
 		return nil // nothing runs yet
 	}

@@ -85,6 +85,8 @@ func (p *pass) everythingWaits() *fsm.Error {
 	switch {
 	case p.in.State.Settings.Paused:
 		return fsm.Refuse(fsm.CodePaused, "actuation is paused; the deadline begins anew when it is resumed")
+	case p.state().Unconfirmed:
+		return fsm.Refuse(fsm.CodeRestoreUnconfirmed, "a restore is not confirmed; the deadline begins anew when it is")
 	case p.state().Hold.Active:
 		return fsm.Refuse(fsm.CodeHold, "too many nodes are silent at once; the deadline begins anew when that is over")
 	}

@@ -11,18 +11,19 @@ import (
 
 // groupView is what a pass knows of one group that may need something.
 type groupView struct {
-	id      fsm.GroupID
-	row     *fsm.Group
-	spec    *fsm.GroupSpec // its policy: counts, limits and roles also of older instances
-	job     *fsm.Job
-	deploy  *fsm.Deployment // the latest of the job, ended or not; nil if there is none
-	class   int             // position in the order of classes: a smaller one is served first
-	rows    []rosterRow     // of all its instances, in order of slot
-	open    []*slotView     // those slots where something may have to be done, in order of slot
-	quiet   int             // the other slots with an instance: it is ready, of the version that is wanted, and stays where it is
-	every   []*slotView     // all slots, once somebody asks; see slots
-	fields  []*field        // where instances of it could go, one for each version asked for
-	retries map[retryKey]retry
+	id       fsm.GroupID
+	row      *fsm.Group
+	spec     *fsm.GroupSpec // its policy: counts, limits and roles also of older instances
+	job      *fsm.Job
+	deploy   *fsm.Deployment // the latest of the job, ended or not; nil if there is none
+	restored bool            // a restore is not confirmed
+	class    int             // position in the order of classes: a smaller one is served first
+	rows     []rosterRow     // of all its instances, in order of slot
+	open     []*slotView     // those slots where something may have to be done, in order of slot
+	quiet    int             // the other slots with an instance: it is ready, of the version that is wanted, and stays where it is
+	every    []*slotView     // all slots, once somebody asks; see slots
+	fields   []*field        // where instances of it could go, one for each version asked for
+	retries  map[retryKey]retry
 }
 
 // slotView is one slot: who holds it, who takes over, who is on the way out.
@@ -102,6 +103,7 @@ func (p *pass) viewGroups() {
 		g.job, g.spec = job, spec
 		g.class = s.ClassRank(job.Class)
 		g.deploy, _ = s.Deployments.Get(job.Deployment)
+		g.restored = s.Unconfirmed
 		p.viewSlots(g)
 		views = append(views, g)
 	}
@@ -163,9 +165,9 @@ func (g *groupView) system() bool { return g.row.Role == fsm.RoleSystem }
 func (g *groupView) rolling() bool { return g.deploy != nil && !g.deploy.Status.Ended() }
 
 // renewing reports whether instances of other versions are to be replaced: a new version is on its way or, of a system group, has arrived, and nodes that took
-// nothing new then are back.
+// nothing new then are back. The rollouts of a restored snapshot wait for its confirmation: they may have ended, or been reverted, in the entries that are lost.
 func (g *groupView) renewing() bool {
-	return g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == fsm.DeploymentSucceeded
+	return !g.restored && (g.rolling() || g.system() && g.deploy != nil && g.deploy.Status == fsm.DeploymentSucceeded)
 }
 
 // distrusted reports whether the group's version is not to spread: it failed, or its canaries are not accepted yet.

@@ -29,7 +29,7 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 	switch {
 	case node == nil, inst.Status.Observed == fsm.ObservedLost && !(inst.WaitsForRoom() && node.Health != fsm.HealthOffline):
 		return wishLost
-	case inst.Status.Observed == fsm.ObservedFailed || p.startOverdue(inst):
+	case (inst.Status.Observed == fsm.ObservedFailed || p.startOverdue(inst)) && !node.Restore.Owes: // it may be ready by now
 		return wishFailed
 	case node.Intent == fsm.IntentDisabled && !p.state().Unconfirmed && p.state().Movable(inst) == nil:
 		return wishDisabled

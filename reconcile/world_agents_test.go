@@ -15,7 +15,7 @@ func (w *world) register(id fsm.NodeID, shape fsm.NodeShape) {
 		w.t.Fatalf("%s: %v", w.at, refusal)
 	}
 	n, _ := w.state.Nodes.Get(id)
-	report := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true}
+	report := &fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Full: true, Incarnation: w.state.Incarnation}
 	for _, inst := range a.order {
 		if status, ok := a.running[inst]; ok {
 			status.Generation++
