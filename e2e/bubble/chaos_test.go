@@ -23,6 +23,7 @@ type chaos struct {
 	random   *rand.Rand
 	repairs  []repair
 	versions int
+	before   fsm.State // just before a snapshot was restored
 
 	mu  sync.Mutex
 	log []string

@@ -94,6 +94,13 @@ func (r *receipts) durable(entries []committed, last fsm.State) error {
 	return f.err()
 }
 
+// forget drops what clients were told so far: a person has restored an older state.
+func (r *receipts) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.all)
+}
+
 // acknowledged lists the requests that are known to be carried out.
 func (r *receipts) acknowledged() (ids []fsm.RequestID) {
 	r.mu.Lock()

@@ -161,8 +161,9 @@ func (c *court) holds(s step) error {
 	}
 	var f findings
 	s.placed(func(i *fsm.Instance) {
-		if i.Cause == fsm.CauseNodeOffline {
-			f.add("S12: instance %s replaces one of an offline node during a hold", i.ID)
+		old, replaces := s.before.Instances.Get(i.Links.Replaces)
+		if i.Cause == fsm.CauseNodeOffline && replaces && old.Status.Observed == fsm.ObservedLost { // a slot that was given up before is filled
+			f.add("S12: instance %s replaces %s of an offline node during a hold", i.ID, old.ID)
 		}
 	})
 	s.began(func(was, now *fsm.Instance) {

@@ -387,3 +387,10 @@ func (t *program) RemoveWork() error { return nil }
 
 // Remove implements agent.Task.
 func (t *program) Remove() error { return nil }
+
+// toldToStop lists the programs that were told to stop.
+func (tr *truth) toldToStop() map[fsm.InstanceID]time.Time {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return maps.Clone(tr.stopped)
+}
