@@ -39,6 +39,8 @@ const tidyEnd = time.Second
 type member struct {
 	*instance
 	stop func() // ends its goroutine and waits for it; the program goes on
+
+	strange bool // the servers had no row of it; for the goroutine of converge
 }
 
 func newCrew(shop *workshop) *crew {
@@ -136,6 +138,9 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 			continue
 		}
 		if m != nil {
+			if m.strange { // what was told of it found no row
+				c.shop.reports.retell(as.ID)
+			}
 			m.set(as)
 			continue
 		}
@@ -148,6 +153,9 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 			e.Status.Observed, e.Status.Reason = fsm.ObservedStopped, fsm.ReasonEnded
 		}
 		fresh = append(fresh, newInstance(c.shop, e, nil))
+	}
+	for _, m := range c.list() {
+		m.strange = !assigned[m.id]
 	}
 	if !a.Unconfirmed {
 		for _, m := range c.list() {
@@ -269,9 +277,26 @@ func (c *crew) holds() []fsm.Holding {
 	var list []fsm.Holding
 	for _, m := range c.list() {
 		want := m.wanted()
-		list = append(list, fsm.Holding{ID: m.id, Group: want.Group, Slot: want.Slot})
+		list = append(list, holding(want))
 	}
 	return list
+}
+
+// holding is what the servers need to take over an instance that they have no row of.
+func holding(a transport.Assignment) fsm.Holding {
+	h := fsm.Holding{ID: a.ID, Group: a.Group, Slot: a.Slot, RestartSeq: a.RestartSeq}
+	if a.Spec == nil {
+		return h
+	}
+	h.Spec = a.Spec.Digest()
+	for name, port := range a.Ports {
+		h.Ports = append(h.Ports, fsm.Port{Name: name, Number: port})
+	}
+	h.Ports.Sorted()
+	for _, v := range a.Spec.Volumes {
+		h.Copies = append(h.Copies, fsm.VolumeEpoch{Name: v.Name, Epoch: a.Copies[v.Name]})
+	}
+	return h
 }
 
 func (c *crew) member(id fsm.InstanceID) *member {

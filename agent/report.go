@@ -83,6 +83,15 @@ func (r *reporter) enrol(now term) {
 	r.facts.tell(now.epoch, 1)
 }
 
+// retell tells the newest status of an instance once more, whatever is acknowledged of what is on its way.
+func (r *reporter) retell(id fsm.InstanceID) {
+	r.mu.Lock()
+	r.round++
+	delete(r.acked, id)
+	r.mu.Unlock()
+	r.kick()
+}
+
 // forget drops an instance that the servers don't have any more.
 func (r *reporter) forget(id fsm.InstanceID) {
 	r.mu.Lock()

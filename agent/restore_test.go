@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -174,4 +175,42 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 		b.pass(time.Second)
 		b.agrees("next")
 	})
+}
+
+// What is adopted after a restore goes on undisturbed: its agent tells again how it is, and finds its data to be what the servers mean.
+func TestAdoptedInstanceGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		alone := sh("")
+		alone.Volumes = []fsm.VolumeSpec{{Name: "rows", Kind: fsm.VolumeLocal, Path: filepath.Join(t.TempDir(), "rows")}}
+		group := b.submit("one", alone)
+		var saved bytes.Buffer
+		must(t, fsm.WriteSnapshot(&saved, b.m.State()))
+		holder := b.place(group, 0, b.node(), nil)
+		b.pass(time.Second)
+		b.want(holder, fsm.ObservedReady, "")
+		task, data := b.mem.task(holder), b.volume(group, "rows").Made
+		must(t, b.m.Restore(&saved))
+		b.apply(&fsm.RestoreMark{})
+		b.pass(5 * time.Second)
+		b.apply(&fsm.RestoreMark{Confirm: true}, &fsm.InstanceAdopt{ID: holder})
+		b.pass(5 * time.Second)
+		if b.mem.task(holder) != task {
+			t.Error("it was started again")
+		}
+		if v := b.volume(group, "rows"); v.Made != data || v.Home != b.node() {
+			t.Errorf("its data is of epoch %d, the volume %+v", data, v)
+		}
+		b.agrees(holder)
+	})
+}
+
+func (b *bubble) volume(group fsm.GroupID, name string) fsm.Volume {
+	b.t.Helper()
+	state := b.m.State()
+	v, ok := state.Volumes.Get(fsm.NewVolumeID(group, 0, name))
+	if !ok {
+		b.t.Fatalf("there is no volume %s of %s", name, group)
+	}
+	return *v
 }

@@ -224,6 +224,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 			RestartSeq: i.Links.RestartSeq, Grace: i.Marks.GraceOverride, Memory: spec.Resources.MemoryBytes,
 			Unsettled: st.SlotUnsettled(spec, i.Group, i.Slot) != nil,
 		}
+		one.Copies, one.Held = st.CopiesUsed(i)
 		for _, alter := range alters {
 			alter(&one)
 		}

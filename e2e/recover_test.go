@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"maps"
-	"os"
 	"strings"
 	"testing"
 )
@@ -65,29 +64,7 @@ func TestTotalLoss(t *testing.T) {
 	saved := c.path("saved.snap")
 	c.must(t, "server", "snapshot", "save", saved)
 	running := identities(c.instances())
-	old := c.servers
-	for _, s := range old {
-		s.kill()
-		if err := os.RemoveAll(s.data()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.servers = nil
-	for i, s := range old {
-		fresh := c.newMember("server", fmt.Sprintf("fresh%d", i+1), s.address)
-		c.must(t, "tls", "cert", "create", "--dir", c.path("tls"), "--server", fresh.name)
-		c.servers = append(c.servers, fresh)
-	}
-	for _, s := range c.servers {
-		s.configure(t, s.settings())
-	}
-	first := c.servers[0]
-	c.refused(t, 2, []string{"--yes"}, "server", "recover", "--data-dir", first.data(), "--advertise", first.api(), "--snapshot", saved)
-	c.must(t, "server", "recover", "--data-dir", first.data(), "--advertise", first.api(), "--snapshot", saved, "--yes")
-	for _, s := range c.servers {
-		s.start(t)
-	}
-	c.waitVoters(t, 3)
+	c.loseServers(t, saved)
 	c.waitEligible(t, c.agents...)
 	c.waitReady(t, "kept", 3)
 	c.waitReady(t, "data", 2)

@@ -61,6 +61,7 @@ var kinds = [...]kindInfo{
 	{26, "instance.release", 1, func() Command { return new(InstanceRelease) }},
 	{27, "instance.fenced", 1, func() Command { return new(InstanceFenced) }},
 	{28, "instance.move", 1, func() Command { return new(InstanceMove) }},
+	{29, "instance.adopt", 1, func() Command { return new(InstanceAdopt) }},
 	{30, "drain.start", 1, func() Command { return new(DrainStart) }},
 	{31, "drain.turn", 1, func() Command { return new(DrainTurn) }},
 	{32, "drain.end", 1, func() Command { return new(DrainEnd) }},
@@ -149,6 +150,9 @@ func (*InstanceFenced) Kind() Kind { return 27 }
 
 // Kind implements Command.
 func (*InstanceMove) Kind() Kind { return 28 }
+
+// Kind implements Command.
+func (*InstanceAdopt) Kind() Kind { return 29 }
 
 // Kind implements Command.
 func (*DrainStart) Kind() Kind { return 30 }

@@ -19,6 +19,23 @@ type Holding struct {
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
 	Slot  int        `cbor:"3,keyasint,omitempty"`
 	Ends  bool       `cbor:"4,keyasint,omitempty"` // a person has decided that it is stopped
+
+	// What it runs by, for InstanceAdopt.
+	Spec       string        `cbor:"5,keyasint,omitempty"` // GroupSpec.Digest; empty: unknown
+	Ports      Ports         `cbor:"6,keyasint,omitzero"`
+	Copies     []VolumeEpoch `cbor:"7,keyasint,omitempty"` // of its volumes, in order of name
+	RestartSeq uint64        `cbor:"8,keyasint,omitempty"`
+}
+
+// VolumeEpoch tells which data is in a volume: see Volume.Made.
+type VolumeEpoch struct {
+	Name  string `cbor:"1,keyasint"`
+	Epoch uint64 `cbor:"2,keyasint,omitempty"`
+}
+
+func (h Holding) equal(o Holding) bool {
+	return h.ID == o.ID && h.Group == o.Group && h.Slot == o.Slot && h.Ends == o.Ends && h.Spec == o.Spec && h.RestartSeq == o.RestartSeq &&
+		slices.Equal(h.Ports, o.Ports) && slices.Equal(h.Copies, o.Copies)
 }
 
 // ReasonEnded is that of an instance that is to run, and whose agent knows that it stopped before: the state is one from before that. It ends, which is no
@@ -30,6 +47,9 @@ const maxHoldings = 1024
 
 // maxHoldingName bounds the texts of a holding: "job/group" has at most 127 bytes.
 const maxHoldingName = 128
+
+// maxHoldingParts bounds the ports and volumes of a holding.
+const maxHoldingParts = 64
 
 // pending reports whether a restore left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
@@ -83,8 +103,11 @@ func (s *State) strangers(c *NodeReport) []Holding {
 	n, _ := s.Nodes.Get(c.ID)
 	var list []Holding
 	for _, h := range c.Holds {
-		if len(h.ID) > maxHoldingName || len(h.Group) > maxHoldingName || !s.strange(c, h.ID) {
+		if len(h.ID) > maxHoldingName || len(h.Group) > maxHoldingName || len(h.Spec) > maxHoldingName || !s.strange(c, h.ID) {
 			continue
+		}
+		if len(h.Ports)+len(h.Copies) > maxHoldingParts {
+			h.Spec, h.Ports, h.Copies = "", nil, nil
 		}
 		h.Ends = slices.ContainsFunc(n.Restore.Unknown, func(was Holding) bool { return was.ID == h.ID && was.Ends })
 		list = append(list, h)
@@ -145,7 +168,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	if len(r.Unknown) == 0 {
 		r.Unknown = nil // as it reads back
 	}
-	if was.Owes == r.Owes && was.Raised == r.Raised && slices.Equal(was.Unknown, r.Unknown) {
+	if was.Owes == r.Owes && was.Raised == r.Raised && slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal) {
 		return
 	}
 	next := *n
@@ -153,7 +176,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	s.Nodes.put(n.ID, &next)
 	s.indexNode(&next)
 	s.touch("nodes", Topic("node/"+n.ID))
-	if was.Owes && !r.Owes || !slices.Equal(was.Unknown, r.Unknown) {
+	if was.Owes && !r.Owes || !slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal) {
 		s.callAgents()
 	}
 }

@@ -225,7 +225,7 @@ func (c *NodeReport) News(s *State) bool {
 	if slices.ContainsFunc(n.Restore.Unknown, func(h Holding) bool { return c.stopped(h.ID) }) {
 		return true
 	}
-	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || c.sameHistory(s) && (n.Restore.Owes || !slices.Equal(n.Restore.Unknown, s.strangers(c))))
+	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || c.sameHistory(s) && (n.Restore.Owes || !slices.EqualFunc(n.Restore.Unknown, s.strangers(c), Holding.equal)))
 }
 
 // missing lists what should be on a node and is not in its full report. What is still pending is left out: it was placed after the agent looked.

@@ -45,6 +45,9 @@ var outcomes = map[fsm.Code]exitCode{
 	codeCanceled:     exitOther,
 	codeNotVerified:  exitTransient,
 
+	codeCommandFailed: exitOther,
+	codeNotReturned:   exitOther,
+
 	// A job that fits nowhere is refused when it is submitted.
 	fsm.CodeNoMemory:     exitNotAllPlaced,
 	fsm.CodeNoPorts:      exitNotAllPlaced,

@@ -189,7 +189,10 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 		return nil, err
 	case last == nil || last.Phase == fsm.PhaseFailed || last.Phase == fsm.PhaseCanceled:
 	case last.Phase == fsm.PhaseDrained && got.value.Intent != fsm.IntentDraining:
-		return nil, nil
+		if got.value.BootID != bootBefore(last, name) {
+			return nil, nil
+		}
+		r.say(name, "was taken back before it was rebooted: it is drained again")
 	default:
 		return a.followRoll(ctx, r, name, last.ID)
 	}
@@ -229,14 +232,19 @@ func (a *app) followRoll(ctx context.Context, r *roll, name string, id fsm.Drain
 	return last, err
 }
 
-// rollReturn reboots a drained node, and takes it back.
-func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
-	before := ""
+// bootBefore is the boot id that a node had when its drain began.
+func bootBefore(drain *api.Drain, name string) string {
 	for _, n := range drain.Nodes {
 		if n.Node == name {
-			before = n.BootID
+			return n.BootID
 		}
 	}
+	return ""
+}
+
+// rollReturn reboots a drained node, and takes it back.
+func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.Drain) error {
+	before := bootBefore(drain, name)
 	got, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(name), nil)
 	if err != nil {
 		return err

@@ -1,0 +1,136 @@
+package fsm
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+)
+
+// InstanceAdopt gives a row to an instance that a restore has lost from the state and that fills a slot which only one may fill. What it runs goes on; the data
+// of its volumes is the newest. Codes: not_found, stale if anything else fills the slot or may fill it, restore_unconfirmed, inventory_missing, and those of
+// a node without room.
+type InstanceAdopt struct {
+	ID InstanceID `cbor:"1,keyasint"`
+}
+
+// Digest tells apart what instances run by.
+func (g *GroupSpec) Digest() string {
+	data, err := wire.enc.Marshal(g)
+	if err != nil {
+		panic(fmt.Sprintf("fsm: a group's spec can't be encoded: %v", err)) // all its fields can
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
+}
+
+// Kept are the instances that the state does not know and that fill a slot which only one may fill, in order of node and id.
+func (s *State) Kept() []InstanceID {
+	var list []InstanceID
+	for id := range s.restoring.All() {
+		n, _ := s.Nodes.Get(id)
+		for _, h := range n.Restore.Unknown {
+			if s.Keeps(h) {
+				list = append(list, h.ID)
+			}
+		}
+	}
+	return list
+}
+
+// adoption is the placement that an instance which the state does not know amounts to.
+func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
+	node, h, ok := s.UnknownOn(id)
+	switch {
+	case !ok || s.Instances.Has(id):
+		return nil, Refuse(CodeNotFound, "there is no unknown instance %s", id)
+	case s.Unconfirmed:
+		return nil, Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed")
+	case node.Health == HealthOffline || !s.Keeps(h):
+		return nil, Refuse(CodeStale, "instance %s is not to be kept", id)
+	}
+	for other := range s.restoring.All() {
+		n, _ := s.Nodes.Get(other)
+		if n.Restore.Owes {
+			return nil, Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name)
+		}
+		for _, o := range n.Restore.Unknown {
+			if o.ID != id && (o.Group == h.Group && o.Slot == h.Slot || o.Group == "") {
+				return nil, Refuse(CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s", h.Slot, h.Group, o.ID, n.Name)
+			}
+		}
+	}
+	for _, v := range s.slotVolumes(h.Group, h.Slot) {
+		if v.Transfer != "" {
+			return nil, Refuse(CodeVolumeInUse, "transfer %s works on volume %s", v.Transfer, v.ID)
+		}
+	}
+	version, ok := s.versionOf(h)
+	if !ok {
+		return nil, Refuse(CodeStale, "no version of %s is what instance %s runs", h.Group, id)
+	}
+	c := &InstancePlace{ID: id, Group: h.Group, Slot: h.Slot, Version: version, Node: node.ID, Ports: h.Ports, Cause: CauseRestored}
+	for inst := range s.InstancesInSlot(h.Group, h.Slot) {
+		if inst.holdsClaims() {
+			return nil, Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s", h.Slot, h.Group, inst.ID)
+		}
+	}
+	return c, nil
+}
+
+// versionOf is the newest version of a group that is what an unknown instance runs.
+func (s *State) versionOf(h Holding) (version uint64, ok bool) {
+	g, _ := s.Groups.Get(h.Group)
+	for v := g.Version; v > 0 && h.Spec != ""; v-- {
+		spec, known := s.Spec(h.Group, v)
+		if !known {
+			break // older ones are pruned
+		}
+		if spec.Digest() == h.Spec {
+			return v, portsMatch(spec, h.Ports) == nil
+		}
+	}
+	return 0, false
+}
+
+func (c *InstanceAdopt) apply(s *State) error {
+	place, refusal := s.adoption(c.ID)
+	if refusal != nil {
+		return refusal
+	}
+	node, h, _ := s.UnknownOn(c.ID)
+	g, _ := s.Groups.Get(place.Group)
+	spec, _ := s.Spec(place.Group, place.Version)
+	claims := s.ClaimsOf(spec, place.Ports)
+	if refusal := s.Room(node, claims); refusal != nil {
+		return refusal
+	}
+	s.adoptVolumes(spec, h, node.ID)
+	s.place(place, g, node, spec, nil, claims)
+	adopted, _ := s.Instances.Get(c.ID)
+	next := *adopted
+	next.Links.RestartSeq = h.RestartSeq
+	s.setInstance(adopted, &next)
+	node, _ = s.Nodes.Get(node.ID)
+	left := node.Restore
+	left.Unknown = slices.DeleteFunc(slices.Clone(left.Unknown), func(o Holding) bool { return o.ID == c.ID })
+	s.setRestore(node, left)
+	return nil
+}
+
+// adoptVolumes makes the data that an adopted instance uses the newest of its volumes.
+func (s *State) adoptVolumes(spec *GroupSpec, h Holding, node NodeID) {
+	for _, v := range spec.Volumes {
+		i := slices.IndexFunc(h.Copies, func(e VolumeEpoch) bool { return e.Name == v.Name })
+		if i < 0 {
+			continue
+		}
+		row := Volume{ID: volumeOf(&Instance{Group: h.Group, Slot: h.Slot, Node: node}, v), Group: h.Group, Slot: h.Slot, Name: v.Name, Kind: v.Kind}
+		if old, known := s.Volumes.Get(row.ID); known {
+			row = *old
+		}
+		row.Home, row.Made, row.Held = node, cmp.Or(h.Copies[i].Epoch, row.Made), true
+		s.putVolume(&row)
+	}
+}

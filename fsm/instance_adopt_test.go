@@ -1,0 +1,80 @@
+package fsm
+
+import "testing"
+
+// An instance that a restore has lost from the state gets a row if it alone can fill its slot, and nothing else does.
+func TestAdopt(t *testing.T) {
+	base := aloneState(t)
+	spec, _ := base.Spec(aloneGroup, 1)
+	x := Holding{ID: "x", Group: aloneGroup, Spec: spec.Digest(), Ports: Ports{{"http", 20001}}, RestartSeq: 4}
+	running := InstanceStatus{ID: "i1", Generation: 99, Observed: ObservedReady}
+	ended := InstanceStatus{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}
+	for _, tt := range []struct {
+		name        string
+		i1          InstanceStatus
+		x           Holding
+		beside      []Holding // on n2
+		silent      bool      // n2 has not told
+		unconfirmed bool
+		want        Code
+	}{
+		{name: "alone", i1: ended, x: x},
+		{name: "the holder runs", i1: running, x: x, want: CodeSlotTaken},
+		{name: "two of them", i1: ended, x: x, beside: []Holding{{ID: "y", Group: aloneGroup}}, want: CodeSlotTaken},
+		{name: "one that may be any", i1: ended, x: x, beside: []Holding{{ID: "y"}}, want: CodeSlotTaken},
+		{name: "of another slot", i1: ended, x: x, beside: []Holding{{ID: "y", Group: "web/other"}}},
+		{name: "a node has not told", i1: ended, x: x, silent: true, want: CodeInventoryMissing},
+		{name: "not confirmed", i1: ended, x: x, unconfirmed: true, want: CodeRestoreUnconfirmed},
+		{name: "of another version", i1: ended, x: Holding{ID: "x", Group: aloneGroup, Spec: "other", Ports: x.Ports}, want: CodeStale},
+		{name: "it is to stop", i1: ended, x: Holding{ID: "x", Group: aloneGroup, Spec: x.Spec, Ports: x.Ports, Ends: true}, want: CodeStale},
+		{name: "no slot", i1: ended, x: Holding{ID: "x", Group: aloneGroup, Slot: 7, Spec: x.Spec, Ports: x.Ports}, want: CodeStale},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := run(t, base, 2000, &RestoreMark{})
+			s = inventory(t, inventory(t, s, "n1", []InstanceStatus{tt.i1}), "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, tt.x)
+			if !tt.silent {
+				s = inventory(t, s, "n2", nil, tt.beside...)
+			}
+			if !tt.unconfirmed {
+				s = run(t, s, 2000, &RestoreMark{Confirm: true})
+			}
+			if tt.x.Ends {
+				s = run(t, s, 2000, &InstanceStop{ID: "x", Cause: CauseUser})
+			}
+			s, refusal := attempt(s, 2000, &InstanceAdopt{ID: "x"})
+			wantCode(t, "adopt", refusal, tt.want)
+			if refusal != nil {
+				return
+			}
+			s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}})
+			got, _ := s.Instances.Get("x")
+			old, _ := s.Instances.Get("i1")
+			n3, _ := s.Nodes.Get("n3")
+			if !got.Ready() || got.Node != "n3" || got.Version != 1 || got.Links.RestartSeq != 4 || old.Desired != DesiredStopped || n3.Restore.Unknown != nil {
+				t.Errorf("x is %+v, i1 %s, unknown on n3 %v", got, old.Desired, n3.Restore.Unknown)
+			}
+			if port, _ := got.Claims.Ports.Get("http"); port != 20001 {
+				t.Errorf("its ports are %v", got.Claims.Ports)
+			}
+		})
+	}
+}
+
+// The data that an adopted instance uses is the newest of its volume, wherever the restored state had it.
+func TestAdoptWithVolume(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []VolumeSpec{{Name: "rows", Kind: VolumeLocal, Path: "/rows"}}
+	s := leaseState(t, spec, 6*Second)
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, &RestoreMark{})
+	group, _ := s.Spec(aloneGroup, 1)
+	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}})
+	s = inventory(t, s, "n2", nil, Holding{ID: "x", Group: aloneGroup, Spec: group.Digest(), Ports: Ports{{"http", 20001}}, Copies: []VolumeEpoch{{"rows", 4711}}})
+	s = run(t, s, 2000, &RestoreMark{Confirm: true}, &InstanceAdopt{ID: "x"})
+	if v, _ := s.Volumes.Get(NewVolumeID(aloneGroup, 0, "rows")); v.Home != "n2" || v.Made != 4711 || !v.Held {
+		t.Errorf("the volume is %+v", v)
+	}
+	x, _ := s.Instances.Get("x")
+	if epochs, held := s.CopiesUsed(x); epochs["rows"] != 4711 || len(held) != 1 {
+		t.Errorf("its agent is told of %v, held %v", epochs, held)
+	}
+}
