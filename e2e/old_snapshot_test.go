@@ -10,7 +10,7 @@ import (
 )
 
 // An old state is restored, or recovered into three new servers of other names, while a client sends 50 requests a second. Since it was saved agents were
-// restarted, a volume moved, an instance was evicted, and a job was submitted. What confirming it will stop is listed and is right; nothing else is disturbed, the
+// restarted, a volume moved, instances were evicted, one of them with a copy of data, and a job was submitted. What confirming it will stop is listed and is right; nothing else is disturbed, the
 // volume is where it was moved to, and what the servers say is what runs.
 func TestOldSnapshot(t *testing.T) {
 	long(t)
@@ -44,6 +44,15 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	c.run(t, later)
 	had := c.living(t, "web")
 	c.must(t, "instance", "evict", had[0].ID)
+	copies := c.living(t, "copies")
+	moved := copies[0].ID
+	c.must(t, "instance", "evict", moved)
+	waitFor(t, "the move of "+moved, patience, func() error {
+		if on := c.living(t, "copies"); len(on) != 2 || slices.ContainsFunc(on, func(i instanceView) bool { return i.ID == moved || !i.Ready }) {
+			return fmt.Errorf("%+v", on)
+		}
+		return nil
+	})
 	for _, j := range append(jobs, later) {
 		c.waitReady(t, j.name, j.count)
 	}
@@ -53,7 +62,13 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	}
 	c.waitEligible(t, c.agents...)
 	c.waitHeard(t)
-	lost, kept := map[string]bool{}, c.living(t, "db")[0].ID
+	lost, db := map[string]bool{}, c.living(t, "db")[0].ID
+	kept := map[string]bool{db: true}
+	for _, i := range c.living(t, "copies") {
+		if !slices.ContainsFunc(copies, func(was instanceView) bool { return was.ID == i.ID }) {
+			kept[i.ID] = true
+		}
+	}
 	for _, i := range slices.Concat(c.living(t, "later"), c.living(t, "web")) {
 		lost[i.ID] = true
 	}
@@ -79,7 +94,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 			return err
 		}
 		for _, i := range list.Items {
-			if i.Kept != (i.Instance == kept) {
+			if i.Kept != kept[i.Instance] {
 				return fmt.Errorf("instance %s is kept: %v", i.Instance, i.Kept)
 			}
 			if !i.Kept {
@@ -102,7 +117,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	}
 	c.waitAttached(t, second)
 	seen.stays(t, time.Second)
-	c.must(t, "instance", "restart", kept)
+	c.must(t, "instance", "restart", db)
 	seen.want(t, "one", "two", "three")
 	c.run(t, later)
 }

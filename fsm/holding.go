@@ -54,10 +54,15 @@ const maxHoldingParts = 64
 // pending reports whether a restore left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 
-// SlotUnsettled returns nil if nothing that a restore has lost can fill a slot that only one may fill, or whose instance is never replaced, or why that can't be
-// told. Until then the slot gets no instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
+// holdsSlot reports whether instances hold their slot although a restored state does not know them: only one may fill it, it is never filled anew, or they hold
+// data.
+func (g *GroupSpec) holdsSlot() bool {
+	return g.OneHolder() || len(g.Volumes) > 0 || g.Replacement.Mode == ModeNever
+}
+
+// SlotUnsettled returns nil if nothing that a restore has lost can hold a slot, or why that can't be told. Until then the slot gets no instance, and what it has is not started. Codes: restore_unconfirmed, slot_taken, inventory_missing.
 func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
-	if !spec.OneHolder() && spec.Replacement.Mode != ModeNever {
+	if !spec.holdsSlot() {
 		return nil
 	}
 	if s.Unconfirmed {
@@ -84,8 +89,8 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 		WithHint("start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force", silent.Name)
 }
 
-// Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it fills a slot that only one may fill, and
-// a person has not decided yet. Of one that has a row the state has decided: it ends.
+// Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it holds its slot, and a person has not
+// decided yet. Of one that has a row the state has decided: it ends.
 func (s *State) Keeps(h Holding) bool {
 	if s.Instances.Has(h.ID) {
 		return false
@@ -95,7 +100,7 @@ func (s *State) Keeps(h Holding) bool {
 		return false
 	}
 	spec, ok := s.Spec(h.Group, g.Version)
-	return ok && spec.OneHolder()
+	return ok && spec.holdsSlot()
 }
 
 // strangers are the holdings of a full report that have no row, those that may run alone and would hold a slot first.

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// InstanceAdopt gives a row to an instance that a restore has lost from the state and that fills a slot which only one may fill. What it runs goes on; the data
+// InstanceAdopt gives a row to an instance that a restore has lost from the state and that alone holds its slot. What it runs goes on; the data
 // of its volumes is the newest. Codes: not_found, stale if anything else fills the slot or may fill it, restore_unconfirmed, inventory_missing, and those of
 // a node without room.
 type InstanceAdopt struct {
@@ -25,7 +25,7 @@ func (g *GroupSpec) Digest() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Kept are the instances that the state does not know and that fill a slot which only one may fill, in order of node and id.
+// Kept are the instances that the state does not know and that hold their slots, in order of node and id.
 func (s *State) Kept() []InstanceID {
 	var list []InstanceID
 	for id := range s.restoring.All() {
@@ -65,6 +65,9 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 		if v.Transfer != "" {
 			return nil, Refuse(CodeVolumeInUse, "transfer %s works on volume %s", v.Transfer, v.ID)
 		}
+	}
+	if slices.ContainsFunc(h.Copies, func(e VolumeEpoch) bool { return e.Epoch >= s.mint() }) {
+		return nil, Refuse(CodeStale, "the data of instance %s is newer than the state", id)
 	}
 	version, ok := s.versionOf(h)
 	if !ok {

@@ -67,8 +67,7 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: instance %s goes on until it is", inst.ID).
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
 	}
-	switch inst.Status.Observed {
-	case ObservedPending:
+	if inst.Status.Observed == ObservedPending {
 		return nil // nothing runs yet
 	}
 	if refusal := s.stillWanted(inst, c); refusal != nil || c.Bypass {

@@ -207,7 +207,7 @@ func (a *app) showUnknown(ctx context.Context) error {
 	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
 		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.value.Items)-len(kept))
 		for _, i := range kept {
-			p.line("instance %s in slot %d of %s on node %s goes on: only one may fill the slot. It is adopted if nothing else can be in the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
+			p.line("instance %s in slot %d of %s on node %s goes on and is adopted if nothing else can be in the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)
 		}
 		for _, n := range got.value.Out {
 			if n.Drain != "" {

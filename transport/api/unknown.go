@@ -31,7 +31,7 @@ type UnknownInstance struct {
 	Group    fsm.GroupID    `json:"group"`
 	Slot     int            `json:"slot"`
 	Observed fsm.Observed   `json:"observed,omitempty"`
-	Kept     bool           `json:"kept" doc:"it goes on running: only one may fill its slot, and a person has not decided yet"`
+	Kept     bool           `json:"kept" doc:"it goes on running: it holds its slot, and a person has not decided yet"`
 }
 
 // UnknownInstances are all of them, by node and job.
