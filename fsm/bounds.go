@@ -49,7 +49,7 @@ func (c *NodeRegister) checkBounds() *Error {
 		}
 	}
 	a := &c.Agent
-	for _, text := range []string{a.BootID, a.Incarnation, a.Address, a.APIAddress, a.Version, string(a.Key)} {
+	for _, text := range []string{a.BootID, a.Incarnation, a.Address, a.APIAddress, a.Version, a.Machine, string(a.Key)} {
 		if len(text) > maxAgentText {
 			return Refuse(CodeInvalid, "node %s: a text of its registration is longer than %d bytes", c.Name, maxAgentText)
 		}

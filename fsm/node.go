@@ -63,6 +63,7 @@ type AgentInfo struct {
 	Key         []byte   `cbor:"7,keyasint" debug:"secret"` // authenticates heartbeats
 	Warnings    []string `cbor:"8,keyasint,omitempty"`      // such as "memory caps not enforced: no cgroup access"
 	Format      uint16   `cbor:"9,keyasint,omitempty"`      // the newest that the agent can read; see Reads
+	Machine     string   `cbor:"10,keyasint,omitempty"`     // names the machine; see sameIDs
 }
 
 // Reads is the newest format that an agent can read: that of the first release if it does not say.

@@ -68,6 +68,8 @@ const (
 	LeaseByRole Bug = "lease_by_role"
 	// OlderLineage lets servers speak with those that a recovery left behind.
 	OlderLineage Bug = "older_lineage"
+	// ClonedMachine lets any machine take over a node, whatever may run on the one before.
+	ClonedMachine Bug = "cloned_machine"
 )
 
 // All lists every bug: the traps first.
@@ -76,6 +78,7 @@ func All() []Bug {
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
 		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, MapOrder, SkipUnknown,
 		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites, AbsentNodesCount, LeaseByRole, OlderLineage,
+		ClonedMachine,
 	}
 }
 

@@ -42,6 +42,7 @@ func proofs() []proof {
 		{bug: AbsentNodesCount, room: "reconcile", test: "TestScenarios/rollout_system_away", seeds: []string{"1"}, want: "L6: "},
 		{bug: LeaseByRole, room: "agent", test: "TestOneHolderWithoutServers", seeds: []string{"1"}, want: "S17: "},
 		{bug: OlderLineage, room: "cluster", test: "TestRecoverSuperseded", seeds: []string{"1"}, want: "S4: "},
+		{bug: ClonedMachine, room: "fsm", test: "TestAnotherMachineTakesNoNode", seeds: []string{"1"}, want: "S2: "},
 	}
 }
 

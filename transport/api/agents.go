@@ -118,6 +118,9 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeForbidden, "the node id is that of node %s, not of %s", known.Name, q.Name).
 			WithHint("each agent needs a data directory of its own; to rename a node, drain and forget it, then start it with an empty one")
 	}
+	if err := s.usedElsewhere(&state, q); err != nil {
+		return transport.RegisterReply{}, err
+	}
 	key := make([]byte, heartbeatKey)
 	rand.Read(key) // never fails: the runtime ends the process if there is no randomness
 	q.Agent.Key, q.Agent.Epoch = key, 0
@@ -139,6 +142,22 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		Config: config, Voters: voters,
 		Epoch: n.Agent.Epoch, Key: key, Heartbeat: fsm.HeartbeatInterval(state.Settings.OfflineAfter), Servers: s.serverInfos(ctx), Cluster: state.Cluster.History().String(),
 	}, nil
+}
+
+// usedElsewhere refuses an agent whose node another agent uses, as after a machine was copied: that one's heartbeats still come. One that restarts, also after a
+// reboot, is not refused, and one that moved to another address only until the old heartbeats are late. Code: conflict.
+func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) error {
+	n, known := state.Nodes.Get(q.Node)
+	if !known || n.Health == fsm.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {
+		return nil
+	}
+	live, ok := s.cfg.Liveness.LiveOf(n.ID)
+	if !ok || live.Age > 3*fsm.HeartbeatInterval(state.Settings.OfflineAfter) {
+		return nil
+	}
+	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address", clip(q.Agent.Address), "first", n.Agent.Address)
+	return fsm.Refuse(fsm.CodeConflict, "node %s is in use by the agent at %s, which was heard %s ago; this one is at %s", n.Name, n.Agent.Address, live.Age, clip(q.Agent.Address)).
+		WithHint("if this machine is a copy, stop the agent and give it an empty data_dir, a name and a certificate of its own; if the node moved here, stop the agent there")
 }
 
 // follows refuses a node of another cluster, or of a lineage that this server's does not replace. Code: conflict.

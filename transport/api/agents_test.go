@@ -344,3 +344,31 @@ func TestPeers(t *testing.T) {
 }
 
 var _ api.Store = (*fsm.Machine)(nil)
+
+// A second agent of a node is refused while the first one's heartbeats come; the first one may restart and its machine may boot.
+func TestSecondAgentOfANode(t *testing.T) {
+	r := newRig(t)
+	c := r.client(transport.RoleAgent, "n1")
+	first := fsm.AgentInfo{BootID: "b1", Address: "127.0.0.1", Machine: "os/fw"}
+	register := func(agent fsm.AgentInfo) (transport.RegisterReply, error) {
+		return c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: agent})
+	}
+	must(register(first))(t)
+	must(register(first))(t)
+	must(register(fsm.AgentInfo{BootID: "b2", Address: "127.0.0.1", Machine: "os/fw"}))(t)
+	for what, copied := range map[string]fsm.AgentInfo{
+		"another address": {BootID: "b3", Address: "127.0.0.9", Machine: "os/fw"},
+		"another machine": {BootID: "b3", Address: "127.0.0.1", Machine: "os/other"},
+		"the same kernel": {BootID: "b2", Address: "127.0.0.9"},
+	} {
+		_, err := register(copied)
+		wantCode(t, err, fsm.CodeConflict)
+		if err == nil || !strings.Contains(err.Error(), "127.0.0.1") || !strings.Contains(err.Error(), copied.Address) {
+			t.Errorf("%s: the refusal names not both: %v", what, err)
+		}
+	}
+	r.mu.Lock()
+	r.silent = true
+	r.mu.Unlock()
+	must(register(fsm.AgentInfo{BootID: "b3", Address: "127.0.0.9", Machine: "os/fw"}))(t)
+}

@@ -41,6 +41,7 @@ type rig struct {
 	moves   []fsm.Move      // what rebalancing would do
 	begin   [][]fsm.Command // and what begins it
 	heard   map[fsm.NodeID]int
+	silent  bool              // 01N1 has not been heard for long
 	panics  fsm.NodeID        // a sign of life of this one panics
 	watched map[fsm.Topic]int // how often somebody began to wait for a topic
 }

@@ -1,0 +1,58 @@
+package fsm
+
+import (
+	"strings"
+
+	"github.com/outspan/outspan/internal/plant"
+)
+
+// sameIDs compares what names two machines, parts between slashes: the installed system and the firmware. An agent lacks a part that it can't read. decided is
+// false if no part is known of both.
+func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
+	theirs := strings.Split(b.Machine, "/")
+	for i, id := range strings.Split(a.Machine, "/") {
+		if i >= len(theirs) || id == "" || theirs[i] == "" {
+			continue
+		}
+		if id != theirs[i] {
+			return false, true
+		}
+		decided = true
+	}
+	return decided, decided
+}
+
+// Elsewhere reports whether two agents of one node may run side by side, as after a machine was copied with its data directory: each has an address of its own, or
+// they are on different machines.
+func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
+	same, decided := a.sameIDs(b)
+	return a.Address != b.Address || decided && !same
+}
+
+// otherMachine reports whether what runs by one agent's word can run on without the other one knowing it. A copy has the id of the installed system and another
+// address; so has a machine that was booted with another address, which can't be told apart without the firmware's id.
+func (a *AgentInfo) otherMachine(b *AgentInfo) bool {
+	same, decided := a.sameIDs(b)
+	if decided && !same {
+		return true
+	}
+	return a.BootID != b.BootID && a.Address != b.Address && !(same && a.firmware() != "" && a.firmware() == b.firmware())
+}
+
+func (a *AgentInfo) firmware() string {
+	_, id, _ := strings.Cut(a.Machine, "/")
+	return id
+}
+
+// takesOver refuses a registration by another machine than the last one while what only one may run may run there. Code: conflict.
+func (c *NodeRegister) takesOver(s *State, old *Node) *Error {
+	if !old.Agent.otherMachine(&c.Agent) || old.Return.ConfirmedDead || plant.Is(plant.ClonedMachine) {
+		return nil
+	}
+	held := s.mayStillRun(old)
+	if held == nil {
+		return nil
+	}
+	return Refuse(CodeConflict, "node %s is another machine, at %s, and not the one at %s: %s", old.Name, old.Agent.Address, c.Agent.Address, held.Message).
+		WithHint("a copy of a machine needs an empty data_dir; if this one replaces the other, which is off: outspan node confirm-dead %s --force", old.Name)
+}

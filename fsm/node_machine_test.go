@@ -1,0 +1,48 @@
+package fsm
+
+import "testing"
+
+// A registration by another machine is refused while what only one may run may run on the first one. A reboot of the same machine is not.
+func TestAnotherMachineTakesNoNode(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, ReplacementSpec{Identity: "same"}
+	first := AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Key: []byte("k")}
+	for _, tt := range []struct {
+		name  string
+		agent AgentInfo
+		free  bool // nothing of it that only one may run
+		dead  bool // a person has confirmed that
+		want  Code
+	}{
+		{name: "the agent was restarted", agent: first},
+		{name: "a reboot", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/fw"}},
+		{name: "a reboot with another address", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/fw"}},
+		{name: "a reboot as a user who can't read the firmware", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/"}},
+		{name: "another address", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw"}},
+		{name: "a copy", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, want: CodeConflict},
+		{name: "a copy with the address", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/other"}, want: CodeConflict},
+		{name: "a copy that can't read its firmware", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/"}, want: CodeConflict},
+		{name: "a copy without ids", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9"}, want: CodeConflict},
+		{name: "a container on the same kernel", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "other/fw"}, want: CodeConflict},
+		{name: "a copy where any number may run", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, free: true},
+		{name: "the first is confirmed dead", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, dead: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			job := spec
+			if tt.free {
+				job = webSpec()
+			}
+			s := leaseState(t, job, 6*Second)
+			r := register("n1")
+			r.Agent = first
+			s = run(t, s, 2000, r)
+			if tt.dead {
+				s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
+			}
+			again := *r
+			again.Agent = tt.agent
+			_, refusal := attempt(s, s.Now, &again)
+			wantCode(t, "S2: register", refusal, tt.want)
+		})
+	}
+}
