@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,14 +188,14 @@ func TestBatcherHangsUp(t *testing.T) {
 func TestReportsFitTheirEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := new(Server).newReports()
-		entries := 0
+		var entries atomic.Int32
 		b.send = func(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
 			entry := fsm.Entry{Format: fsm.CurrentFormat, Actor: fsm.ActorAgents}
 			for _, one := range reports {
 				entry.Groups = append(entry.Groups, []fsm.Command{one.report})
 			}
 			time.Sleep(time.Second) // others wait meanwhile
-			entries++
+			entries.Add(1)
 			_, err := fsm.EncodeEntry(entry)
 			return make([]fsm.Result, len(reports)), err
 		}
@@ -215,8 +216,8 @@ func TestReportsFitTheirEntry(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if entries < reportEntries {
-			t.Errorf("%d entries", entries)
+		if entries.Load() < reportEntries {
+			t.Errorf("%d entries", entries.Load())
 		}
 	})
 }
