@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -66,6 +67,25 @@ func TestIdentity(t *testing.T) {
 	_ = cmd.Wait()
 	if _, ok := id.stat(); ok {
 		t.Error("a reaped process has a stat")
+	}
+}
+
+// A child that takes longer to end than anybody waited is reaped all the same.
+func TestReapLate(t *testing.T) {
+	cmd := exec.Command("sleep", "0.5")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	id, err := identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd(id, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	reapLate(ctx, id)
+	if st, ok := id.stat(); ok {
+		t.Errorf("it is still there: %+v", st)
 	}
 }
 

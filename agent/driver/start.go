@@ -227,6 +227,18 @@ func reapChild(id Identity, d time.Duration) {
 	})
 }
 
+// reapLate is reapChild for a process that takes long to end, as on a busy machine. It blocks until that is gone or ctx ends.
+func reapLate(ctx context.Context, id Identity) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Minute) {
+		if st, ok := id.stat(); !ok || st.ppid != os.Getpid() {
+			return
+		}
+		if reapChild(id, 0); !sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
 // tail returns the last n bytes of a file for an error message.
 func tail(path string, n int64) string {
 	f, err := os.Open(path)

@@ -27,6 +27,7 @@ func (t *Task) watch(ctx context.Context) {
 		if e, ok := t.dir.readExit(t.launch.Run); ok {
 			awaitEnd(t.shim, 5*time.Second)
 			t.finish(e)
+			reapLate(ctx, t.shim)
 			return
 		}
 		if !alive {
