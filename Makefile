@@ -26,7 +26,7 @@ LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 # cores while they measure.
 CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./cmd/... ./bench
 # Tests that make test leaves out (they call long).
-LONG     := ^Test(Etcd|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|AgentUpgrade)$$
+LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|AgentUpgrade)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
@@ -47,7 +47,7 @@ test: build ## run every test, whole clusters of processes included; as root als
 	$(REPORT) -label scripts -- -count=1 -short -timeout 8m -p 2 $(filter-out ./e2e,$(CLUSTERS))
 	@[ "$$(id -u)" = 0 ] || echo "not root: tests that need network namespaces, cgroups or other users skipped themselves, as listed above"
 
-systems: build ## run the tests that take long: etcd, redis and postgres under drains, moves of 1 GiB, reboots (as root, < 10 min)
+systems: build ## run the tests that take long: etcd, nats, redis and postgres under drains, moves of 1 GiB, reboots (as root, < 10 min)
 	$(REPORT) -label systems -- -count=1 -timeout 25m -run '$(LONG)' ./e2e
 
 race: ## run the tests under the race detector (needs a C compiler)

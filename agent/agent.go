@@ -96,7 +96,9 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 		reports: reports, volumes: newVolumes(h.path("volumes")), ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
 		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
 	}
+	a.shop.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
 	a.crew = newCrew(a.shop)
+	a.shop.peers.changed = a.crew.peersChanged
 	reports.holds = a.crew.holds
 	a.mover = transfer.New(transfer.Config{
 		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
@@ -185,6 +187,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.shop.lease.run(work) })
 	working.Go(func() { a.keepAssigned(work) })
 	working.Go(func() { a.keepServing(work) })
+	working.Go(func() { a.shop.peers.run(work, a.askPeers) })
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { _ = a.mover.Run(work) }) // it has no errors
 
@@ -208,16 +211,31 @@ func (a *Agent) Run(ctx context.Context) error {
 // keepServing forwards services. The servers are asked for them once they know the node.
 func (a *Agent) keepServing(ctx context.Context) {
 	a.forward.run(ctx, func(ctx context.Context, r transport.ServicesRequest) (transport.Services, error) {
-		for {
-			now, registered := a.session.term()
-			if now != (term{}) {
-				return a.cfg.Servers.Services(ctx, r)
-			}
-			if sleep(ctx, maxWait, registered); ctx.Err() != nil {
-				return transport.Services{}, ctx.Err()
-			}
+		if err := a.awaitRegistered(ctx); err != nil {
+			return transport.Services{}, err
 		}
+		return a.cfg.Servers.Services(ctx, r)
 	})
+}
+
+// askPeers asks the servers for peers once they know the node.
+func (a *Agent) askPeers(ctx context.Context, r transport.PeersRequest) (transport.Peers, error) {
+	if err := a.awaitRegistered(ctx); err != nil {
+		return transport.Peers{}, err
+	}
+	return a.cfg.Servers.Peers(ctx, r)
+}
+
+// awaitRegistered blocks until the node is registered, and returns nil, or until ctx ends.
+func (a *Agent) awaitRegistered(ctx context.Context) error {
+	for ctx.Err() == nil {
+		now, registered := a.session.term()
+		if now != (term{}) {
+			return nil
+		}
+		sleep(ctx, maxWait, registered)
+	}
+	return ctx.Err()
 }
 
 // drain asks for the node to be emptied and waits until it is, or the time is over.

@@ -42,6 +42,12 @@ func (s *answers) Services(ctx context.Context, r transport.ServicesRequest) (tr
 	return answered(s, func() (transport.Services, error) { return s.Servers.Services(ctx, r) })
 }
 
+// Peers implements Servers.
+func (s *answers) Peers(ctx context.Context, r transport.PeersRequest) (transport.Peers, error) {
+	r.Cluster = s.follows()
+	return answered(s, func() (transport.Peers, error) { return s.Servers.Peers(ctx, r) })
+}
+
 func answered[A any](s *answers, call func() (A, error)) (A, error) {
 	reply, err := call()
 	if err == nil {

@@ -64,6 +64,7 @@ func (c *crew) adopt(ctx context.Context) error {
 	for _, id := range sortedKeys(entries) {
 		list = append(list, newInstance(c.shop, entries[id], found[id]))
 	}
+	c.followPeers(list)
 	for _, i := range list {
 		c.begin(i)
 	}
@@ -164,6 +165,7 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 			}
 		}
 	}
+	c.followPeers(fresh)
 	c.shop.lease.assigned(now, a)
 	for _, i := range fresh { // last: stops have the word first
 		c.begin(i)

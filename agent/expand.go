@@ -114,7 +114,9 @@ func (v values) expandAll(where string, texts []string) ([]string, error) {
 
 // environment is what an instance finds in its environment, beside what the driver adds (PATH, user, OUTSPAN_DIR,
 // OUTSPAN_INSTANCE_ID). The group's own env may not shadow OUTSPAN_ names: they say what is true.
-func (v values) environment(a transport.Assignment, volumeDir func(name string) string, services map[fsm.ServiceName]int) (map[string]string, error) {
+func (v values) environment(a transport.Assignment, volumeDir func(name string) string, services map[fsm.ServiceName]int,
+	peers string,
+) (map[string]string, error) {
 	env := make(map[string]string, len(a.Spec.Env)+12)
 	for _, key := range sortedKeys(a.Spec.Env) {
 		value, err := v.expand("env "+key, a.Spec.Env[key])
@@ -127,10 +129,10 @@ func (v values) environment(a transport.Assignment, volumeDir func(name string) 
 	env["OUTSPAN_JOB"], env["OUTSPAN_GROUP"] = string(a.Job), group
 	env["OUTSPAN_SLOT"] = strconv.Itoa(a.Slot)
 	env["OUTSPAN_ATTEMPT"] = strconv.FormatUint(a.Attempt, 10) // 0: the first instance that the group ever had
-	// What outlives instances is the slot: a member is called by it.
-	env["OUTSPAN_MEMBER_ID"] = string(a.Job) + "-" + group + "-" + strconv.Itoa(a.Slot)
+	env["OUTSPAN_MEMBER_ID"] = memberID(a.Group, a.Slot)
 	env["OUTSPAN_NODE"], env["OUTSPAN_NODE_ID"] = v.node.name, string(v.node.id)
 	env["OUTSPAN_IP"] = v.node.address
+	env["OUTSPAN_PEERS"] = peers
 	for name, port := range a.Ports {
 		env["OUTSPAN_PORT_"+envName(name)] = strconv.Itoa(port)
 	}

@@ -24,6 +24,7 @@ const CodeAgentRuns fsm.Code = "agent_running"
 //	lock       held (flock) by the agent
 //	node       the node's id
 //	servers    host:port of each server of the last registration
+//	peers/     the instances of each group that has one here: JOB/GROUP and JOB/GROUP.json, readable for all
 //	services   the exposed services and their backends as they were known last
 //	cluster    the cluster and the lineage that it follows
 //	journal    what is known of each instance, and the newest assignments that were acted on
@@ -180,7 +181,7 @@ func (h *home) keepServers(servers []transport.ServerInfo) error {
 	if len(addresses) == 0 || slices.Equal(addresses, KnownServers(h.dir)) {
 		return nil
 	}
-	return writeWhole(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"))
+	return writeWhole(h.path("servers"), []byte(strings.Join(addresses, "\n")+"\n"), 0o600)
 }
 
 // close unlocks explicitly: a child that is just between fork and exec holds a copy of the descriptor, and with it the
@@ -205,11 +206,11 @@ func readLine(path string) (string, error) {
 }
 
 // writeLine makes a file of one line that survives a power cut as a whole, or not at all.
-func writeLine(path, line string) error { return writeWhole(path, []byte(line+"\n")) }
+func writeLine(path, line string) error { return writeWhole(path, []byte(line+"\n"), 0o600) }
 
 // writeWhole makes a file that survives a power cut as a whole, or not at all.
-func writeWhole(path string, content []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+func writeWhole(path string, content []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type workshop struct {
 	lease    *lease
 	host     string                         // this boot of this machine
 	services func() map[fsm.ServiceName]int // exposed services and their ports
+	peers    *peers
 	prepare  func(transport.Assignment) error
 	problem  func(part, problem string)
 	log      hclog.Logger
@@ -49,6 +50,7 @@ type instance struct {
 	// Of the goroutine only.
 	entry   entry
 	retryAt time.Time
+	told    int  // of peers.version: what the program began with, or was signalled of
 	adopted bool // the program that runs was started by an earlier agent; written while nothing goes on beside it
 	// unkept is the final word that the journal refused. It is told once the journal has taken it.
 	unkept *fsm.InstanceStatus
@@ -85,6 +87,11 @@ func (i *instance) set(a transport.Assignment) {
 	}
 	i.want = a
 	i.mu.Unlock()
+	i.wake()
+}
+
+// wake has the goroutine look again. It does not block.
+func (i *instance) wake() {
 	select {
 	case i.changed <- struct{}{}:
 	default:
@@ -161,7 +168,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	lease, ok := i.holdLease(ctx, want)
-	if !ok {
+	if !ok || !i.awaitPeers(ctx, want) {
 		return
 	}
 	if i.entry.Host != "" { // it ran before: the volumes were made then
@@ -178,6 +185,7 @@ func (i *instance) start(ctx context.Context) {
 	_, hooked := hookOf(want, fsm.HookAfterStart)
 	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host = true, hooked, false, i.shop.host // in the journal before there is a process
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
+	i.told = i.shop.peers.version(want.Group)
 	task, err := i.shop.runtime.Start(ctx, spec)
 	if err != nil {
 		i.setLive(false)
@@ -252,6 +260,7 @@ func (i *instance) oversee(ctx context.Context) {
 			return
 		}
 		side.prepare(want)
+		i.tellPeers(ctx, task, want)
 		select {
 		case <-ctx.Done():
 			return

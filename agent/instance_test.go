@@ -157,7 +157,8 @@ func TestEnvironment(t *testing.T) {
 	want := map[string]string{
 		"LISTEN": ":21777", "arg": "n1-0-21777-r1-${slot}-${HOME}",
 		"OUTSPAN_INSTANCE_ID": string(id), "OUTSPAN_JOB": "web", "OUTSPAN_GROUP": "g", "OUTSPAN_SLOT": "0", "OUTSPAN_MEMBER_ID": "web-g-0", "OUTSPAN_ATTEMPT": "0",
-		"OUTSPAN_NODE": "n1", "OUTSPAN_NODE_ID": string(b.node()), "OUTSPAN_IP": "127.0.0.1", "OUTSPAN_PORT_HTTP": "21777",
+		"OUTSPAN_PEERS": filepath.Join(b.cfg.DataDir, "peers", "web", "g"),
+		"OUTSPAN_NODE":  "n1", "OUTSPAN_NODE_ID": string(b.node()), "OUTSPAN_IP": "127.0.0.1", "OUTSPAN_PORT_HTTP": "21777",
 		"OUTSPAN_VOLUME_MY_DATA": volume,
 		"OUTSPAN_DIR":            filepath.Join(b.cfg.DataDir, "driver", "work", string(id)),
 	}

@@ -87,7 +87,7 @@ func (k *lastKnown) write(s transport.Services) {
 	}
 	b, err := cbor.Marshal(s)
 	if err == nil {
-		err = writeWhole(k.path, b)
+		err = writeWhole(k.path, b, 0o600)
 	}
 	if err != nil {
 		k.log.Error("the services could not be written", "path", k.path, "error", err)

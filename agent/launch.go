@@ -33,7 +33,7 @@ func (w *workshop) launch(a transport.Assignment, lease driver.BootTime) (driver
 		return driver.Spec{}, err
 	}
 	binds, places := w.mounts(a)
-	env, err := v.environment(a, func(name string) string { return places[name] }, w.services())
+	env, err := v.environment(a, func(name string) string { return places[name] }, w.services(), w.peers.path(a.Group))
 	if err != nil {
 		return driver.Spec{}, err
 	}

@@ -113,6 +113,8 @@ func (t *memTask) ID() driver.ID         { return t.id }
 func (t *memTask) Done() <-chan struct{} { return t.done }
 func (t *memTask) Remove() error         { return nil }
 
+func (t *memTask) Signal(context.Context, syscall.Signal) error { return nil }
+
 func (t *memTask) RemoveWork() error {
 	if t.m.removal != nil {
 		<-t.m.removal

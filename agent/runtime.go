@@ -34,6 +34,8 @@ type Task interface {
 	Exit() (driver.Exit, bool)
 	// Stop blocks until Done; grace 0 kills at once. Called again, the earlier end counts.
 	Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error
+	// Signal sends sig to the program's process group. It blocks for at most two seconds.
+	Signal(ctx context.Context, sig syscall.Signal) error
 	// Renew moves the end of the lease of a fenced instance.
 	Renew(ctx context.Context, until driver.BootTime) error
 	// Exec runs a command beside the program, as its user, in its environment and under its limits, and returns its exit code. It

@@ -19,6 +19,7 @@ type Servers interface {
 	Report(context.Context, transport.ReportRequest) (transport.ReportReply, error)
 	Assignments(context.Context, transport.AssignmentsRequest) (transport.Assignments, error)
 	Services(context.Context, transport.ServicesRequest) (transport.Services, error)
+	Peers(context.Context, transport.PeersRequest) (transport.Peers, error)
 }
 
 // Heartbeats tells every server again and again that this node lives. Package cluster has it. None of its methods

@@ -265,6 +265,32 @@ func (s *servers) Services(ctx context.Context, r transport.ServicesRequest) (tr
 	return out, err
 }
 
+func (s *servers) Peers(ctx context.Context, r transport.PeersRequest) (transport.Peers, error) {
+	if err := s.enter("peers"); err != nil {
+		return transport.Peers{}, err
+	}
+	var out transport.Peers
+	err := s.poll(ctx, "instances", r.Wait, func() bool {
+		st := s.m.State()
+		out = transport.Peers{Incarnation: st.Incarnation, Index: st.Index}
+		for _, id := range r.Groups {
+			if g, ok := st.Groups.Get(id); ok && g.PeersAt > r.Index {
+				list := transport.GroupPeers{Group: id}
+				for i := range st.PeersOf(id) {
+					n, _ := st.Nodes.Get(i.Node)
+					list.Members = append(list.Members, transport.Peer{
+						Slot: i.Slot, Instance: i.ID, Node: n.Name, Address: n.Agent.Address, Ports: i.Claims.Ports.Map(), State: i.PeerState(),
+					})
+				}
+				raw, _ := transport.EncodeCBOR(list)
+				out.Groups = append(out.Groups, raw)
+			}
+		}
+		return len(out.Groups) > 0
+	})
+	return out, err
+}
+
 func (s *servers) services() transport.Services {
 	st := s.m.State()
 	var out transport.Services

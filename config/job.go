@@ -126,6 +126,7 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 			g.Distinct = append(g.Distinct, attribute)
 		}),
 		block("role_check", func(d *decoder, b *hcl.Block) { g.RoleCheck = d.roleCheck(b.Body) }),
+		block("peers", func(d *decoder, b *hcl.Block) { g.Peers = d.peers(b.Body) }),
 		blocksOf("hook", []string{"name"}, func(d *decoder, b *hcl.Block) { g.Hooks = append(g.Hooks, d.hook(b)) }),
 	)
 	return g
@@ -158,6 +159,12 @@ func (d *decoder) check(b *hcl.Block) fsm.CheckSpec {
 		durationTo("interval", &c.Interval), durationTo("timeout", &c.Timeout), durationTo("grace", &c.Grace),
 		number("successes", &c.Successes), number("failures", &c.Failures))
 	return c
+}
+
+func (d *decoder) peers(body hcl.Body) *fsm.PeersSpec {
+	var p fsm.PeersSpec
+	d.body(body, text("signal", &p.Signal, true))
+	return &p
 }
 
 func (d *decoder) roleCheck(body hcl.Body) *fsm.RoleCheckSpec {

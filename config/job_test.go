@@ -119,6 +119,7 @@ func TestParseJobMistakes(t *testing.T) {
 		{"shared budgets", group("    budget = [\"a\", 3]"), "invalid", "Every element of budget must be a text"},
 		{"shared budget twice", group("    budget = [\"a\", \"a\"]"), "invalid", `budget "a" is given twice`},
 		{"hook of another name", group("    hook \"before_start\" { exec = [\"/bin/x\"] }"), "invalid", `hook "before_start" is unknown`},
+		{"a signal of peers that would end the program", group("    peers { signal = \"SIGKILL\" }"), "invalid", `peers.signal "SIGKILL" can't be sent`},
 		{"hook without exec", group("    hook \"before_stop\" {}"), "invalid", `"exec" is required`},
 		{"hook that fails oddly", group("    hook \"before_stop\" {\n      exec = [\"/bin/x\"]\n      on_failure = \"ignore\"\n    }"), "invalid", "it must be abort or continue"},
 		{"hook with a typo", group("    hook \"before_stop\" {\n      exec = [\"/bin/x\"]\n      on_failur = \"abort\"\n    }"), "invalid", `Did you mean "on_failure"?`},

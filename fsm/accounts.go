@@ -79,8 +79,16 @@ func (s *State) accountGroup(row, before, after *Instance) {
 	g.Alive += count(after.holdsClaims()) - count(before.holdsClaims())
 	g.Held += count(after != nil && after.holdsUnit()) - count(before != nil && before.holdsUnit())
 	g.Placed += uint64(count(before == nil))
-	if before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive || g.Lost != group.Lost || g.Replaced != group.Replaced {
+	counted := before == nil || g.Held != group.Held || g.Ready != group.Ready || g.Running != group.Running || g.Alive != group.Alive || g.Lost != group.Lost || g.Replaced != group.Replaced
+	listed := before.listed() != after.listed() || before.PeerState() != after.PeerState()
+	if listed {
+		g.PeersAt = s.Index
+		s.touchObject("peers/", string(g.ID))
+	}
+	if counted || listed {
 		s.putGroup(&g)
+	}
+	if counted {
 		s.touchTable("jobs")
 		s.touchObject("job/", string(jobOf(g.ID)))
 	}

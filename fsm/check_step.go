@@ -32,6 +32,7 @@ func CheckStep(before, after State) error {
 	})
 	c.newRows(&before)
 	c.assigned(&before)
+	c.listed(&before)
 	return errors.Join(c.found...)
 }
 
@@ -194,6 +195,34 @@ func (c *checker) newRows(before *State) {
 	for id, n := range c.s.Nodes.All() {
 		if !before.Nodes.Has(id) { // one that registered twice also had a size that is not seen
 			c.want(n.Registrations > 1 || n.Placed.MemoryBytes <= max(n.Allocatable().MemoryBytes, 0), "node %s is new and holds %d bytes of %d", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes)
+		}
+	}
+}
+
+// listed wants those who follow a group to hear of each change of its list.
+func (c *checker) listed(before *State) {
+	if before.Instances.Same(c.s.Instances) {
+		return
+	}
+	seen := func(i *Instance) PeerState {
+		if !i.listed() {
+			return ""
+		}
+		return i.PeerState()
+	}
+	want := func(i *Instance) {
+		if g, ok := c.s.Groups.Get(i.Group); ok {
+			c.want(g.PeersAt > before.Index, "instance %s: what its group is told changed after index %d, the group at %d", i.ID, before.Index, g.PeersAt)
+		}
+	}
+	for id, b := range c.s.Instances.All() {
+		if a, _ := before.Instances.Get(id); a != b && seen(a) != seen(b) {
+			want(b)
+		}
+	}
+	for id, a := range before.Instances.All() {
+		if _, left := c.s.Instances.Get(id); !left && seen(a) != "" && !c.purged(jobOf(a.Group)) {
+			want(a)
 		}
 	}
 }

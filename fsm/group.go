@@ -19,6 +19,7 @@ type Group struct {
 	Lost     int       `cbor:"15,keyasint,omitempty"` // of those running: on a node that is offline
 	Replaced int       `cbor:"16,keyasint,omitempty"` // being stopped for a cause that leaves the node to the group: a system group has another one there next
 	MovedAt  Time      `cbor:"14,keyasint,omitempty"` // when the rescheduler last began to move one of it; 0 = never
+	PeersAt  uint64    `cbor:"17,keyasint,omitempty"` // log index at which its instances, their addresses or their states last changed
 }
 
 // Failure is one instance that failed on a node.

@@ -26,6 +26,7 @@ type GroupSpec struct {
 	Exclusive *ExclusiveSpec    `json:"exclusive,omitempty" cbor:"16,keyasint,omitempty"` // nil: no lease
 	RoleCheck *RoleCheckSpec    `json:"role_check,omitempty" cbor:"14,keyasint,omitempty"`
 	Hooks     []HookSpec        `json:"hooks,omitempty" cbor:"15,keyasint,omitempty"`
+	Peers     *PeersSpec        `json:"peers,omitempty" cbor:"17,keyasint,omitempty"`
 
 	Reschedule  RetrySpec       `json:"reschedule" cbor:"20,keyasint"`
 	Update      UpdateSpec      `json:"update" cbor:"21,keyasint"`
@@ -149,6 +150,14 @@ type HookSpec struct {
 	Exec      []string    `json:"exec" cbor:"2,keyasint"`
 	Timeout   Duration    `json:"timeout" cbor:"3,keyasint,omitempty"`
 	OnFailure HookFailure `json:"on_failure,omitempty" cbor:"4,keyasint,omitempty"`
+}
+
+// PeersSpec is how a program hears that OUTSPAN_PEERS, the list of its group's instances, has changed. Without it the program looks at the file when
+// it wants to.
+type PeersSpec struct {
+	// Signal is sent to the program's process group, once it is ready, after an instance has come, gone or moved: SIGHUP, SIGUSR1 or SIGUSR2. It may be
+	// sent once more after the agent was restarted.
+	Signal string `json:"signal" cbor:"1,keyasint"`
 }
 
 // StopSpec is how an instance ends: readiness is withdrawn, DrainDelay passes (default 1 s), Signal is sent (default SIGTERM), and after Grace

@@ -113,6 +113,9 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Assigned, n.FactsGen = s.Index, 0
 	s.nodeNames.put(n.Name, n.ID)
 	s.setNode(old, n)
+	if known && (old.Name != n.Name || old.Agent.Address != n.Agent.Address) {
+		s.movePeers(n.ID)
+	}
 	s.keepPromises(n.ID)
 	s.dropFacts(n.ID)
 	s.emit(Event{Type: EventNodeRegistered, Subject: "node/" + string(n.ID), Data: map[string]string{"name": n.Name, "address": n.Agent.Address, "boot_id": n.Agent.BootID}})

@@ -2,7 +2,7 @@ package fsm
 
 import "slices"
 
-// Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", or a whole table: "nodes",
+// Topic names an object that readers can wait for: "node/ID", "assigned/NODE", "job/NAME", "drain/ID", "instance/ID", "service", "peers/GROUP", or a whole table: "nodes",
 // "jobs", "instances", "drains", "events", "settings", "deployments".
 type Topic string
 

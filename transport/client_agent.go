@@ -31,6 +31,11 @@ func (c *Client) Services(ctx context.Context, r ServicesRequest) (Services, err
 	return askAgent[Services](ctx, c, CallServices, r, r.Wait)
 }
 
+// Peers waits for news of groups that have an instance on this agent's node, at most r.Wait. Codes as Assignments.
+func (c *Client) Peers(ctx context.Context, r PeersRequest) (Peers, error) {
+	return askAgent[Peers](ctx, c, CallPeers, r, r.Wait)
+}
+
 // askAgent is one call of the agents' protocol, to whichever server answers. All of them are idempotent.
 func askAgent[A any](ctx context.Context, c *Client, call AgentCall, question any, wait fsm.Duration) (answer A, err error) {
 	body, err := EncodeCBOR(question)

@@ -3,6 +3,8 @@ package transport
 import (
 	"strconv"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -18,6 +20,7 @@ const (
 	CallReport      AgentCall = 2 // ReportRequest      -> ReportReply    (by the leader, committed)
 	CallAssignments AgentCall = 3 // AssignmentsRequest -> Assignments    (long poll on any caught-up server)
 	CallServices    AgentCall = 4 // ServicesRequest    -> Services       (long poll on any caught-up server)
+	CallPeers       AgentCall = 5 // PeersRequest       -> Peers          (long poll on any caught-up server)
 )
 
 func (c AgentCall) String() string {
@@ -30,6 +33,8 @@ func (c AgentCall) String() string {
 		return "assignments"
 	case CallServices:
 		return "services"
+	case CallPeers:
+		return "peers"
 	}
 	return "call " + strconv.Itoa(int(c))
 }
@@ -168,4 +173,41 @@ type ServiceBackends struct {
 	Expose     int             `cbor:"2,keyasint,omitempty" json:"expose,omitempty"`
 	Generation uint64          `cbor:"3,keyasint" json:"generation"`
 	Backends   []fsm.Backend   `cbor:"4,keyasint" json:"backends"`
+}
+
+// PeersRequest waits at most Wait for news of groups that have an instance on the node; other groups are not told.
+type PeersRequest struct {
+	Node        fsm.NodeID    `cbor:"1,keyasint"`
+	Groups      []fsm.GroupID `cbor:"2,keyasint"`
+	Incarnation uint64        `cbor:"3,keyasint,omitempty"` // of the last answer, with its index
+	Index       uint64        `cbor:"4,keyasint,omitempty"` // 0: tell all of these groups at once
+	Wait        fsm.Duration  `cbor:"5,keyasint"`
+
+	Cluster string `cbor:"6,keyasint,omitempty"` // as in a report
+}
+
+// Peers tells the groups that have changed after the request's index. Each is an encoded GroupPeers: all agents of a group get the same bytes.
+type Peers struct {
+	Incarnation uint64            `cbor:"1,keyasint"`
+	Index       uint64            `cbor:"2,keyasint"`
+	Groups      []cbor.RawMessage `cbor:"3,keyasint,omitempty"`
+}
+
+// GroupPeers is the instances of a group, by slot: at most MaxPeers.
+type GroupPeers struct {
+	Group   fsm.GroupID `cbor:"1,keyasint" json:"group"`
+	Members []Peer      `cbor:"2,keyasint" json:"members"`
+}
+
+// MaxPeers bounds how many instances of a group its instances are told of. A larger group needs a service instead of a list.
+const MaxPeers = 1000
+
+// Peer is one instance of a group as the others see it.
+type Peer struct {
+	Slot     int            `cbor:"1,keyasint" json:"slot"`
+	Instance fsm.InstanceID `cbor:"2,keyasint" json:"instance"`
+	Node     string         `cbor:"3,keyasint" json:"node"` // its name
+	Address  string         `cbor:"4,keyasint" json:"address"`
+	Ports    map[string]int `cbor:"5,keyasint,omitempty" json:"ports,omitempty"`
+	State    fsm.PeerState  `cbor:"6,keyasint" json:"state"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,6 +50,8 @@ type node struct {
 	epoch      uint64                                // 0: the servers don't know this life
 	known      chan struct{}                         // closed at the first registration of a life
 	work       map[fsm.InstanceID]fsm.InstanceStatus // of the goroutine of live; others only count it
+	groups     []fsm.GroupID                         // of what it runs
+	regrouped  chan struct{}                         // capacity 1: groups has changed
 }
 
 // live registers and does what it is told until ctx ends.
@@ -57,6 +60,7 @@ func (n *node) live(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { _ = n.beater.Run(ctx) }) // it ends with ctx
 	wg.Go(func() { n.followServices(ctx) })
+	wg.Go(func() { n.followPeers(ctx) })
 	var again backoff
 	for ctx.Err() == nil {
 		if err := n.register(ctx); err != nil {
@@ -153,6 +157,7 @@ func (n *node) converge(assigned []transport.Assignment, repeat bool) []fsm.Inst
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var news []fsm.InstanceStatus
+	var groups []fsm.GroupID
 	wanted := make(map[fsm.InstanceID]fsm.InstanceStatus, len(assigned))
 	for _, a := range assigned {
 		status, known := n.work[a.ID]
@@ -168,8 +173,18 @@ func (n *node) converge(assigned []transport.Assignment, repeat bool) []fsm.Inst
 			news = append(news, status)
 		}
 		wanted[a.ID] = status
+		if !slices.Contains(groups, a.Group) {
+			groups = append(groups, a.Group)
+		}
 	}
 	n.work = wanted
+	if slices.Sort(groups); !slices.Equal(groups, n.groups) {
+		n.groups = groups
+		select {
+		case n.regrouped <- struct{}{}:
+		default:
+		}
+	}
 	return news
 }
 
@@ -211,6 +226,54 @@ func (n *node) followServices(ctx context.Context) {
 		again.reset()
 		index = answer.Index
 	}
+}
+
+// followPeers asks for the lists of the groups of which it runs an instance, as an agent does.
+func (n *node) followPeers(ctx context.Context) {
+	q := transport.PeersRequest{Node: n.id, Wait: fsm.Duration(pollWait / time.Millisecond)}
+	var again backoff
+	for ctx.Err() == nil {
+		n.mu.Lock()
+		groups := n.groups
+		n.mu.Unlock()
+		if len(groups) == 0 {
+			select {
+			case <-n.regrouped:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if !slices.Equal(groups, q.Groups) {
+			q.Groups, q.Index = groups, 0
+		}
+		answer, err := n.askPeers(ctx, q)
+		if errors.Is(err, context.Canceled) {
+			continue
+		}
+		if err != nil {
+			n.crowd.trouble(ctx, "peers", err)
+			again.wait(ctx)
+			continue
+		}
+		again.reset()
+		q.Incarnation, q.Index = answer.Incarnation, answer.Index
+	}
+}
+
+// askPeers ends with context.Canceled when the groups change.
+func (n *node) askPeers(ctx context.Context, q transport.PeersRequest) (transport.Peers, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollWait+10*time.Second)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		select {
+		case <-n.regrouped:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return n.client.Peers(ctx, q)
 }
 
 func (n *node) registered() uint64 {

@@ -195,6 +195,9 @@ func (w *hclWriter) role(g *fsm.GroupSpec) {
 			w.duration("timeout", c.Timeout)
 		})
 	}
+	if p := g.Peers; p != nil {
+		w.block("peers", nil, func() { w.text("signal", p.Signal) })
+	}
 	for _, h := range g.Hooks {
 		w.block("hook", []string{string(h.Name)}, func() {
 			w.texts("exec", h.Exec)

@@ -383,6 +383,8 @@ func (t *program) OpenLog(context.Context, driver.Stream, int64, bool) (agent.Lo
 }
 
 // RemoveWork implements agent.Task.
+func (t *program) Signal(context.Context, syscall.Signal) error { return nil }
+
 func (t *program) RemoveWork() error { return nil }
 
 // Remove implements agent.Task.

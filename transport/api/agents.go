@@ -15,12 +15,15 @@ const heartbeatKey = 32
 
 // agentDesk is what the calls of thousands of agents share.
 type agentDesk struct {
-	lookout            *lookout // whether this server may still answer them
-	assigned, services *linger  // of the answers to their polls
-	known              *sharedServices
-	relay              *relay // to the leader
-	reports            batcher[agentReport, fsm.Result]
-	calls              map[transport.AgentCall]agentCall
+	lookout  *lookout // whether this server may still answer them
+	assigned *linger  // the answers to their polls, and the next two
+	services *linger
+	peers    *linger
+	known    *sharedServices
+	lists    *sharedPeers
+	relay    *relay // to the leader
+	reports  batcher[agentReport, fsm.Result]
+	calls    map[transport.AgentCall]agentCall
 }
 
 // agentCall is what answers a call of agents: CBOR in, CBOR out.
@@ -35,6 +38,7 @@ func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
 		transport.CallReport:      {true, inCBOR(s.reportAgent)},
 		transport.CallAssignments: {false, inCBOR(s.assignments)},
 		transport.CallServices:    {false, inCBOR(s.agentServices)},
+		transport.CallPeers:       {false, inCBOR(s.agentPeers)},
 	}
 }
 

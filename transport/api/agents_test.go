@@ -216,7 +216,7 @@ func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
 	first := must(c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")}))(t)
-	held := make(chan error, 2)
+	held := make(chan error, 3)
 	ctx := t.Context()
 	go func() {
 		_, err := c.Assignments(ctx, transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2"), Index: first.Index, Wait: 30 * fsm.Second})
@@ -226,10 +226,14 @@ func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
 		_, err := c.Services(ctx, transport.ServicesRequest{Node: "01N2", Index: r.machine.State().Index, Wait: 30 * fsm.Second})
 		held <- err
 	}()
+	go func() {
+		_, err := c.Peers(ctx, transport.PeersRequest{Node: "01N2", Groups: []fsm.GroupID{"web/http"}, Incarnation: 1, Index: r.machine.State().Index, Wait: 30 * fsm.Second})
+		held <- err
+	}()
 	r.mu.Lock()
 	ail(r.servers["s1"])
 	r.mu.Unlock()
-	for range 2 {
+	for range 3 {
 		wantCode(t, <-held, transport.CodeNotCaughtUp)
 	}
 	_, err := c.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: r.epoch("01N2")})

@@ -14,6 +14,7 @@ const (
 	lingerAtOnce   = 64 // answers that need not wait, within the time that others do
 	lingerAssigned = 150 * time.Millisecond
 	lingerServices = time.Second
+	lingerPeers    = 300 * time.Millisecond
 	lingerEach     = 300 * time.Microsecond // longer for each that waits already: about what answering it and being told takes,
 	lingerMost     = 600 * time.Millisecond // but for no longer than that, unless it is so without them
 )

@@ -47,7 +47,8 @@ func New(cfg Config) (*Server, error) {
 		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
 	s.agents = agentDesk{
-		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), known: &sharedServices{},
+		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), peers: newLinger(lingerPeers),
+		known: &sharedServices{}, lists: newSharedPeers(),
 		relay: newRelay(s), reports: s.newReports(), calls: s.agentCalls(),
 	}
 	s.huma = humago.New(&guardedMux{s}, documentConfig(cfg.Version))

@@ -1,0 +1,342 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// How long a start waits for the servers to tell the group's instances: with a file of an earlier time, and without.
+const (
+	peersFirst   = time.Second
+	peersMissing = 5 * time.Second
+)
+
+// peers keeps a file for each group that has an instance here: OUTSPAN_PEERS, with all instances of the group, ready or not. It stays as it was while no
+// server answers and over a restart of the agent, and goes with the group's last instance here. Safe for many goroutines.
+type peers struct {
+	node    fsm.NodeID
+	dir     string
+	log     hclog.Logger
+	changed func(fsm.GroupID) // an instance of the group came, went or moved. It must not block
+	kick    chan struct{}     // capacity 1: other groups are followed
+
+	mu     sync.Mutex
+	groups map[fsm.GroupID]*groupPeers
+	moved  bool     // the groups are others than those that seen is of
+	seen   fsm.Seen // the state of the newest answer
+}
+
+// groupPeers is what is known of one group.
+type groupPeers struct {
+	told    chan struct{} // closed once a server has told it to this agent
+	version int           // how often that changed which instances there are, and where
+	members []transport.Peer
+}
+
+func newPeers(node fsm.NodeID, dir string, log hclog.Logger) *peers {
+	return &peers{
+		node: node, dir: dir, log: log, changed: func(fsm.GroupID) {}, kick: make(chan struct{}, 1), groups: map[fsm.GroupID]*groupPeers{},
+	}
+}
+
+// path is the file of a group as lines; with ".json" it is the other one. The names were checked with the assignment.
+func (p *peers) path(group fsm.GroupID) string {
+	job, name := group.Split()
+	return filepath.Join(p.dir, string(job), name)
+}
+
+// follow makes the groups those that are kept. The files of others are removed.
+func (p *peers) follow(groups map[fsm.GroupID]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.groups {
+		if !groups[id] {
+			delete(p.groups, id)
+			p.remove(id)
+		}
+	}
+	for id := range groups {
+		if _, known := p.groups[id]; !known {
+			p.groups[id], p.moved = &groupPeers{told: make(chan struct{})}, true
+		}
+	}
+	if p.moved {
+		select {
+		case p.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (p *peers) remove(group fsm.GroupID) {
+	path := p.path(group)
+	for _, file := range []string{path, path + ".json"} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			p.log.Warn("the list of a group that has no instance here could not be removed", "error", err)
+		}
+	}
+	_ = os.Remove(filepath.Dir(path)) // other groups of the job may be here
+}
+
+// version counts the changes of a group that its programs are signalled of.
+func (p *peers) version(group fsm.GroupID) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if g := p.groups[group]; g != nil {
+		return g.version
+	}
+	return 0
+}
+
+// news returns a channel that is closed once a server has told this agent the group's instances, and how long a start should wait for that.
+func (p *peers) news(group fsm.GroupID) (told <-chan struct{}, patience time.Duration) {
+	p.mu.Lock()
+	g := p.groups[group]
+	p.mu.Unlock()
+	if g == nil {
+		return nil, 0
+	}
+	if _, err := os.Stat(p.path(group)); err != nil {
+		return g.told, peersMissing
+	}
+	return g.told, peersFirst
+}
+
+// run keeps the files true until ctx ends.
+func (p *peers) run(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error)) {
+	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
+	older := 0
+	for ctx.Err() == nil {
+		question, some := p.question(older > 0)
+		if !some {
+			sleep(ctx, maxWait, p.kick)
+			continue
+		}
+		answer, err := p.ask(ctx, poll, question)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errOtherGroups):
+		case err != nil:
+			p.log.Log(retry.level(), "the instances of groups could not be read", "error", err)
+			sleep(ctx, retry.next(rand.Float64()), nil)
+		case p.lags(answer) && older < 3:
+			older++
+			sleep(ctx, time.Second, nil)
+		default:
+			older = 0
+			if err := p.learn(answer); err != nil {
+				p.log.Log(retry.level(), "lists of groups could not be written", "error", err)
+				sleep(ctx, retry.next(rand.Float64()), nil)
+				break
+			}
+			retry.reset()
+		}
+	}
+}
+
+// question is what to ask next; some: there is a group to ask for.
+func (p *peers) question(anew bool) (q transport.PeersRequest, some bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q = transport.PeersRequest{Node: p.node, Groups: slices.Sorted(maps.Keys(p.groups)), Wait: fsm.Duration(pollWait / time.Millisecond)}
+	if !p.moved && !anew {
+		q.Incarnation, q.Index = p.seen.Incarnation, p.seen.Index
+	}
+	p.moved = false
+	return q, len(q.Groups) > 0
+}
+
+var errOtherGroups = errors.New("other groups are followed now")
+
+// ask waits for an answer, or for other groups to ask for.
+func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error), q transport.PeersRequest) (transport.Peers, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	ctx, give := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-p.kick:
+			give(errOtherGroups)
+		case <-ctx.Done():
+		}
+	})
+	answer, err := poll(ctx, q)
+	other := context.Cause(ctx) == errOtherGroups
+	give(nil)
+	watch.Wait()
+	if err != nil && other {
+		err = errOtherGroups
+	}
+	return answer, err
+}
+
+// lags reports whether a server answered that knows less than one before.
+func (p *peers) lags(a transport.Peers) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fsm.Seen{Incarnation: a.Incarnation, Index: a.Index}.Before(p.seen)
+}
+
+// learn writes what an answer tells. What the disk refuses is asked for again.
+func (p *peers) learn(a transport.Peers) error {
+	var failed error
+	var changed []fsm.GroupID
+	p.mu.Lock()
+	for _, raw := range a.Groups {
+		var list transport.GroupPeers
+		err := transport.DecodeCBOR(raw, &list)
+		g := p.groups[list.Group]
+		if err == nil && g == nil {
+			continue // its last instance went meanwhile
+		}
+		if err == nil {
+			err = p.write(list)
+		}
+		if err != nil {
+			failed = err
+			continue
+		}
+		if g.version == 0 || !slices.EqualFunc(g.members, list.Members, samePlace) {
+			g.version++
+			changed = append(changed, list.Group)
+		}
+		g.members = list.Members
+		closeOnce(g.told)
+	}
+	if failed == nil {
+		p.seen = fsm.Seen{Incarnation: a.Incarnation, Index: a.Index}
+	} else {
+		p.moved = true
+	}
+	p.mu.Unlock()
+	for _, id := range changed {
+		p.changed(id)
+	}
+	return failed
+}
+
+func closeOnce(c chan struct{}) {
+	select {
+	case <-c:
+	default:
+		close(c)
+	}
+}
+
+func samePlace(a, b transport.Peer) bool {
+	return a.Instance == b.Instance && a.Slot == b.Slot && a.Address == b.Address && maps.Equal(a.Ports, b.Ports)
+}
+
+// write replaces both files of a group. Each is there as a whole at any time.
+func (p *peers) write(list transport.GroupPeers) error {
+	path := p.path(list.Group)
+	text, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return diskError("make the directory of "+path, err)
+	}
+	if err := writeWhole(path+".json", append(text, '\n'), 0o644); err != nil {
+		return diskError("write "+path+".json", err)
+	}
+	if err := writeWhole(path, peerLines(list), 0o644); err != nil {
+		return diskError("write "+path, err)
+	}
+	return nil
+}
+
+// peerLines is a list for shells: a line for each instance, with its slot, member id, address, state, node, and NAME=NUMBER for each port.
+func peerLines(list transport.GroupPeers) []byte {
+	var out bytes.Buffer
+	for _, m := range list.Members {
+		fmt.Fprintf(&out, "%d %s %s %s %s", m.Slot, memberID(list.Group, m.Slot), m.Address, m.State, m.Node)
+		for _, name := range sortedKeys(m.Ports) {
+			fmt.Fprintf(&out, " %s=%d", name, m.Ports[name])
+		}
+		out.WriteByte('\n')
+	}
+	return out.Bytes()
+}
+
+// memberID is what outlives the instances of a slot: a member of the program's own system is called by it.
+func memberID(group fsm.GroupID, slot int) string {
+	return fmt.Sprintf("%s-%d", strings.ReplaceAll(string(group), "/", "-"), slot)
+}
+
+// followPeers has the lists kept of all groups that have an instance here, or will have one of fresh.
+func (c *crew) followPeers(fresh []*instance) {
+	groups := map[fsm.GroupID]bool{}
+	for _, i := range fresh {
+		groups[i.wanted().Group] = true
+	}
+	for _, m := range c.list() {
+		groups[m.wanted().Group] = true
+	}
+	delete(groups, "") // found running, and the journal does not tell of it
+	c.shop.peers.follow(groups)
+}
+
+// peersChanged wakes the instances of a group.
+func (c *crew) peersChanged(group fsm.GroupID) {
+	for _, m := range c.list() {
+		if m.wanted().Group == group {
+			m.wake()
+		}
+	}
+}
+
+// awaitPeers waits for the list of the group's instances: what the program begins with should be true. It returns false if the assignment moved or ctx ended.
+// Who starts while no server answers finds the list of before; if there is none, the file is missing.
+func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bool {
+	told, patience := i.shop.peers.news(want.Group)
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	select {
+	case <-told:
+		return true
+	case <-i.changed:
+		return false
+	case <-ctx.Done():
+		return false
+	case <-limit.C:
+	}
+	i.log.Warn("no server tells the instances of the group: going on with what was known last", "file", i.shop.peers.path(want.Group))
+	return true
+}
+
+// tellPeers signals a ready program that its group's instances have changed, if its job asks for that.
+func (i *instance) tellPeers(ctx context.Context, task Task, want transport.Assignment) {
+	if want.Spec == nil || want.Spec.Peers == nil || i.entry.Status.Observed != fsm.ObservedReady {
+		return
+	}
+	now := i.shop.peers.version(want.Group)
+	sig, err := driver.ParseSignal(want.Spec.Peers.Signal)
+	if now == i.told || err != nil {
+		return
+	}
+	if err := task.Signal(ctx, sig); err != nil {
+		i.log.Warn("the program could not be told that its group changed", "error", err)
+		return
+	}
+	i.told = now
+}
