@@ -38,15 +38,15 @@ type peers struct {
 	changed func(fsm.GroupID) // an instance of the group came, went or moved. It must not block
 	kick    chan struct{}     // capacity 1: other groups are followed
 
-	mu     sync.Mutex
-	groups map[fsm.GroupID]*groupPeers
-	moved  bool     // the groups are others than those that seen is of
-	seen   fsm.Seen // the state of the newest answer
+	mu          sync.Mutex
+	groups      map[fsm.GroupID]*groupPeers
+	incarnation uint64 // of what is known; an index comes again after a restore
 }
 
 // groupPeers is what is known of one group.
 type groupPeers struct {
 	told    chan struct{} // closed once a server has told it to this agent
+	at      uint64        // transport.GroupPeers.At; 0: it has to be told
 	version int           // how often that changed which instances there are, and where
 	members []transport.Peer
 }
@@ -73,12 +73,13 @@ func (p *peers) follow(groups map[fsm.GroupID]bool) {
 			p.remove(id)
 		}
 	}
+	more := false
 	for id := range groups {
 		if _, known := p.groups[id]; !known {
-			p.groups[id], p.moved = &groupPeers{told: make(chan struct{})}, true
+			p.groups[id], more = &groupPeers{told: make(chan struct{})}, true
 		}
 	}
-	if p.moved {
+	if more {
 		select {
 		case p.kick <- struct{}{}:
 		default:
@@ -123,44 +124,35 @@ func (p *peers) news(group fsm.GroupID) (told <-chan struct{}, patience time.Dur
 // run keeps the files true until ctx ends.
 func (p *peers) run(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error)) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
-	older := 0
 	for ctx.Err() == nil {
-		question, some := p.question(older > 0)
+		question, some := p.question()
 		if !some {
 			sleep(ctx, maxWait, p.kick)
 			continue
 		}
 		answer, err := p.ask(ctx, poll, question)
+		if err == nil {
+			err = p.learn(answer)
+		}
 		switch {
-		case ctx.Err() != nil:
-		case errors.Is(err, errOtherGroups):
+		case ctx.Err() != nil || errors.Is(err, errOtherGroups):
 		case err != nil:
-			p.log.Log(retry.level(), "the instances of groups could not be read", "error", err)
+			p.log.Log(retry.level(), "the lists of groups are not up to date", "error", err)
 			sleep(ctx, retry.next(rand.Float64()), nil)
-		case p.lags(answer) && older < 3:
-			older++
-			sleep(ctx, time.Second, nil)
 		default:
-			older = 0
-			if err := p.learn(answer); err != nil {
-				p.log.Log(retry.level(), "lists of groups could not be written", "error", err)
-				sleep(ctx, retry.next(rand.Float64()), nil)
-				break
-			}
 			retry.reset()
 		}
 	}
 }
 
 // question is what to ask next; some: there is a group to ask for.
-func (p *peers) question(anew bool) (q transport.PeersRequest, some bool) {
+func (p *peers) question() (q transport.PeersRequest, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q = transport.PeersRequest{Node: p.node, Groups: slices.Sorted(maps.Keys(p.groups)), Wait: fsm.Duration(pollWait / time.Millisecond)}
-	if !p.moved && !anew {
-		q.Incarnation, q.Index = p.seen.Incarnation, p.seen.Index
+	q = transport.PeersRequest{Node: p.node, Incarnation: p.incarnation, Wait: fsm.Duration(pollWait / time.Millisecond)}
+	for _, id := range sortedKeys(p.groups) {
+		q.Groups = append(q.Groups, transport.PeersKnown{Group: id, At: p.groups[id].at})
 	}
-	p.moved = false
 	return q, len(q.Groups) > 0
 }
 
@@ -189,29 +181,28 @@ func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.Pe
 	return answer, err
 }
 
-// lags reports whether a server answered that knows less than one before.
-func (p *peers) lags(a transport.Peers) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return fsm.Seen{Incarnation: a.Incarnation, Index: a.Index}.Before(p.seen)
-}
-
 // learn writes what an answer tells. What the disk refuses is asked for again.
 func (p *peers) learn(a transport.Peers) error {
 	var failed error
 	var changed []fsm.GroupID
 	p.mu.Lock()
-	for _, raw := range a.Groups {
+	if p.incarnation != a.Incarnation {
+		p.incarnation = a.Incarnation
+		for _, g := range p.groups {
+			g.at = 0
+		}
+	}
+	for _, raw := range a.Lists {
 		var list transport.GroupPeers
-		err := transport.DecodeCBOR(raw, &list)
+		if err := transport.DecodeCBOR(raw, &list); err != nil {
+			failed = err
+			continue
+		}
 		g := p.groups[list.Group]
-		if err == nil && g == nil {
+		if g == nil {
 			continue // its last instance went meanwhile
 		}
-		if err == nil {
-			err = p.write(list)
-		}
-		if err != nil {
+		if err := p.write(list); err != nil {
 			failed = err
 			continue
 		}
@@ -219,13 +210,8 @@ func (p *peers) learn(a transport.Peers) error {
 			g.version++
 			changed = append(changed, list.Group)
 		}
-		g.members = list.Members
+		g.at, g.members = list.At, list.Members
 		closeOnce(g.told)
-	}
-	if failed == nil {
-		p.seen = fsm.Seen{Incarnation: a.Incarnation, Index: a.Index}
-	} else {
-		p.moved = true
 	}
 	p.mu.Unlock()
 	for _, id := range changed {
@@ -326,7 +312,7 @@ func (i *instance) awaitPeers(ctx context.Context, want transport.Assignment) bo
 
 // tellPeers signals a ready program that its group's instances have changed, if its job asks for that.
 func (i *instance) tellPeers(ctx context.Context, task Task, want transport.Assignment) {
-	if want.Spec == nil || want.Spec.Peers == nil || i.entry.Status.Observed != fsm.ObservedReady {
+	if want.Spec == nil || want.Spec.Peers == nil || want.Spec.Peers.Signal == "" || i.entry.Status.Observed != fsm.ObservedReady {
 		return
 	}
 	now := i.shop.peers.version(want.Group)

@@ -272,21 +272,23 @@ func (s *servers) Peers(ctx context.Context, r transport.PeersRequest) (transpor
 	var out transport.Peers
 	err := s.poll(ctx, "instances", r.Wait, func() bool {
 		st := s.m.State()
-		out = transport.Peers{Incarnation: st.Incarnation, Index: st.Index}
-		for _, id := range r.Groups {
-			if g, ok := st.Groups.Get(id); ok && g.PeersAt > r.Index {
-				list := transport.GroupPeers{Group: id}
-				for i := range st.PeersOf(id) {
-					n, _ := st.Nodes.Get(i.Node)
-					list.Members = append(list.Members, transport.Peer{
-						Slot: i.Slot, Instance: i.ID, Node: n.Name, Address: n.Agent.Address, Ports: i.Claims.Ports.Map(), State: i.PeerState(),
-					})
-				}
-				raw, _ := transport.EncodeCBOR(list)
-				out.Groups = append(out.Groups, raw)
+		out = transport.Peers{Incarnation: st.Incarnation}
+		for _, known := range r.Groups {
+			g, ok := st.Groups.Get(known.Group)
+			if !ok || r.Incarnation == st.Incarnation && g.PeersAt <= known.At {
+				continue
 			}
+			list := transport.GroupPeers{Group: g.ID, At: g.PeersAt}
+			for i := range st.PeersOf(g.ID) {
+				n, _ := st.Nodes.Get(i.Node)
+				list.Members = append(list.Members, transport.Peer{
+					Slot: i.Slot, Instance: i.ID, Node: n.Name, Address: n.Agent.Address, Ports: i.Claims.Ports.Map(), State: i.PeerState(),
+				})
+			}
+			raw, _ := transport.EncodeCBOR(list)
+			out.Lists = append(out.Lists, raw)
 		}
-		return len(out.Groups) > 0
+		return len(out.Lists) > 0
 	})
 	return out, err
 }

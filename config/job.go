@@ -163,7 +163,7 @@ func (d *decoder) check(b *hcl.Block) fsm.CheckSpec {
 
 func (d *decoder) peers(body hcl.Body) *fsm.PeersSpec {
 	var p fsm.PeersSpec
-	d.body(body, text("signal", &p.Signal, true))
+	d.body(body, text("signal", &p.Signal))
 	return &p
 }
 

@@ -152,12 +152,11 @@ type HookSpec struct {
 	OnFailure HookFailure `json:"on_failure,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
-// PeersSpec is how a program hears that OUTSPAN_PEERS, the list of its group's instances, has changed. Without it the program looks at the file when
-// it wants to.
+// PeersSpec is for programs that go by OUTSPAN_PEERS, the list of their group's instances: it names up to 1,000 of them instead of 100.
 type PeersSpec struct {
 	// Signal is sent to the program's process group, once it is ready, after an instance has come, gone or moved: SIGHUP, SIGUSR1 or SIGUSR2. It may be
-	// sent once more after the agent was restarted.
-	Signal string `json:"signal" cbor:"1,keyasint"`
+	// sent once more after the agent was restarted. Default: none, the program looks at the file when it wants to.
+	Signal string `json:"signal,omitempty" cbor:"1,keyasint,omitempty"`
 }
 
 // StopSpec is how an instance ends: readiness is withdrawn, DrainDelay passes (default 1 s), Signal is sent (default SIGTERM), and after Grace

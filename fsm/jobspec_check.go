@@ -284,7 +284,7 @@ func (g *GroupSpec) checkTimes() *Error {
 		return Refuse(CodeInvalid, "stop.grace must be 0s to 24h, drain_delay 0s to 1h")
 	case !validSignal(g.Stop.Signal):
 		return Refuse(CodeInvalid, "stop.signal %q is unknown", g.Stop.Signal).WithHint("use one of: %s", strings.Join(stopSignals(), ", "))
-	case g.Peers != nil && !slices.Contains(peerSignals(), g.Peers.Signal):
+	case g.Peers != nil && g.Peers.Signal != "" && !slices.Contains(peerSignals(), g.Peers.Signal):
 		return Refuse(CodeInvalid, "peers.signal %q can't be sent", g.Peers.Signal).WithHint("use one of: %s", strings.Join(peerSignals(), ", "))
 	case g.Restart.Attempts < 0 || g.Restart.Interval < 0 || g.Restart.Delay < 0 || g.Reschedule.Attempts < 0 || g.Reschedule.Interval < 0:
 		return Refuse(CodeInvalid, "restart and reschedule must not have negative values")

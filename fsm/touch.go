@@ -15,8 +15,8 @@ type touches struct {
 // object is a topic in two parts: put together they would be one more text for each row that changes, and hardly any is waited for.
 type object struct{ noun, id string }
 
-// touchedAGroup is how many objects a group of commands mostly touches: a placement an instance, its job, and what its node is assigned.
-const touchedAGroup = 3
+// touchedAGroup is how many objects a group of commands mostly touches: a placement an instance, its job, its group's list, and what its node is assigned.
+const touchedAGroup = 4
 
 // touch notes that readers who wait for these topics must look again.
 func (s *State) touch(topics ...Topic) {

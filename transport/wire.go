@@ -175,32 +175,40 @@ type ServiceBackends struct {
 	Backends   []fsm.Backend   `cbor:"4,keyasint" json:"backends"`
 }
 
-// PeersRequest waits at most Wait for news of groups that have an instance on the node; other groups are not told.
+// PeersRequest waits at most Wait for lists that the agent does not know. Only groups that have an instance on the node are told.
 type PeersRequest struct {
-	Node        fsm.NodeID    `cbor:"1,keyasint"`
-	Groups      []fsm.GroupID `cbor:"2,keyasint"`
-	Incarnation uint64        `cbor:"3,keyasint,omitempty"` // of the last answer, with its index
-	Index       uint64        `cbor:"4,keyasint,omitempty"` // 0: tell all of these groups at once
-	Wait        fsm.Duration  `cbor:"5,keyasint"`
+	Node        fsm.NodeID   `cbor:"1,keyasint"`
+	Groups      []PeersKnown `cbor:"2,keyasint"`
+	Incarnation uint64       `cbor:"3,keyasint,omitempty"` // of what is known
+	Wait        fsm.Duration `cbor:"4,keyasint"`
 
-	Cluster string `cbor:"6,keyasint,omitempty"` // as in a report
+	Cluster string `cbor:"5,keyasint,omitempty"` // as in a report
 }
 
-// Peers tells the groups that have changed after the request's index. Each is an encoded GroupPeers: all agents of a group get the same bytes.
+// PeersKnown is a group and what the agent knows of it: GroupPeers.At of the list that it was told last, 0 for none.
+type PeersKnown struct {
+	Group fsm.GroupID `cbor:"1,keyasint"`
+	At    uint64      `cbor:"2,keyasint,omitempty"`
+}
+
+// Peers tells lists that were not known. Each is an encoded GroupPeers: all agents of a group get the same bytes.
 type Peers struct {
 	Incarnation uint64            `cbor:"1,keyasint"`
-	Index       uint64            `cbor:"2,keyasint"`
-	Groups      []cbor.RawMessage `cbor:"3,keyasint,omitempty"`
+	Lists       []cbor.RawMessage `cbor:"2,keyasint,omitempty"`
 }
 
-// GroupPeers is the instances of a group, by slot: at most MaxPeers.
+// GroupPeers is the instances of a group, by slot: at most MaxPeers, or MaxPeersAsked.
 type GroupPeers struct {
 	Group   fsm.GroupID `cbor:"1,keyasint" json:"group"`
 	Members []Peer      `cbor:"2,keyasint" json:"members"`
+	At      uint64      `cbor:"3,keyasint" json:"-"` // log index of the change that made it so
 }
 
-// MaxPeers bounds how many instances of a group its instances are told of. A larger group needs a service instead of a list.
-const MaxPeers = 1000
+// How many instances of a group its instances are told of: every agent of the group hears of every change. A larger group needs a service instead of a list.
+const (
+	MaxPeers      = 100
+	MaxPeersAsked = 1000 // with a block peers in the group
+)
 
 // Peer is one instance of a group as the others see it.
 type Peer struct {

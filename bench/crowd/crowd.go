@@ -98,6 +98,7 @@ func (c *Crowd) start(n *node) {
 	n.mu.Lock()
 	n.life++
 	n.introduced, n.known = map[string]bool{}, make(chan struct{})
+	n.regrouped = make(chan struct{}, 1)
 	n.mu.Unlock()
 	c.gossip.enter(n)
 	c.wg.Go(func() {

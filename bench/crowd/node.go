@@ -230,21 +230,21 @@ func (n *node) followServices(ctx context.Context) {
 
 // followPeers asks for the lists of the groups of which it runs an instance, as an agent does.
 func (n *node) followPeers(ctx context.Context) {
-	q := transport.PeersRequest{Node: n.id, Wait: fsm.Duration(pollWait / time.Millisecond)}
+	known, incarnation := map[fsm.GroupID]uint64{}, uint64(0)
 	var again backoff
 	for ctx.Err() == nil {
+		q := transport.PeersRequest{Node: n.id, Incarnation: incarnation, Wait: fsm.Duration(pollWait / time.Millisecond)}
 		n.mu.Lock()
-		groups := n.groups
+		for _, id := range n.groups {
+			q.Groups = append(q.Groups, transport.PeersKnown{Group: id, At: known[id]})
+		}
 		n.mu.Unlock()
-		if len(groups) == 0 {
+		if len(q.Groups) == 0 {
 			select {
 			case <-n.regrouped:
 			case <-ctx.Done():
 			}
 			continue
-		}
-		if !slices.Equal(groups, q.Groups) {
-			q.Groups, q.Index = groups, 0
 		}
 		answer, err := n.askPeers(ctx, q)
 		if errors.Is(err, context.Canceled) {
@@ -256,7 +256,17 @@ func (n *node) followPeers(ctx context.Context) {
 			continue
 		}
 		again.reset()
-		q.Incarnation, q.Index = answer.Incarnation, answer.Index
+		if answer.Incarnation != incarnation {
+			incarnation = answer.Incarnation
+			clear(known)
+		}
+		for _, raw := range answer.Lists {
+			var list transport.GroupPeers
+			if err := transport.DecodeCBOR(raw, &list); err != nil {
+				n.crowd.trouble(ctx, "peers", err)
+			}
+			known[list.Group] = list.At
+		}
 	}
 }
 

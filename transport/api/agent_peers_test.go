@@ -14,25 +14,28 @@ func TestAgentPeers(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	c := r.client(transport.RoleAgent, "n2")
-	ask := func(index uint64) transport.PeersRequest {
+	ask := func(at uint64) transport.PeersRequest {
 		return transport.PeersRequest{
-			Node: "01N2", Groups: []fsm.GroupID{"db/http", "web/http"}, Incarnation: r.machine.State().Incarnation, Index: index, Wait: 30 * fsm.Second,
+			Node: "01N2", Groups: []transport.PeersKnown{{Group: "db/http"}, {Group: "web/http", At: at}}, Incarnation: r.machine.State().Incarnation, Wait: 30 * fsm.Second,
 		}
 	}
-	if got := must(c.Peers(t.Context(), ask(0)))(t); len(got.Groups) != 0 || got.Index == 0 {
-		t.Errorf("a node without an instance of the group is told %d lists at %d", len(got.Groups), got.Index)
+	none := ask(0)
+	none.Wait = 0
+	if got := must(c.Peers(t.Context(), none))(t); len(got.Lists) != 0 {
+		t.Errorf("a node without an instance of the group is told %d lists", len(got.Lists))
 	}
 	r.place("inst-c", 2, "01N2", fsm.ObservedPending)
+	var last transport.GroupPeers
 	states := func(p transport.Peers) (list []string) {
 		t.Helper()
-		if len(p.Groups) != 1 {
-			t.Fatalf("%d lists", len(p.Groups))
+		if len(p.Lists) != 1 {
+			t.Fatalf("%d lists", len(p.Lists))
 		}
-		var g transport.GroupPeers
-		if err := transport.DecodeCBOR(p.Groups[0], &g); err != nil || g.Group != "web/http" {
-			t.Fatalf("%+v, %v", g, err)
+		last = transport.GroupPeers{}
+		if err := transport.DecodeCBOR(p.Lists[0], &last); err != nil || last.Group != "web/http" {
+			t.Fatalf("%+v, %v", last, err)
 		}
-		for _, m := range g.Members {
+		for _, m := range last.Members {
 			list = append(list, fmt.Sprintf("%d %s %s %d %s", m.Slot, m.Node, m.Address, m.Ports["http"], m.State))
 		}
 		return list
@@ -43,7 +46,7 @@ func TestAgentPeers(t *testing.T) {
 		t.Errorf("told %q, want %q", got, want)
 	}
 	done := make(chan transport.Peers, 1)
-	ctx, q := t.Context(), ask(first.Index)
+	ctx, q := t.Context(), ask(last.At)
 	go func() {
 		got, err := c.Peers(ctx, q)
 		if err != nil {
@@ -57,5 +60,17 @@ func TestAgentPeers(t *testing.T) {
 	want[0], want[1] = "0 n1 127.0.0.7 20000 ready", "1 n1 127.0.0.7 20001 ready"
 	if got := states(<-done); !slices.Equal(got, want) {
 		t.Errorf("after a node moved %q, want %q", got, want)
+	}
+	// A server that was not restored yet knows nothing better than an agent that heard of it; one that was tells all again.
+	later := ask(0)
+	later.Incarnation, later.Wait = later.Incarnation+1, 0
+	if got := must(c.Peers(t.Context(), later))(t); len(got.Lists) != 0 {
+		t.Errorf("an older state tells %d lists", len(got.Lists))
+	}
+	r.apply(&fsm.RestoreMark{})
+	restored := ask(last.At)
+	restored.Incarnation = q.Incarnation
+	if got := states(must(c.Peers(t.Context(), restored))(t)); !slices.Equal(got, want) {
+		t.Errorf("after a restore %q, want %q", got, want)
 	}
 }

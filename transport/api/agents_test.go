@@ -227,7 +227,7 @@ func sendsAgentsElsewhere(t *testing.T, ail func(*server)) {
 		held <- err
 	}()
 	go func() {
-		_, err := c.Peers(ctx, transport.PeersRequest{Node: "01N2", Groups: []fsm.GroupID{"web/http"}, Incarnation: 1, Index: r.machine.State().Index, Wait: 30 * fsm.Second})
+		_, err := c.Peers(ctx, transport.PeersRequest{Node: "01N2", Groups: []transport.PeersKnown{{Group: "web/http", At: 1 << 40}}, Incarnation: 1, Wait: 30 * fsm.Second})
 		held <- err
 	}()
 	r.mu.Lock()
