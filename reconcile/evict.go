@@ -120,7 +120,7 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	}
 	for _, old := range slot.leaving {
 		if p.mustGoFirst(g, old) && !p.fenced(g, old) {
-			p.wait(old, fsm.CodeStopping, "the next instance of its slot waits until it has stopped", "")
+			p.awaitEnd(old)
 			if _, why := p.peek(n); why != nil {
 				p.reasons.noRoom(slotKey{g.id, slot.n}, why)
 			}
@@ -150,8 +150,20 @@ func vacancyCause(last *fsm.Instance) fsm.Cause {
 	return last.Marks.StopCause
 }
 
-// mustGoFirst reports whether an instance on its way out must be confirmed stopped before its slot is filled again. Where nothing is shared, one whose
-// node is offline is waited for no longer than a running one would be.
+// awaitEnd says that the next instance of a slot waits for the end of an old one.
+func (p *pass) awaitEnd(old *fsm.Instance) {
+	const waits = "the next instance of its slot waits until it has stopped"
+	if old.Status.Observed != fsm.ObservedLost {
+		p.wait(old, fsm.CodeStopping, waits, "")
+		return
+	}
+	name := p.nodeName(old.Node)
+	p.wait(old, fsm.CodeNodeOffline, waits+", and its node "+name+" is offline",
+		fmt.Sprintf("bring the node back; or if the machine is known to be off: outspan node confirm-dead %s --force", name))
+}
+
+// mustGoFirst reports whether an instance on its way out must be confirmed stopped before its slot is filled again. One that is pending may run already: its
+// agent has been told of it. Where nothing is shared, one whose node is offline is waited for no longer than a running one would be.
 func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if g.pinned() {
 		return true
@@ -160,7 +172,7 @@ func (p *pass) mustGoFirst(g *groupView, old *fsm.Instance) bool {
 	if old.Marks.StopCause == fsm.CauseRollout {
 		order = g.spec.Update.Order
 	}
-	if !g.stopFirst(order) || old.Status.Observed == fsm.ObservedPending || old.Status.Observed == fsm.ObservedFailed {
+	if !g.stopFirst(order) || old.WaitsForRoom() || old.Status.Observed == fsm.ObservedFailed {
 		return false
 	}
 	return old.Status.Observed != fsm.ObservedLost || !p.tolerated(g, old)
