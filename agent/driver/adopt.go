@@ -77,12 +77,20 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch) (*Task, err
 		}
 		return newTask(d, dir, l, &e), nil
 	}
-	if boot, err := bootID(); err != nil {
+	boot, err := bootID()
+	if err != nil {
 		return nil, err
-	} else if boot != l.Boot {
-		t := newTask(d, dir, l, nil)
-		t.record(Exit{Reason: ReasonHostRebooted, Code: -1, Message: "the machine was started anew", EndedAt: time.Now()})
-		return t, nil
+	}
+	if boot != l.Boot {
+		e, err := d.otherBoot(ctx, dir, &l, boot)
+		if err != nil {
+			return nil, err
+		}
+		if e != nil {
+			t := newTask(d, dir, l, nil)
+			t.record(*e)
+			return t, nil
+		}
 	}
 	shim, main, err := d.findShim(ctx, dir, l)
 	if err != nil {
@@ -97,6 +105,36 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch) (*Task, err
 	t := newTask(d, dir, l, nil)
 	t.shim, t.main = shim, main
 	return t, nil
+}
+
+// otherBoot decides about a launch that was made under another boot id than the present one. That alone proves no reboot: containers on one kernel can be given
+// ids of their own. A shim that holds its lock runs on this kernel, and the launch becomes one of this boot id. Otherwise the instance has ended, and is
+// returned as that, after what bears its mark was killed.
+func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot string) (*Exit, error) {
+	here := *l
+	here.Boot = boot
+	lock, err := dir.lock()
+	switch {
+	case errors.Is(err, errLocked):
+		d.cfg.Logger.Warn("the boot id is another one, but the shim runs on", "instance", l.Spec.ID)
+		*l = here
+		return nil, dir.reboot(here)
+	case err != nil:
+		return nil, err
+	}
+	defer lock.Close()
+	left, err := leftovers(here, Identity{}, Identity{})
+	if err != nil {
+		return nil, err
+	}
+	e := Exit{Reason: ReasonHostRebooted, Code: -1, Message: "the machine was started anew", EndedAt: time.Now()}
+	if len(left) > 0 || !here.Cgroup.open().empty() {
+		if err := killLeftovers(ctx, here, Identity{}, Identity{}); err != nil {
+			return nil, err
+		}
+		e.Reason, e.Message, e.EndedAt = ReasonShimLost, "its shim had ended, and processes of it ran on until they were killed", time.Now()
+	}
+	return &e, nil
 }
 
 // findShim returns the identities of the run's shim, dead or alive, and of its program; zero after giving the run

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -245,4 +246,40 @@ func TestAdoptAfterReboot(t *testing.T) {
 	if out := b.logs(tasks[0], driver.Stdout); !strings.Contains(out, "kept") {
 		t.Errorf("logs = %q", out)
 	}
+}
+
+// Another boot id alone proves no reboot: what runs goes on, and what a dead shim left behind is killed before its end is told.
+func TestAdoptUnderAnotherBootID(t *testing.T) {
+	modes(t, func(t *testing.T, b *bench) {
+		task := b.start(b.sh("exec sleep 1000"))
+		must(t, b.d.Close())
+		driver.OtherBoot(t, filepath.Join(b.cfg.Dir, "state", string(task.ID())))
+		b.open()
+		tasks := b.adopt()
+		if len(tasks) != 1 || !tasks[0].Alive() || tasks[0].Process() != task.Process() {
+			t.Fatalf("adopted %v", tasks)
+		}
+		stop(t, tasks[0], 0, 0)
+		must(t, tasks[0].Remove())
+		b.nothingLeftOf(task.ID())
+
+		task = b.start(b.sh(strings.ReplaceAll(detach, "env -i", "") + "exec sleep 1000"))
+		pids := pidsIn(t, filepath.Join(b.d.WorkDir(task.ID()), "pids"), 4)
+		must(t, b.d.Close())
+		main := task.Process().PID
+		shim := parent(t, main)
+		must(t, syscall.Kill(shim, syscall.SIGKILL))
+		_, _ = syscall.Wait4(shim, nil, 0, nil) // after a real reboot it would not be this process's child
+		eventually(t, "the program to die with its shim", func() bool { return !running(main) })
+		driver.OtherBoot(t, filepath.Join(b.cfg.Dir, "state", string(task.ID())))
+		b.open()
+		tasks = b.adopt()
+		if len(tasks) != 1 {
+			t.Fatalf("adopted %v", tasks)
+		}
+		if e, ok := tasks[0].Exit(); !ok || e.Reason != driver.ReasonShimLost {
+			t.Errorf("exit = %+v, %v", e, ok)
+		}
+		goneAll(t, pids)
+	})
 }

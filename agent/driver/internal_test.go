@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// OtherBoot rewrites the launch in dir as if it were of another boot of the machine.
+// OtherBoot rewrites the launch in dir, and the identities of its processes, as if they were of another boot of the machine.
 func OtherBoot(t *testing.T, dir string) {
 	t.Helper()
 	d := stateDir(dir)
@@ -21,7 +21,7 @@ func OtherBoot(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	l.Boot = "00000000-0000-0000-0000-000000000000"
-	if err := WriteRecord(d.path(fileLaunch), l); err != nil {
+	if err := d.reboot(l); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -115,6 +115,21 @@ func (d stateDir) readIdentity(file string, run int) (Identity, bool) {
 	return r.ID, true
 }
 
+// reboot makes a launch and its identities those of the boot id that the launch has now.
+func (d stateDir) reboot(l launch) error {
+	for _, file := range []string{fileShim, fileMain} {
+		var r runIdentity
+		if err := ReadRecord(d.path(file), &r); err != nil || r.Run != l.Run {
+			continue // missing or damaged: the shim tells it
+		}
+		r.ID.Boot = l.Boot
+		if err := WriteRecord(d.path(file), r); err != nil {
+			return err
+		}
+	}
+	return WriteRecord(d.path(fileLaunch), l)
+}
+
 func (d stateDir) readExit(run int) (Exit, bool) {
 	var r exitRecord
 	if err := ReadRecord(d.path(fileExit), &r); err != nil || r.Run != run || !r.Reason.Valid() {
