@@ -134,11 +134,20 @@ func (p *pass) late(live fsm.Liveness) bool {
 	return live.Age > 3*Interval(p.in.State.Settings.OfflineAfter)
 }
 
+// awaitedMost bounds for how long a leader waits for nodes that it has never heard while a restore is not confirmed: a person may be long in confirming it.
+const awaitedMost = 15 * fsm.Minute
+
 // awaited reports whether a node may not have found the servers yet, as after a recovery into new ones: it has not been heard at all, and the restored
 // state is not confirmed, or was so recently. Its silence says nothing.
 func (p *pass) awaited(live fsm.Liveness) bool {
 	s := p.state()
-	return live.Unheard && (s.Unconfirmed || s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter))
+	switch {
+	case !live.Unheard:
+		return false
+	case s.Unconfirmed:
+		return live.Age < awaitedMost
+	}
+	return s.Confirmed > 0 && p.in.Now < s.Confirmed.Add(s.Settings.OfflineAfter)
 }
 
 // judged reports whether a node's silence would be news: not if it was taken out of service, emptied, or confirmed dead.

@@ -63,10 +63,13 @@ func (p *pass) startOverdue(inst *fsm.Instance) bool {
 }
 
 // waitsInVain reports whether what a preemptor waits for has not ended for as long as an instance has to start, beyond its grace. It then goes where there is room.
-// One that belongs to its node, or to its data, stays.
+// One of a system group belongs to its node, and one with data to its home: those stay.
 func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	policy, ok := p.state().Policy(inst.Group)
-	if !ok || policy.Role == fsm.RoleSystem || policy.OneHolder() || policy.Replicated() {
+	if !ok || policy.Role == fsm.RoleSystem {
+		return false
+	}
+	if _, home := p.state().VolumeHome(policy, inst.Group, inst.Slot); home {
 		return false
 	}
 	end := inst.Marks.Created
