@@ -36,14 +36,23 @@ func TestNewServerGetsItsVoteLater(t *testing.T) {
 		if err := leader.Remove(ctx, fourth.ID(), false); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		// It says so, and ends: at once, and again when it is started with what it has.
+		for range 2 {
+			select {
+			case <-fourth.done:
+			case <-time.After(time.Minute):
+				t.Fatal("a removed server goes on")
+			}
+			if !errors.Is(fourth.err, &fsm.Error{Code: fsm.CodeConflict}) || !strings.Contains(fourth.err.Error(), "s4") || !strings.Contains(fourth.err.Error(), "was removed from the cluster") {
+				t.Fatalf("a removed server ended with: %v", fourth.err)
+			}
+			fourth = r.start(4, nil)
+		}
 		if got := len(leader.servers()); got != 3 {
 			t.Errorf("%d servers a minute after one was removed", got)
 		}
 		// Unless an operator says so.
-		if err := leader.Promote(ctx, fourth.ID()); err != nil {
-			t.Fatal(err)
-		}
+		eventually(t, 5*time.Second, "an operator's word", func() bool { return leader.Promote(ctx, fourth.ID()) == nil })
 		eventually(t, time.Minute, "a vote again", func() bool { return len(leader.voters()) == 4 })
 	})
 }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -135,6 +136,7 @@ func (s *Server) receive(ctx context.Context) {
 // describe keeps what this server says of itself by gossip up to date, and looks out for another cluster in it.
 func (s *Server) describe(ctx context.Context) {
 	var since time.Time // only another cluster's servers have been in sight
+	var out time.Time   // this server has been no member, and no leader has turned to it
 	for ctx.Err() == nil {
 		changed, seen := s.disk.space.changed(), s.sight.pool.Changed()
 		if s.state.progress.caughtUp.Load() {
@@ -154,6 +156,15 @@ func (s *Server) describe(ctx context.Context) {
 		case since.IsZero():
 			since = time.Now()
 		}
+		switch {
+		case !s.removed():
+			out = time.Time{}
+		case out.IsZero():
+			out = time.Now()
+		case time.Since(out) >= removedSettle:
+			s.refuse(fsm.Refuse(fsm.CodeConflict, "server %s (%s) was removed from the cluster", s.cfg.Name, s.dir.id).
+				WithHint("leave it stopped, or to take it in again as a new one, start it with an empty data_dir"))
+		}
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -166,6 +177,16 @@ func (s *Server) describe(ctx context.Context) {
 // strangersSettle is how long only servers of another cluster must be in sight of one that needs others to lead: its own
 // may be heard of a moment later than one that was here by mistake.
 const strangersSettle = 3 * time.Second
+
+// removedSettle is how long a server that is no member waits for a leader: one that is being taken in again hears of it.
+const removedSettle = 10 * time.Second
+
+// removed reports whether the configuration that this server knows lacks it, and no leader turns to it: it was taken out. A new server knows none yet.
+func (s *Server) removed() bool {
+	all := s.servers()
+	_, _, led := s.Leader()
+	return len(all) > 0 && !led && !slices.ContainsFunc(all, func(one raft.Server) bool { return one.ID == raft.ServerID(s.dir.id) })
+}
 
 // leadsAlone reports whether this server needs no other one to lead. It will, about a second after its start, so it
 // can't wait to find out where it is.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"strings"
 	"time"
 
@@ -160,7 +161,11 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 		return nil
 	}
 	s.log.Warn("a second agent uses the identity of a node and is refused", "node", n.Name, "address", clip(q.Agent.Address), "first", n.Agent.Address)
-	return fsm.Refuse(fsm.CodeConflict, "node %s is in use by the agent at %s, which was heard %s ago; this one is at %s", n.Name, n.Agent.Address, live.Age, clip(q.Agent.Address)).
+	heard := fmt.Sprintf("was heard %s ago", live.Age)
+	if live.Unheard { // since this server leads
+		heard = "may not have found this leader yet"
+	}
+	return fsm.Refuse(fsm.CodeConflict, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name, n.Agent.Address, heard, clip(q.Agent.Address)).
 		WithHint("if this machine is a copy, stop the agent and give it an empty data_dir, a name and a certificate of its own; if the node moved here, stop the agent there")
 }
 
