@@ -63,7 +63,7 @@ func (s *Server) Submit(ctx context.Context, e fsm.Entry) (*Pending, error) {
 		return nil, err
 	}
 	state := s.cfg.Machine.State()
-	e.Format, e.At, e.Wall = state.Format, s.clock.now(), s.cfg.Wall().UnixMilli()
+	e.Format, e.At, e.Wall = state.Format, s.clock.now(), s.wall()
 	data, err := fsm.EncodeEntry(e)
 	if err != nil {
 		return nil, err

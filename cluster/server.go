@@ -118,6 +118,8 @@ type serverState struct {
 	progress progress
 	restored atomic.Pointer[restoredConfig]
 	history  atomic.Pointer[fsm.History]
+
+	medianAhead atomic.Int64 // of the servers' wall clocks before this one's, in ns, while this server leads
 }
 
 // Open reads the data directory, restores the state and joins the gossip. It blocks while it does, which takes some

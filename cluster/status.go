@@ -26,6 +26,8 @@ type ServerStatus struct {
 	IndexLag  uint64 // entries that its log is behind; leader only
 	Installs  uint64 // snapshots that it had to install since it started; leader only
 	ClusterID string
+
+	ClockAhead time.Duration // its wall clock before the median of the servers'; leader only
 }
 
 // Status is this server's own part.
@@ -90,6 +92,7 @@ func (s *Server) Servers() []ServerStatus {
 			one.IndexLag = m.LastIndex - min(v.LastIndex, m.LastIndex)
 			one.Installs = s.state.follower.get(v.ID).reply.Installs
 		}
+		one.ClockAhead = s.clockAhead(v.ID)
 		out = append(out, one)
 	}
 	return out

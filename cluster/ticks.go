@@ -24,10 +24,12 @@ type followers struct {
 
 type follower struct {
 	reply    tickReply
-	at       time.Time // of the reply
-	healthy  time.Time // answered and close behind since then; zero: not now
-	lagging  time.Time // answered but far behind since then; zero: not now
-	reported bool      // the lag, in the log
+	at       time.Time     // of the reply
+	ahead    time.Duration // of the leader's wall clock: its own, as the reply told it
+	clocked  bool          // ahead is known
+	healthy  time.Time     // answered and close behind since then; zero: not now
+	lagging  time.Time     // answered but far behind since then; zero: not now
+	reported bool          // the lag, in the log
 }
 
 // note takes the outcome of one tick; reply is nil when there was none. It returns the follower if its lag should
@@ -92,11 +94,14 @@ func (f follower) healthyFor() time.Duration {
 // leader's clock goes on where this one's stops.
 func (s *Server) ticks(ctx context.Context, term uint64) {
 	s.state.follower.clear()
+	s.state.medianAhead.Store(0)
+	var clocks clockWatch
 	for ctx.Err() == nil {
 		if _, self, _ := s.Leader(); self {
 			s.state.progress.leads(time.Now())
 		}
 		s.tickAll(ctx, term)
+		clocks.look(s)
 		pause(ctx, tickEvery)
 	}
 }
@@ -123,8 +128,10 @@ func (s *Server) tickOne(ctx context.Context, term uint64, id fsm.ServerID) {
 		s.state.follower.note(id, nil, lastIndex)
 		return
 	}
+	began, own := time.Now(), s.cfg.Wall()
 	if again, err := s.tick(ctx, term, id, reply.Mark); err == nil && again.Server == id {
 		reply = again
+		s.state.follower.clock(id, reply.Wall, own.Add(time.Since(began)/2))
 	}
 	if s.state.follower.note(id, &reply, lastIndex) {
 		s.log.Warn("a server answers but its log stays behind", "server", id, "behind", lastIndex-reply.LastIndex, "installs", reply.Installs)
@@ -140,7 +147,7 @@ func (s *Server) tick(ctx context.Context, term uint64, id fsm.ServerID, heard u
 // answerTick takes over the leader's time and says how this server is. What a deposed leader says is not heard.
 func (s *Server) answerTick(t tick) tickReply {
 	reply := tickReply{
-		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(),
+		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(), Wall: s.cfg.Wall().UnixMilli(),
 	}
 	if t.Term >= s.raft.CurrentTerm() {
 		s.clock.hear(t.Now)

@@ -19,7 +19,9 @@ func memberName(m api.Member) string { return m.Name }
 
 func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
-func memberColumns() []column[api.Member] {
+// memberColumns has that of the clocks by itself only where one is off.
+func memberColumns(members []api.Member) []column[api.Member] {
+	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(m.ClockAhead) != clockOK })
 	return []column[api.Member]{
 		{head: "name", cell: memberName},
 		{head: "id", cell: func(m api.Member) string { return string(m.ID) }},
@@ -30,8 +32,22 @@ func memberColumns() []column[api.Member] {
 		{head: "state", cell: func(m api.Member) string { return m.State }},
 		{head: "index lag", cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
 		{head: "version", cell: func(m api.Member) string { return m.Version }},
+		{head: "clock", cell: func(m api.Member) string { return clockText(m.ClockAhead) }, wide: clocksAgree},
 	}
 }
+
+// clockText says how far a clock is from the median of all.
+func clockText(ahead fsm.Duration) string {
+	switch {
+	case ahead > 2*fsm.Second:
+		return (ahead / fsm.Second * fsm.Second).String() + " ahead"
+	case ahead < -2*fsm.Second:
+		return (-ahead / fsm.Second * fsm.Second).String() + " behind"
+	}
+	return clockOK
+}
+
+const clockOK = "ok"
 
 func serverRun(a *app) *cobra.Command {
 	return runVerb("server", "run a server", "Runs a server until SIGTERM or SIGINT; then it hands leadership over and ends with 0. SIGHUP reloads log level, TLS and limits.", runServer)
@@ -67,7 +83,7 @@ func serverMembers(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(byMemberName), memberName, memberColumns())
+			return showList(a, got.sorted(byMemberName), memberName, memberColumns(got.items))
 		},
 	}
 	filter.register(cmd)
@@ -110,7 +126,7 @@ func (a *app) membership(ctx context.Context, method, path string, query url.Val
 	if err != nil {
 		return err
 	}
-	return showList(a, listOf[api.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}.sorted(byMemberName), memberName, memberColumns())
+	return showList(a, listOf[api.Member]{items: got.value.Items, raw: got.raw, index: got.value.Index}.sorted(byMemberName), memberName, memberColumns(got.value.Items))
 }
 
 func serverJoin(a *app) *cobra.Command {
@@ -173,7 +189,7 @@ func serverTransferLeader(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showList(a, got.sorted(byMemberName), memberName, memberColumns())
+			return showList(a, got.sorted(byMemberName), memberName, memberColumns(got.items))
 		},
 	}
 }

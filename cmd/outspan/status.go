@@ -72,7 +72,7 @@ func (a *app) statusPage(p *page, s api.Status) {
 	}
 	if len(s.Servers) > 0 {
 		p.section("Servers")
-		rows(p, s.Servers, memberColumns())
+		rows(p, s.Servers, memberColumns(s.Servers))
 	}
 	if len(s.Drains) > 0 {
 		p.section("Drains")
@@ -151,7 +151,7 @@ func (a *app) showAny(ctx context.Context, ref string) error {
 func (a *app) showOther(ctx context.Context, ref string, unknown error) error {
 	members, err := list[api.Member](ctx, a, "/v1/members", url.Values{"filter": {"name=" + ref}})
 	if err == nil && len(members.items) > 0 {
-		return showList(a, members, memberName, memberColumns())
+		return showList(a, members, memberName, memberColumns(members.items))
 	}
 	if err := a.showService(ctx, ref); !isCode(err, fsm.CodeNotFound) {
 		return err

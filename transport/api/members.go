@@ -22,6 +22,8 @@ type Member struct {
 	IndexLag uint64       `json:"index_lag" doc:"log entries behind the leader"`
 	Version  string       `json:"version"`
 	Gossip   string       `json:"gossip" doc:"host:port where agents and servers join the gossip"`
+
+	ClockAhead fsm.Duration `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
 }
 
 // MemberReply is the answer to a change of membership.

@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"slices"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// The wall clock that entries carry is for people. One server's clock may be wrong, so the leader takes the median of the servers' clocks, which it learns by
+// its ticks.
+
+// clockSkew is how far a server's clock may be from the median before the log says so.
+const clockSkew = 2 * time.Second
+
+// clockRepeat is how often the log says so again.
+const clockRepeat = 10 * time.Minute
+
+// clock notes what a server's wall clock showed when the leader's showed own.
+func (f *followers) clock(id fsm.ServerID, shown int64, own time.Time) {
+	if shown == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all == nil {
+		f.all = map[fsm.ServerID]follower{}
+	}
+	one := f.all[id]
+	one.ahead, one.clocked = time.UnixMilli(shown).Sub(own), true
+	f.all[id] = one
+}
+
+// aheads are how far the clocks of the servers that answer are ahead of the leader's.
+func (f *followers) aheads() map[fsm.ServerID]time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := map[fsm.ServerID]time.Duration{}
+	for id, one := range f.all {
+		if one.clocked && one.answered() {
+			list[id] = one.ahead
+		}
+	}
+	return list
+}
+
+// medianAhead is how far the median of all clocks is ahead of the leader's, which is one of them. Of two in the middle the nearer to the leader's counts.
+func medianAhead(others map[fsm.ServerID]time.Duration) time.Duration {
+	all := []time.Duration{0}
+	for _, d := range others {
+		all = append(all, d)
+	}
+	slices.Sort(all)
+	low, high := all[(len(all)-1)/2], all[len(all)/2]
+	if low.Abs() <= high.Abs() {
+		return low
+	}
+	return high
+}
+
+// wall is the time for people, in Unix ms.
+func (s *Server) wall() int64 {
+	return s.cfg.Wall().Add(time.Duration(s.state.medianAhead.Load())).UnixMilli()
+}
+
+// clockAhead is how far a server's wall clock is ahead of the median; 0 where that is not known. Only the leader knows it.
+func (s *Server) clockAhead(id fsm.ServerID) time.Duration {
+	if s.Term() == 0 {
+		return 0
+	}
+	all := s.state.follower.aheads()
+	ahead, known := all[id]
+	if !known && id != s.dir.id {
+		return 0
+	}
+	return ahead - medianAhead(all)
+}
+
+// clockWatch keeps the median up to date, and says in the log which clocks are wrong. It is of the goroutine of ticks.
+type clockWatch struct{ said map[fsm.ServerID]time.Time }
+
+func (w *clockWatch) look(s *Server) {
+	all := s.state.follower.aheads()
+	median := medianAhead(all)
+	s.state.medianAhead.Store(int64(median))
+	all[s.dir.id] = 0
+	for id, ahead := range all {
+		skew := ahead - median
+		if skew.Abs() < clockSkew || time.Since(w.said[id]) < clockRepeat && !w.said[id].IsZero() {
+			continue
+		}
+		if w.said == nil {
+			w.said = map[fsm.ServerID]time.Time{}
+		}
+		w.said[id] = time.Now()
+		s.log.Warn("a server's clock is wrong", "server", id, "ahead_of_the_median", skew.Round(time.Millisecond), "hint", "set it; run a time service such as chrony")
+	}
+}
