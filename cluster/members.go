@@ -62,13 +62,15 @@ type Change struct {
 	Address string
 	Voter   bool   // of a move: it has a vote
 	Reason  string // for people
+
+	Successor fsm.ServerID // of a removal: the server that has its name, which is to be proven first
 }
 
 // NextChange is the one step to take now; ok is false when nothing needs to change. In order: write down a new
 // address; take out a dead server whose place a new one has taken; add a new server, without a vote; give a vote to
-// one that has kept up for long enough.
+// one that has kept up for long enough; take out a dead server whose name a new one has.
 func (m Membership) NextChange() (c Change, ok bool) {
-	for _, step := range [...]func(ServerView) (Change, bool){m.move, m.replace, m.add, m.promote} {
+	for _, step := range [...]func(ServerView) (Change, bool){m.move, m.replace, m.add, m.promote, m.succeed} {
 		for _, s := range m.Servers {
 			if c, ok := step(s); ok {
 				return c, true
@@ -111,6 +113,18 @@ func (m Membership) promote(s ServerView) (Change, bool) {
 		return Change{}, false
 	}
 	return Change{Kind: ChangePromote, ID: s.ID, Address: s.Configured, Reason: "it has caught up"}, true
+}
+
+// succeed removes a dead member whose name a living one with a vote has: that one was made in its place, at another address.
+func (m Membership) succeed(s ServerView) (Change, bool) {
+	if !s.Voter || s.Alive || s.Name == "" || m.CheckRemove(s.ID) != nil {
+		return Change{}, false
+	}
+	next := m.namesake(s)
+	if next == nil || !next.Voter || !next.works() {
+		return Change{}, false
+	}
+	return Change{Kind: ChangeRemove, ID: s.ID, Successor: next.ID, Address: next.Address, Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
 }
 
 // namesake is a living member with the name of another server. A second one of its name is not taken in: whoever names it could not say which one is meant.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -148,12 +149,15 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 // keepMembers makes one change after the other until nothing needs to change, for as long as this server leads.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	warned, old := map[fsm.ServerID]bool{}, map[fsm.NodeID]bool{}
+	unproven := map[fsm.ServerID]bool{} // successors that are not asked again
 	for ctx.Err() == nil {
 		s.wantVoters()
 		m := s.membership()
 		s.warnOfNamesakes(m, warned)
-		if c, ok := m.NextChange(); ok && s.disk.space.room() != RoomNone {
-			if err := s.change(ctx, m.Index, c); err != nil && ctx.Err() == nil {
+		if c, ok := m.NextChange(); ok && !unproven[c.Successor] && s.disk.space.room() != RoomNone {
+			err := s.change(ctx, m.Index, c)
+			unproven[c.Successor] = errors.Is(err, &fsm.Error{Code: codeNameUnproven})
+			if err != nil && ctx.Err() == nil {
 				s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
 			}
 		}
@@ -213,6 +217,11 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 			return err
 		}
 	}
+	if c.Successor != "" {
+		if err := s.proveName(c); err != nil {
+			return err
+		}
+	}
 	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
@@ -241,6 +250,27 @@ func (s *Server) probe(id fsm.ServerID, address string) error {
 	}
 	return conn.Close()
 }
+
+// proveName makes sure that the successor of a dead server has that one's name in its certificate: what gossip says proves nothing. Code: name_unproven.
+func (s *Server) proveName(c Change) error {
+	name := ""
+	if v, ok := s.membership().Find(c.ID); ok {
+		name = v.Name
+	}
+	conn, err := s.hello(s.log).Dial(peerAddress(c.Successor, c.Address), helloTimeout)
+	if err != nil {
+		return fsm.Refuse(fsm.CodeConflict, "server %s can't be reached: %v", c.Successor, err)
+	}
+	defer conn.Close()
+	if proven := s.cfg.Stream.PeerName(conn); proven != name {
+		return fsm.Refuse(codeNameUnproven, "server %s calls itself %q as the dead server %s did, but its certificate is of %q", c.Successor, name, c.ID, proven).
+			WithHint("if it is in that one's place: outspan server remove %s", c.ID)
+	}
+	return nil
+}
+
+// codeNameUnproven says that a server's certificate is not of the name that it gives itself.
+const codeNameUnproven fsm.Code = "name_unproven"
 
 // Join finds the server at an address. host:port may be that of its gossip, or its TLS port if gossip knows it
 // already; a leader takes it in even if it has state. A new server that gossip finds is taken in by the leader by

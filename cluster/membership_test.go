@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,31 @@ func TestWipedServerComesBackAsANewOne(t *testing.T) {
 		eventually(t, 10*time.Second, "the state is there", func() bool { return fresh.machine.State().Nodes.Len() == 1 })
 		r.agree(10 * time.Second)
 	})
+}
+
+// A new server with the name of a dead one takes its place, once its certificate has proven the name.
+func TestNewServerWithTheNameOfADeadOne(t *testing.T) {
+	for certificate, taken := range map[string]bool{"s3": true, "shared": false} {
+		t.Run(certificate, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.threeServersRunning(nil)
+				r.certificates = map[string]string{host(4): certificate}
+				dead := r.servers[host(3)]
+				dead.crash()
+				leader := r.leader(30 * time.Second)
+				next := r.start(4, func(c *Config) { c.Name = "s3" })
+				votes := func(s *rigServer) bool {
+					return slices.ContainsFunc(leader.voters(), func(v raft.Server) bool { return v.ID == raft.ServerID(s.ID()) })
+				}
+				eventually(t, time.Minute, "a vote of the new one", func() bool { return votes(next) })
+				time.Sleep(30 * time.Second)
+				if votes(dead) == taken {
+					t.Errorf("with a certificate of %q the dead one has a vote: %v", certificate, votes(dead))
+				}
+			})
+		})
+	}
 }
 
 func TestRemoveIsRefusedWhereQuorumWouldBeLost(t *testing.T) {

@@ -52,7 +52,7 @@ func TestRaftSettings(t *testing.T) {
 func TestPeerTransport(t *testing.T) {
 	n := memnet.New()
 	full := RoomNone
-	trans := newPeerTransport(&helloLayer{Stream: memStream{n.Listen("10.0.0.1:1"), n, "10.0.0.1"}, self: "s1", history: func() fsm.History { return fsm.History{} }},
+	trans := newPeerTransport(&helloLayer{Stream: memStream{n.Listen("10.0.0.1:1"), n, "10.0.0.1", nil}, self: "s1", history: func() fsm.History { return fsm.History{} }},
 		nil, func() Room { return full }, hclog.NewNullLogger())
 	defer trans.Close()
 	if _, err := trans.AppendEntriesPipeline("s2", "x"); !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {

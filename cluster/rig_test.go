@@ -29,6 +29,8 @@ type rig struct {
 	mu      sync.Mutex
 	servers map[string]*rigServer // by host
 	beaters map[fsm.NodeID]*Beater
+
+	certificates map[string]string // the name in a server's certificate, by host
 }
 
 // rigServer is one server of a rig; it may be stopped and started again on the same directory.
@@ -53,10 +55,11 @@ type memStream struct {
 	*memnet.Listener
 	net  *memnet.Net
 	host string
+	rig  *rig
 }
 
 func (r *rig) stream(host string) memStream {
-	return memStream{r.net.Listen(host + ":7640"), r.net, host}
+	return memStream{r.net.Listen(host + ":7640"), r.net, host, r}
 }
 
 // Close breaks what was accepted too, as the TLS port's does.
@@ -66,6 +69,14 @@ func (s memStream) DialRaft(address string, timeout time.Duration) (net.Conn, er
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return s.net.Dial(ctx, s.host, address)
+}
+
+// PeerName is the name of the server that lives at the other end, or what the test says.
+func (s memStream) PeerName(conn net.Conn) string {
+	host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+	s.rig.mu.Lock()
+	defer s.rig.mu.Unlock()
+	return s.rig.certificates[host]
 }
 
 // memAsker carries questions between the servers of a rig.

@@ -23,6 +23,8 @@ type Stream interface {
 	net.Listener
 	// DialRaft connects to another server within the timeout.
 	DialRaft(address string, timeout time.Duration) (net.Conn, error)
+	// PeerName is the name in the certificate of the other end of a connection that DialRaft made; empty if there is none.
+	PeerName(net.Conn) string
 }
 
 var errNoRoom = errors.New("too little free space on this server's disk")

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"time"
 )
@@ -47,6 +48,19 @@ func (s *RaftStream) Close() error {
 	s.l.raft.closeAll()
 	s.dialled.closeAll()
 	return nil
+}
+
+// PeerName is the name in the certificate of the other end of a connection that DialRaft made.
+func (s *RaftStream) PeerName(conn net.Conn) string {
+	c, ok := conn.(*tls.Conn)
+	if !ok {
+		return ""
+	}
+	id, err := PeerIdentity(c.ConnectionState())
+	if err != nil {
+		return ""
+	}
+	return id.Name
 }
 
 // DialRaft connects to another server. It blocks at most timeout, or 5 s if that is less or timeout is 0. Errors:

@@ -36,6 +36,9 @@ func TestRaftTransport(t *testing.T) {
 	b, to := node("s2")
 	third := must(transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s3")}.DialRaft(t.Context(), b.addr))(t)
 	defer third.Close()
+	if name := a.raft.PeerName(third); name != "s2" {
+		t.Errorf("the certificate at the other end is of %q, want s2", name)
+	}
 	eventually(t, "a third server's connection is in", func() bool { return b.Stats().Raft == 1 })
 	done := make(chan struct{})
 	go func() {
