@@ -172,7 +172,7 @@ func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.Pe
 		}
 	})
 	answer, err := poll(ctx, q)
-	other := context.Cause(ctx) == errOtherGroups
+	other := errors.Is(context.Cause(ctx), errOtherGroups)
 	give(nil)
 	watch.Wait()
 	if err != nil && other {
