@@ -38,9 +38,10 @@ type peers struct {
 	changed func(fsm.GroupID) // an instance of the group came, went or moved. It must not block
 	kick    chan struct{}     // capacity 1: other groups are followed
 
-	mu          sync.Mutex
+	mu          sync.Mutex // never held while the disk is waited for: the instances need what it guards
 	groups      map[fsm.GroupID]*groupPeers
-	incarnation uint64 // of what is known; an index comes again after a restore
+	gone        map[fsm.GroupID]bool // groups whose files are to be removed
+	incarnation uint64               // of what is known; an index comes again after a restore
 }
 
 // groupPeers is what is known of one group.
@@ -53,7 +54,8 @@ type groupPeers struct {
 
 func newPeers(node fsm.NodeID, dir string, log hclog.Logger) *peers {
 	return &peers{
-		node: node, dir: dir, log: log, changed: func(fsm.GroupID) {}, kick: make(chan struct{}, 1), groups: map[fsm.GroupID]*groupPeers{},
+		node: node, dir: dir, log: log, changed: func(fsm.GroupID) {}, kick: make(chan struct{}, 1),
+		groups: map[fsm.GroupID]*groupPeers{}, gone: map[fsm.GroupID]bool{},
 	}
 }
 
@@ -63,23 +65,24 @@ func (p *peers) path(group fsm.GroupID) string {
 	return filepath.Join(p.dir, string(job), name)
 }
 
-// follow makes the groups those that are kept. The files of others are removed.
+// follow makes the groups those that are kept. The files of others are removed soon. It does not block.
 func (p *peers) follow(groups map[fsm.GroupID]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	other := false
 	for id := range p.groups {
 		if !groups[id] {
 			delete(p.groups, id)
-			p.remove(id)
+			p.gone[id], other = true, true
 		}
 	}
-	more := false
 	for id := range groups {
 		if _, known := p.groups[id]; !known {
-			p.groups[id], more = &groupPeers{told: make(chan struct{})}, true
+			p.groups[id], other = &groupPeers{told: make(chan struct{})}, true
+			delete(p.gone, id)
 		}
 	}
-	if more {
+	if other {
 		select {
 		case p.kick <- struct{}{}:
 		default:
@@ -87,14 +90,21 @@ func (p *peers) follow(groups map[fsm.GroupID]bool) {
 	}
 }
 
-func (p *peers) remove(group fsm.GroupID) {
-	path := p.path(group)
-	for _, file := range []string{path, path + ".json"} {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			p.log.Warn("the list of a group that has no instance here could not be removed", "error", err)
+// tidy removes the files of groups that have no instance here any more.
+func (p *peers) tidy() {
+	p.mu.Lock()
+	gone := p.gone
+	p.gone = map[fsm.GroupID]bool{}
+	p.mu.Unlock()
+	for id := range gone {
+		path := p.path(id)
+		for _, file := range []string{path, path + ".json"} {
+			if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				p.log.Warn("the list of a group that has no instance here could not be removed", "error", err)
+			}
 		}
+		_ = os.Remove(filepath.Dir(path)) // other groups of the job may be here
 	}
-	_ = os.Remove(filepath.Dir(path)) // other groups of the job may be here
 }
 
 // version counts the changes of a group that its programs are signalled of.
@@ -125,6 +135,7 @@ func (p *peers) news(group fsm.GroupID) (told <-chan struct{}, patience time.Dur
 func (p *peers) run(ctx context.Context, poll func(context.Context, transport.PeersRequest) (transport.Peers, error)) {
 	retry := backoff{first: 100 * time.Millisecond, most: 5 * time.Second}
 	for ctx.Err() == nil {
+		p.tidy()
 		question, some := p.question()
 		if !some {
 			sleep(ctx, maxWait, p.kick)
@@ -183,8 +194,6 @@ func (p *peers) ask(ctx context.Context, poll func(context.Context, transport.Pe
 
 // learn writes what an answer tells. What the disk refuses is asked for again.
 func (p *peers) learn(a transport.Peers) error {
-	var failed error
-	var changed []fsm.GroupID
 	p.mu.Lock()
 	if p.incarnation != a.Incarnation {
 		p.incarnation = a.Incarnation
@@ -192,32 +201,46 @@ func (p *peers) learn(a transport.Peers) error {
 			g.at = 0
 		}
 	}
+	p.mu.Unlock()
+	var failed error
 	for _, raw := range a.Lists {
 		var list transport.GroupPeers
-		if err := transport.DecodeCBOR(raw, &list); err != nil {
+		err := transport.DecodeCBOR(raw, &list)
+		if err == nil && p.follows(list.Group) {
+			err = p.write(list)
+		}
+		switch {
+		case err != nil:
 			failed = err
-			continue
+		case p.note(list):
+			p.changed(list.Group)
 		}
-		g := p.groups[list.Group]
-		if g == nil {
-			continue // its last instance went meanwhile
-		}
-		if err := p.write(list); err != nil {
-			failed = err
-			continue
-		}
-		if g.version == 0 || !slices.EqualFunc(g.members, list.Members, samePlace) {
-			g.version++
-			changed = append(changed, list.Group)
-		}
-		g.at, g.members = list.At, list.Members
-		closeOnce(g.told)
-	}
-	p.mu.Unlock()
-	for _, id := range changed {
-		p.changed(id)
 	}
 	return failed
+}
+
+func (p *peers) follows(group fsm.GroupID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.groups[group] != nil
+}
+
+// note takes a list that is written. It reports whether the programs are to be signalled of it.
+func (p *peers) note(list transport.GroupPeers) (news bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.groups[list.Group]
+	if g == nil { // its last instance went meanwhile
+		p.gone[list.Group] = true
+		return false
+	}
+	news = g.version == 0 || !slices.EqualFunc(g.members, list.Members, samePlace)
+	if news {
+		g.version++
+	}
+	g.at, g.members = list.At, list.Members
+	closeOnce(g.told)
+	return news
 }
 
 func closeOnce(c chan struct{}) {
