@@ -111,7 +111,7 @@ func registered(state *fsm.State, n *fsm.Node, q transport.AssignmentsRequest) b
 const lagWait = 2 * time.Second
 
 // awaitNode blocks until this server knows a node's registration of that epoch, or a later one, and what its agent has seen, or lagWait is over. The leader
-// lacks nothing.
+// lacks nothing, and a registration from before a restore will never come.
 func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64, seen fsm.Seen) {
 	if s.knows(id, epoch, seen) {
 		return
@@ -143,7 +143,7 @@ func (s *Server) awaitNode(ctx context.Context, id fsm.NodeID, epoch uint64, see
 func (s *Server) knows(id fsm.NodeID, epoch uint64, seen fsm.Seen) bool {
 	state := s.cfg.Store.Current()
 	n, ok := state.Nodes.Get(id)
-	return ok && n.Agent.Epoch >= epoch && !state.Moment().Before(seen)
+	return (ok && n.Agent.Epoch >= epoch || epoch != 0 && state.Outlived(epoch)) && !state.Moment().Before(seen)
 }
 
 // pause blocks until woken or over is closed, the time is over, the caller has gone or the server stops. It reports whether it was woken.

@@ -292,6 +292,19 @@ func TestAgentOfALaggingServer(t *testing.T) {
 	}
 }
 
+// A registration that a restore has lost will never come: no server waits for it. The agent must register again before its node counts as silent.
+func TestAgentOfALostRegistration(t *testing.T) {
+	r := newRig(t, "s1", "s2")
+	r.world()
+	lost := r.epoch("01N2") + 5
+	r.apply(&fsm.RestoreMark{})
+	began := time.Now()
+	got := must(r.client(transport.RoleAgent, "n2", "s2").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N2", Epoch: lost}))(t)
+	if took := time.Since(began); !got.Register || took >= 2*time.Second {
+		t.Errorf("register again: %v, after %s", got.Register, took)
+	}
+}
+
 func TestAgentServices(t *testing.T) {
 	r := newRig(t)
 	r.world()
