@@ -110,6 +110,7 @@ func testOldSnapshot(t *testing.T, restore func(c *cluster, saved string)) {
 	confirmed := time.Now()
 	waitFor(t, "what the servers say to be what runs", 30*time.Second, func() error { return c.asTold(jobs) })
 	t.Logf("%s after the confirmation what the servers say is what runs", time.Since(confirmed).Round(10*time.Millisecond))
+	time.Sleep(time.Until(confirmed.Add(3 * time.Second))) // what the confirmation ends is gone by then
 	c.undisturbedPrograms(t, before, lost)
 	sent, failed := asks()
 	if len(failed) > 0 || sent < 50 {
