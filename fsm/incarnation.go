@@ -9,7 +9,9 @@ const mintBits = 44
 func (s *State) mint() uint64 { return s.Moment().number() }
 
 // Outlived reports whether a number was minted in an earlier incarnation: what it names is in the state already, or a restore has lost it.
-func (s *State) Outlived(number uint64) bool { return number < Seen{Incarnation: s.Incarnation}.number() }
+func (s *State) Outlived(number uint64) bool {
+	return number < Seen{Incarnation: s.Incarnation}.number()
+}
 
 // riseLimit bounds how far agents raise the incarnation after one restore. It is more than the restores that a snapshot can lie behind, and one agent that lies
 // can't use up the numbers.
