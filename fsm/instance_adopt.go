@@ -73,6 +73,10 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 	if !ok {
 		return nil, Refuse(CodeStale, "no version of %s is what instance %s runs", h.Group, id)
 	}
+	spec, _ := s.Spec(h.Group, version)
+	if refusal := s.newest(spec, h, node.ID); refusal != nil {
+		return nil, refusal
+	}
 	c := &InstancePlace{ID: id, Group: h.Group, Slot: h.Slot, Version: version, Node: node.ID, Ports: h.Ports, Cause: CauseRestored}
 	for inst := range s.InstancesInSlot(h.Group, h.Slot) {
 		if inst.holdsClaims() {
@@ -80,6 +84,25 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 		}
 	}
 	return c, nil
+}
+
+// newest refuses an instance that runs on older data than the state knows of a volume, or on data of the same epoch at another home. Code: stale.
+func (s *State) newest(spec *GroupSpec, h Holding, node NodeID) *Error {
+	for _, v := range spec.Volumes {
+		row, known := s.Volumes.Get(volumeOf(&Instance{Group: h.Group, Slot: h.Slot, Node: node}, v))
+		if !known {
+			continue
+		}
+		var epoch uint64
+		if i := slices.IndexFunc(h.Copies, func(e VolumeEpoch) bool { return e.Name == v.Name }); i >= 0 {
+			epoch = h.Copies[i].Epoch
+		}
+		if epoch < row.Made || epoch == row.Made && row.Home != node {
+			return Refuse(CodeStale, "instance %s does not run on the newest data of volume %s: its data is of epoch %d, the newest of epoch %d", h.ID, row.ID, epoch, row.Made).
+				WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
+		}
+	}
+	return nil
 }
 
 // versionOf is the newest version of a group that is what an unknown instance runs.

@@ -78,3 +78,27 @@ func TestAdoptWithVolume(t *testing.T) {
 		t.Errorf("its agent is told of %v, held %v", epochs, held)
 	}
 }
+
+// The newest data of a volume wins: an instance that runs on older data is not adopted, and waits for a person.
+func TestAdoptKeepsNewerData(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []VolumeSpec{{Name: "rows", Kind: VolumeLocal, Path: "/rows"}}
+	base := leaseState(t, spec, 6*Second)
+	base = run(t, base, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, &RestoreMark{})
+	group, _ := base.Spec(aloneGroup, 1)
+	base = inventory(t, base, "n1", []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}})
+	before, _ := base.Volumes.Get(NewVolumeID(aloneGroup, 0, "rows"))
+	for name, copies := range map[string][]VolumeEpoch{
+		"older": {{"rows", before.Made - 1}}, "the same at another home": {{"rows", before.Made}}, "without an epoch": {{"rows", 0}}, "not told": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := Holding{ID: "x", Group: aloneGroup, Spec: group.Digest(), Ports: Ports{{"http", 20001}}, Copies: copies}
+			s := run(t, inventory(t, base, "n2", nil, x), 2000, &RestoreMark{Confirm: true})
+			s, refusal := attempt(s, 2000, &InstanceAdopt{ID: "x"})
+			wantCode(t, "adopt", refusal, CodeStale)
+			if v, _ := s.Volumes.Get(before.ID); v.Made != before.Made || v.Home != before.Home {
+				t.Errorf("the volume was %+v and is %+v", before, v)
+			}
+		})
+	}
+}
