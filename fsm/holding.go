@@ -10,6 +10,7 @@ type NodeRestore struct {
 	Owes    bool      `cbor:"1,keyasint,omitempty"` // its agent has not sent its inventory since the last restore
 	Raised  bool      `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
 	Unknown []Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
+	Behind  bool      `cbor:"4,keyasint,omitempty"` // its agent registered with word of an older incarnation only, and has not sent its inventory since
 }
 
 // Holding is an instance that an agent has and that is not known to have stopped. One that the state has no row of, as after a restore, holds its slot all the
@@ -18,7 +19,7 @@ type Holding struct {
 	ID    InstanceID `cbor:"1,keyasint"`
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
 	Slot  int        `cbor:"3,keyasint,omitempty"`
-	Ends  bool       `cbor:"4,keyasint,omitempty"` // a person has decided that it is stopped
+	Ends  bool       `cbor:"4,keyasint,omitempty"` // it is to stop: a person has decided so, or no restore lost its row
 
 	// What it runs by, for InstanceAdopt.
 	Spec       string        `cbor:"5,keyasint,omitempty"` // GroupSpec.Digest; empty: unknown
@@ -114,7 +115,10 @@ func (s *State) strangers(c *NodeReport) []Holding {
 		if len(h.Ports)+len(h.Copies) > maxHoldingParts {
 			h.Spec, h.Ports, h.Copies = "", nil, nil
 		}
-		h.Ends = slices.ContainsFunc(n.Restore.Unknown, func(was Holding) bool { return was.ID == h.ID && was.Ends })
+		h.Ends = !n.Restore.Owes && !n.Restore.Behind // the agent has followed this state: what has no row here had one, and it was removed
+		if i := slices.IndexFunc(n.Restore.Unknown, func(was Holding) bool { return was.ID == h.ID }); i >= 0 {
+			h.Ends = n.Restore.Unknown[i].Ends
+		}
 		list = append(list, h)
 	}
 	slices.SortStableFunc(list, func(a, b Holding) int { return count(s.Keeps(b)) - count(s.Keeps(a)) })
@@ -147,7 +151,7 @@ func (s *State) takeHoldings(c *NodeReport) {
 		return
 	}
 	next := n.Restore
-	next.Owes, next.Unknown = false, s.strangers(c)
+	next.Owes, next.Behind, next.Unknown = false, false, s.strangers(c)
 	s.setRestore(n, next)
 }
 
@@ -173,7 +177,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	if len(r.Unknown) == 0 {
 		r.Unknown = nil // as it reads back
 	}
-	if was.Owes == r.Owes && was.Raised == r.Raised && slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal) {
+	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal) {
 		return
 	}
 	next := *n

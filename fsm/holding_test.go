@@ -176,3 +176,39 @@ func TestSettledNodeReadsBack(t *testing.T) {
 		t.Errorf("it reads back as %s, it was %s", got, want)
 	}
 }
+
+// A machine that was given up and comes back without a restore in between ends what was replaced meanwhile: the state has removed the row by itself.
+func TestForgottenMachineEndsWhatItRuns(t *testing.T) {
+	s := aloneState(t)
+	s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
+	s = run(t, s, 20_000, placed("i2", aloneGroup, 0, "n2", 20001), &NodeForget{ID: "n1"})
+	back := register("n1")
+	back.Seen = Seen{Incarnation: s.Incarnation, Index: s.Index}
+	s = run(t, s, 20_000, back)
+	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}, Holding{ID: "i1", Group: aloneGroup})
+	n1, _ := s.Nodes.Get("n1")
+	for _, h := range n1.Restore.Unknown {
+		if s.Keeps(h) {
+			t.Errorf("%s goes on beside i2, which replaced it", h.ID)
+		}
+	}
+}
+
+// A node that the snapshot does not have comes after the confirmation: its agent followed the state that is lost, so what it runs waits for a person.
+func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	for _, id := range []NodeID{"n1", "n2", "n3"} {
+		s = inventory(t, s, id, nil)
+	}
+	s = run(t, s, 2000, &RestoreMark{Confirm: true})
+	late := register("n4")
+	late.Seen = Seen{Incarnation: s.Incarnation - 1, Index: 90_000}
+	x := Holding{ID: "x", Group: aloneGroup}
+	s = inventory(t, run(t, s, 2000, late), "n4", nil, x)
+	late.Seen = Seen{Incarnation: s.Incarnation, Index: 1}
+	s = inventory(t, run(t, s, 2000, late), "n4", nil, x) // its agent starts anew and has followed this state by now
+	n4, _ := s.Nodes.Get("n4")
+	if len(n4.Restore.Unknown) != 1 || !s.Keeps(n4.Restore.Unknown[0]) || n4.Restore.Behind {
+		t.Errorf("x is to stop, or n4 is still behind: %+v", n4.Restore)
+	}
+}
