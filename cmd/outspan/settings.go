@@ -219,6 +219,9 @@ func (a *app) showUnknown(ctx context.Context) error {
 		for _, node := range got.value.Silent {
 			p.line("the agent of node %s does not answer: what it would stop is not listed", node)
 		}
+		for _, node := range got.value.Owing {
+			p.line("the list may be incomplete: the agent of node %s has not told since the restore what runs there", node)
+		}
 		stops := slices.DeleteFunc(slices.Clone(got.value.Items), func(i api.UnknownInstance) bool { return i.Kept })
 		if len(stops) == 0 {
 			return

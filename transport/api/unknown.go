@@ -38,6 +38,7 @@ type UnknownInstance struct {
 type UnknownInstances struct {
 	Items  []UnknownInstance `json:"items"`
 	Silent []string          `json:"silent_nodes" doc:"nodes whose agents did not answer: what runs there is not listed"`
+	Owing  []string          `json:"inventory_missing_nodes" doc:"nodes whose agents have not told since the restore what runs there: the list may be incomplete"`
 	Out    []OutOfService    `json:"out_of_service" doc:"nodes that the state has cordoned, draining or disabled: what that evicts begins with the confirmation"`
 	Index  uint64            `json:"index"`
 }
@@ -72,7 +73,7 @@ func (s *Server) unknownOperations() []operation {
 
 func (s *Server) unknown(ctx context.Context) UnknownInstances {
 	state := s.cfg.Store.Current()
-	all := UnknownInstances{Items: []UnknownInstance{}, Silent: []string{}, Out: []OutOfService{}, Index: state.Index}
+	all := UnknownInstances{Items: []UnknownInstance{}, Silent: []string{}, Owing: []string{}, Out: []OutOfService{}, Index: state.Index}
 	for n := range state.OffDuty() {
 		out := OutOfService{Node: n.Name, Intent: n.Intent}
 		if d, runs := state.RunningDrain(n); runs {
@@ -84,6 +85,9 @@ func (s *Server) unknown(ctx context.Context) UnknownInstances {
 	var asked sync.WaitGroup
 	room := make(chan struct{}, unknownAtOnce)
 	for _, n := range state.Nodes.All() {
+		if n.Restore.Owes {
+			all.Owing = append(all.Owing, n.Name)
+		}
 		room <- struct{}{}
 		asked.Go(func() {
 			defer func() { <-room }()
@@ -105,6 +109,7 @@ func (s *Server) unknown(ctx context.Context) UnknownInstances {
 	}
 	asked.Wait()
 	slices.Sort(all.Silent)
+	slices.Sort(all.Owing)
 	slices.SortFunc(all.Items, func(a, b UnknownInstance) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Instance, b.Instance))
 	})
