@@ -52,6 +52,15 @@ const maxHoldingName = 128
 // maxHoldingParts bounds the ports and volumes of a holding.
 const maxHoldingParts = 64
 
+// Ends reports whether an instance that the node's agent has and the state does not is to stop: a person has decided so; or the agent has followed this state,
+// so no restore lost the instance's row, the state has removed it.
+func (r *NodeRestore) Ends(id InstanceID) bool {
+	if i := slices.IndexFunc(r.Unknown, func(h Holding) bool { return h.ID == id }); i >= 0 {
+		return r.Unknown[i].Ends
+	}
+	return !r.Owes && !r.Behind
+}
+
 // pending reports whether a restore left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 
@@ -104,10 +113,10 @@ func (s *State) Keeps(h Holding) bool {
 	return ok && spec.holdsSlot()
 }
 
-// strangers are the holdings of a full report that have no row, those that may run alone and would hold a slot first.
-func (s *State) strangers(c *NodeReport) []Holding {
+// strangers are the holdings of a full report that have no row. Whole tells that they are all that can hold a slot: a node has room for maxHoldings, and those
+// that go on running are the first to get it.
+func (s *State) strangers(c *NodeReport) (list []Holding, whole bool) {
 	n, _ := s.Nodes.Get(c.ID)
-	var list []Holding
 	for _, h := range c.Holds {
 		if len(h.ID) > maxHoldingName || len(h.Group) > maxHoldingName || len(h.Spec) > maxHoldingName || !s.strange(c, h.ID) {
 			continue
@@ -115,16 +124,20 @@ func (s *State) strangers(c *NodeReport) []Holding {
 		if len(h.Ports)+len(h.Copies) > maxHoldingParts {
 			h.Spec, h.Ports, h.Copies = "", nil, nil
 		}
-		h.Ends = !n.Restore.Owes && !n.Restore.Behind // the agent has followed this state: what has no row here had one, and it was removed
-		if i := slices.IndexFunc(n.Restore.Unknown, func(was Holding) bool { return was.ID == h.ID }); i >= 0 {
-			h.Ends = n.Restore.Unknown[i].Ends
-		}
+		h.Ends = n.Restore.Ends(h.ID)
 		list = append(list, h)
 	}
-	slices.SortStableFunc(list, func(a, b Holding) int { return count(s.Keeps(b)) - count(s.Keeps(a)) })
-	list = list[:min(len(list), maxHoldings)]
 	slices.SortFunc(list, func(a, b Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
-	return slices.CompactFunc(list, func(a, b Holding) bool { return a.ID == b.ID })
+	list = slices.CompactFunc(list, func(a, b Holding) bool { return a.ID == b.ID })
+	if len(list) <= maxHoldings {
+		return list, true
+	}
+	holds := func(h Holding) bool { return h.Group == "" || s.Keeps(h) }
+	slices.SortStableFunc(list, func(a, b Holding) int { return count(holds(b)) - count(holds(a)) })
+	whole = !holds(list[maxHoldings])
+	list = list[:maxHoldings]
+	slices.SortFunc(list, func(a, b Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })
+	return list, whole
 }
 
 // strange reports whether an instance that an agent has is not one that the state has there. One that the state holds for stopped is, if the agent says
@@ -151,8 +164,19 @@ func (s *State) takeHoldings(c *NodeReport) {
 		return
 	}
 	next := n.Restore
-	next.Owes, next.Behind, next.Unknown = false, false, s.strangers(c)
+	unknown, whole := s.strangers(c)
+	next.Owes, next.Behind, next.Unknown = next.Owes && !whole, next.Behind && !whole, unknown
 	s.setRestore(n, next)
+}
+
+// newHoldings reports whether a full report changes what takeHoldings noted.
+func (s *State) newHoldings(c *NodeReport) bool {
+	n, _ := s.Nodes.Get(c.ID)
+	if !c.sameHistory(s) {
+		return false
+	}
+	unknown, _ := s.strangers(c)
+	return n.Restore.Owes || n.Restore.Behind || !slices.EqualFunc(n.Restore.Unknown, unknown, Holding.equal)
 }
 
 // dropStopped takes note that unknown instances of a node have stopped.

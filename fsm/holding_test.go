@@ -3,6 +3,7 @@ package fsm
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -210,5 +211,24 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	n4, _ := s.Nodes.Get("n4")
 	if len(n4.Restore.Unknown) != 1 || !s.Keeps(n4.Restore.Unknown[0]) || n4.Restore.Behind {
 		t.Errorf("x is to stop, or n4 is still behind: %+v", n4.Restore)
+	}
+}
+
+// A node with more unknown instances than the state has room for owes its inventory until the rest has stopped: what is left out can hold a slot.
+func TestTooManyUnknownInstances(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	for _, id := range []NodeID{"n2", "n3"} {
+		s = inventory(t, s, id, nil)
+	}
+	lost := make([]Holding, maxHoldings+1) // each may be of any group: the agent has lost its journal
+	for i := range lost {
+		lost[i].ID = InstanceID(fmt.Sprintf("x%04d", i))
+	}
+	for _, holds := range [][]Holding{lost, lost[1:], nil} {
+		s = inventory(t, s, "n1", nil, holds...)
+		n1, _ := s.Nodes.Get("n1")
+		if owes := len(holds) > maxHoldings; n1.Restore.Owes != owes || len(n1.Restore.Unknown) != min(len(holds), maxHoldings) {
+			t.Errorf("of %d unknown instances %d are noted, it owes its inventory: %t", len(holds), len(n1.Restore.Unknown), n1.Restore.Owes)
+		}
 	}
 }

@@ -234,7 +234,7 @@ func (c *NodeReport) News(s *State) bool {
 	if slices.ContainsFunc(n.Restore.Unknown, func(h Holding) bool { return c.stopped(h.ID) }) {
 		return true
 	}
-	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || c.sameHistory(s) && (n.Restore.Owes || n.Restore.Behind || !slices.EqualFunc(n.Restore.Unknown, s.strangers(c), Holding.equal)))
+	return c.Full && (n.Return.Recovering || len(s.missing(c)) > 0 || s.newHoldings(c))
 }
 
 // missing lists what should be on a node and is not in its full report. What is still pending is left out: it was placed after the agent looked.

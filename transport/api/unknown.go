@@ -103,7 +103,7 @@ func (s *Server) unknown(ctx context.Context) UnknownInstances {
 				}
 				job, _ := i.Group.Split()
 				all.Items = append(all.Items, UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed,
-					Kept: state.Keeps(fsm.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot})})
+					Kept: state.Keeps(fsm.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot, Ends: n.Restore.Ends(i.ID)})})
 			}
 		})
 	}
