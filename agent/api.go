@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/outspan/outspan/agent/door"
+	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -17,6 +18,7 @@ import (
 //	GET /healthz                    200 while the process serves; says whether the node is registered
 //	GET /metrics
 //	GET /v1/agent/status            Status, as JSON
+//	GET /v1/agent/volumes           the data of volumes on this disk, as a list of transport.VolumeData
 //	GET /v1/agent/logs/{instance}   see serveLogs
 //	GET /v1/agent/transfer/{id}/... for other agents: see transfer.Mover.Handler
 func (a *Agent) Handler(metrics http.Handler) http.Handler {
@@ -24,6 +26,7 @@ func (a *Agent) Handler(metrics http.Handler) http.Handler {
 	logs := newLogServer(a)
 	mux.HandleFunc("GET /healthz", a.serveHealth)
 	mux.Handle("GET /v1/agent/status", only(http.HandlerFunc(a.serveStatus), transport.RoleServer, transport.RoleCLI))
+	mux.Handle("GET "+transport.PathAgentVolumes, only(http.HandlerFunc(a.serveVolumes), transport.RoleServer))
 	mux.Handle("GET /v1/agent/logs/{instance}", only(http.HandlerFunc(logs.serve), transport.RoleServer))
 	mux.Handle(transport.PathAgentTransfer, only(a.mover.Handler(), transport.RoleAgent))
 	if metrics != nil {
@@ -126,6 +129,15 @@ func (a *Agent) view(m *member) InstanceView {
 		}
 	}
 	return v
+}
+
+func (a *Agent) serveVolumes(w http.ResponseWriter, _ *http.Request) {
+	list, err := transfer.List(a.shop.volumes.root)
+	if err != nil {
+		writeProblem(w, diskError("list the data of volumes", err))
+		return
+	}
+	writeJSON(w, list)
 }
 
 func (a *Agent) serveStatus(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) }

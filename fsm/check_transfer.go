@@ -37,7 +37,7 @@ func (c *checker) transfers() {
 }
 
 func (c *checker) runningTransfer(t *Transfer, busy map[VolumeID]TransferID) {
-	c.want(slices.ContainsFunc(transferEdges(t.Kind), func(e [2]TransferPhase) bool { return e[0] == t.Phase }), "transfer %s of kind %s is %s", t.ID, t.Kind, t.Phase)
+	c.want(slices.ContainsFunc(t.edges(), func(e [2]TransferPhase) bool { return e[0] == t.Phase }), "transfer %s of kind %s is %s", t.ID, t.Kind, t.Phase)
 	c.want(t.Left == TransferLeft{} || t.Phase.attached(), "transfer %s is %s and left %+v", t.ID, t.Phase, t.Left)
 	if t.Kind == TransferRestore && !t.Options.Attach {
 		return

@@ -14,15 +14,15 @@ const (
 	TransferMigrate TransferKind = "migrate" // the volumes of a slot move to another node, with their instance
 	TransferBackup  TransferKind = "backup"  // they are written to the backup directory of their node
 	TransferRestore TransferKind = "restore" // a backup becomes a new volume on a node
-	TransferAttach  TransferKind = "attach"  // a restored volume or an old copy takes the place of the one in use
+	TransferAttach  TransferKind = "attach"  // a restored volume, an old copy or data found on a node takes the place of the one in use
 )
 
 // TransferPhase is how far a transfer is. It only moves forward.
 type TransferPhase string
 
 // The phases. Migrate: queued, stopping, copying, verifying, attaching, starting, succeeded. Backup: queued, stopping (unless live), running, succeeded.
-// Restore: queued, running, and with attach: stopping, attaching, starting; succeeded. Attach: queued, stopping, attaching, starting, succeeded. Any but
-// the last can become failed.
+// Restore: queued, running, and with attach: stopping, attaching, starting; succeeded. Attach: queued, running (only for found data: its agent looks whether
+// it is there), stopping, attaching, starting, succeeded. Any but the last can become failed.
 const (
 	TransferQueued    TransferPhase = "queued"
 	TransferStopping  TransferPhase = "stopping"
@@ -85,6 +85,7 @@ type Transfer struct {
 	Marks   TransferMarks   `cbor:"15,keyasint"`
 	Token   string          `cbor:"16,keyasint" debug:"secret"` // what the target shows to the source; useless without an agent's certificate
 	Epochs  []uint64        `cbor:"17,keyasint,omitempty"`      // once attached: of the copies that were replaced, in the order of Names
+	Found   []uint64        `cbor:"18,keyasint,omitempty"`      // attach of data found on To: its epochs, in the order of Names
 }
 
 // TransferOptions are the choices made when a transfer was asked for.
@@ -199,7 +200,8 @@ type TransferReport struct {
 }
 
 // TransferStart begins work on the volumes of a slot. Volume is the one in use (for an attach: the restored one, or VOLUME@TRANSFER for an old copy), or of a restore the one that it is
-// to become, which need not exist. Codes: not_found, volume_in_use (another transfer, or an instance that is not known to have stopped),
+// to become, which need not exist. Found lets an attach take data that is on the disk of To and that the state does not know, as after a restore: Volume is then
+// what it is to become. Codes: not_found, volume_in_use (another transfer, or an instance that is not known to have stopped),
 // volume_home_node_offline, node_not_eligible, no_capacity_memory, constraint_unmatched, conflict, invalid, busy.
 type TransferStart struct {
 	ID      TransferID      `cbor:"1,keyasint"`
@@ -209,6 +211,7 @@ type TransferStart struct {
 	Backup  BackupID        `cbor:"5,keyasint,omitempty"`
 	Options TransferOptions `cbor:"6,keyasint"`
 	Token   string          `cbor:"7,keyasint" debug:"secret"`
+	Found   []VolumeEpoch   `cbor:"8,keyasint,omitempty"`
 }
 
 // TransferStep moves a transfer on, or ends it. The step to attaching makes the target's copy the one in use; it is refused unless that copy was verified

@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -96,6 +95,10 @@ func (c *TransferStart) apply(s *State) error {
 	case TransferRestore:
 		refusal = s.planRestore(t, c)
 	case TransferAttach:
+		if len(c.Found) > 0 {
+			refusal = s.planFound(t, c)
+			break
+		}
 		refusal = s.planAttach(t, c.Volume)
 	default:
 		refusal = Refuse(CodeInvalid, "%q is no kind of transfer", c.Work)
@@ -200,18 +203,14 @@ func (s *State) planRestore(t *Transfer, c *TransferStart) *Error {
 
 // restoreAs has a backup become the volumes of another slot, which must have volumes of these names.
 func (s *State) restoreAs(t *Transfer, id VolumeID) *Error {
-	parts := strings.Split(string(id), "/")
-	slot := 0
-	if len(parts) != 4 {
-		return Refuse(CodeInvalid, "%q is no volume: write JOB/GROUP/SLOT/NAME", id)
+	group, slot, name, refusal := id.split()
+	if refusal != nil {
+		return refusal
 	}
-	if _, err := fmt.Sscanf(parts[2], "%d", &slot); err != nil || slot < 0 || NewVolumeID(NewGroupID(JobName(parts[0]), parts[1]), slot, parts[3]) != id {
-		return Refuse(CodeInvalid, "%q is no volume: write JOB/GROUP/SLOT/NAME", id)
+	if !slices.Contains(t.Names, name) {
+		return Refuse(CodeConflict, "backup %s has no volume %q; it has %s", t.Backup, name, strings.Join(t.Names, ", "))
 	}
-	if !slices.Contains(t.Names, parts[3]) {
-		return Refuse(CodeConflict, "backup %s has no volume %q; it has %s", t.Backup, parts[3], strings.Join(t.Names, ", "))
-	}
-	t.Group, t.Slot = NewGroupID(JobName(parts[0]), parts[1]), slot
+	t.Group, t.Slot = group, slot
 	return nil
 }
 

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// transferEdges are the moves that each kind knows, beside failing.
-func transferEdges(k TransferKind) [][2]TransferPhase {
+// edges are the moves that a transfer of this kind knows, beside failing.
+func (t *Transfer) edges() [][2]TransferPhase {
 	tail := [][2]TransferPhase{{TransferStopping, TransferAttaching}, {TransferAttaching, TransferStarting}, {TransferStarting, TransferSucceeded}}
-	switch k {
+	switch t.Kind {
 	case TransferMigrate:
 		return [][2]TransferPhase{
 			{TransferQueued, TransferStopping}, {TransferStopping, TransferCopying}, {TransferCopying, TransferVerifying},
@@ -21,6 +21,9 @@ func transferEdges(k TransferKind) [][2]TransferPhase {
 	case TransferRestore:
 		return append(tail, [2]TransferPhase{TransferQueued, TransferRunning}, [2]TransferPhase{TransferRunning, TransferStopping}, [2]TransferPhase{TransferRunning, TransferSucceeded})
 	case TransferAttach:
+		if len(t.Found) > 0 {
+			return append(tail, [2]TransferPhase{TransferQueued, TransferRunning}, [2]TransferPhase{TransferRunning, TransferStopping})
+		}
 		return append(tail, [2]TransferPhase{TransferQueued, TransferStopping})
 	}
 	return nil
@@ -41,7 +44,7 @@ func (c *TransferStep) apply(s *State) error {
 		}
 		s.failTransfer(t, c.Code, c.Message)
 		return nil
-	case !slices.Contains(transferEdges(t.Kind), [2]TransferPhase{t.Phase, c.Phase}):
+	case !slices.Contains(t.edges(), [2]TransferPhase{t.Phase, c.Phase}):
 		return Refuse(CodeStale, "transfer %s is %s and can't become %s", t.ID, t.Phase, c.Phase)
 	}
 	if refusal := s.mayStep(t, c.Phase); refusal != nil {
@@ -68,7 +71,7 @@ func (s *State) mayStep(t *Transfer, to TransferPhase) *Error {
 	switch {
 	case to == TransferVerifying && t.Target.State != SideVerifying:
 		want = SideVerified
-	case to == TransferAttaching && t.Kind != TransferAttach, t.Kind == TransferRestore && t.Phase == TransferRunning, t.Kind == TransferBackup && to == TransferSucceeded:
+	case to == TransferAttaching && t.Kind != TransferAttach, t.Phase == TransferRunning:
 		want = SideVerified
 	case to == TransferStarting:
 		want = SideAttached
@@ -92,7 +95,7 @@ func (s *State) mayStep(t *Transfer, to TransferPhase) *Error {
 
 // mayTouch refuses to read or replace volumes that an instance may still write.
 func (s *State) mayTouch(t *Transfer, to TransferPhase) *Error {
-	live := to == TransferRunning && (t.Options.Live || t.Kind == TransferRestore)
+	live := to == TransferRunning && (t.Options.Live || t.Kind != TransferBackup)
 	if live || to != TransferCopying && to != TransferRunning && to != TransferAttaching {
 		return nil
 	}

@@ -1,6 +1,10 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // VolumeID is "job/group/slot/name"; of a copy of a replicated volume "job/group/slot/name@node".
 type VolumeID string
@@ -36,6 +40,18 @@ type VolumeLoss struct {
 // NewVolumeID names a volume of a slot.
 func NewVolumeID(group GroupID, slot int, name string) VolumeID {
 	return VolumeID(fmt.Sprintf("%s/%d/%s", group, slot, name))
+}
+
+// split takes the id of a local volume in use apart. Code: invalid.
+func (id VolumeID) split() (group GroupID, slot int, name string, refusal *Error) {
+	parts := strings.Split(string(id), "/")
+	if len(parts) == 4 {
+		slot, err := strconv.Atoi(parts[2])
+		if group := NewGroupID(JobName(parts[0]), parts[1]); err == nil && slot >= 0 && NewVolumeID(group, slot, parts[3]) == id {
+			return group, slot, parts[3], nil
+		}
+	}
+	return "", 0, "", Refuse(CodeInvalid, "%q is no volume: write JOB/GROUP/SLOT/NAME", id)
 }
 
 // NewCopyID names the copy of a slot's replicated volume on a node.

@@ -34,7 +34,7 @@ func (w world) transferStep() Command {
 	}
 	if ok && !w.rarely(6) {
 		var next []TransferPhase
-		for _, e := range transferEdges(t.Kind) {
+		for _, e := range t.edges() {
 			if e[0] == t.Phase {
 				next = append(next, e[1])
 			}
@@ -97,6 +97,9 @@ func (w world) pushTransfer() Command {
 			c.Volume = id
 		}
 	}
+	if c.Work == TransferAttach && w.bool() {
+		c.Found = []VolumeEpoch{{"data", uint64(w.int(0, 60))}}
+	}
 	return c
 }
 
@@ -118,7 +121,7 @@ func (w world) push(t *Transfer) Command {
 		return &NodeReport{ID: inst.Node, Epoch: n.Agent.Epoch, Instances: []InstanceStatus{{ID: inst.ID, Generation: inst.Status.Generation + 1, Observed: ObservedStopped}}}
 	}
 	next := TransferPhase("")
-	for _, e := range transferEdges(t.Kind) {
+	for _, e := range t.edges() {
 		if e[0] == t.Phase && (next == "" || (e[1] == TransferStopping) == t.Options.Attach) {
 			next = e[1]
 		}

@@ -47,7 +47,7 @@ func (p *pass) coolDown(t *fsm.Transfer) {
 func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 	switch t.Phase {
 	case fsm.TransferQueued:
-		if t.Kind == fsm.TransferRestore || t.Kind == fsm.TransferBackup && t.Options.Live {
+		if t.Kind == fsm.TransferRestore || len(t.Found) > 0 || t.Kind == fsm.TransferBackup && t.Options.Live {
 			return p.advance(t, fsm.TransferRunning)
 		}
 		return p.stopForTransfer(t)
@@ -64,7 +64,7 @@ func (p *pass) stepTransfer(t *fsm.Transfer) bool {
 		}
 	case fsm.TransferRunning:
 		if t.Worker().State == fsm.SideVerified {
-			if t.Kind == fsm.TransferRestore && t.Options.Attach {
+			if t.Kind == fsm.TransferAttach || t.Kind == fsm.TransferRestore && t.Options.Attach {
 				return p.stopForTransfer(t)
 			}
 			return p.advance(t, fsm.TransferSucceeded)

@@ -1,6 +1,10 @@
 package transport
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
 
 // TransferTask is what an agent must do for a transfer now.
 type TransferTask string
@@ -12,6 +16,7 @@ const (
 	TaskBackup  TransferTask = "backup"  // write them to the backup directory
 	TaskRestore TransferTask = "restore" // read Backup into a place beside the volumes, and verify that
 	TaskKeep    TransferTask = "keep"    // leave the copy that was made where it is
+	TaskFind    TransferTask = "find"    // look whether data of Epochs is there
 	TaskAttach  TransferTask = "attach"  // put the copy where instances find it; what is there is put aside
 	TaskRetire  TransferTask = "retire"  // put the old copy aside
 	TaskDrop    TransferTask = "drop"    // remove what was put aside
@@ -32,9 +37,21 @@ type TransferOrder struct {
 	Live   bool           `cbor:"11,keyasint,omitempty"` // backup: an instance may use them meanwhile
 	Wall   int64          `cbor:"12,keyasint,omitempty"` // backup: Unix ms at which it was asked for
 	Epoch  uint64         `cbor:"13,keyasint,omitempty"` // attach: that the volumes have from then on
-	// Epochs are those of the data that the task is about, in the order of Names; of an attach: of the old copy that is put to use again. It touches no other.
+	// Epochs are those of the data that the task is about, in the order of Names; of an attach: of the old copy, or of what was found, that is put to use again. It touches no other.
 	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
 }
+
+// VolumeData is data of a volume on a node's disk, in use or not, as GET PathAgentVolumes of its agent lists it.
+type VolumeData struct {
+	Group   fsm.GroupID `json:"group"`
+	Slot    int         `json:"slot"`
+	Name    string      `json:"name"`
+	Epoch   uint64      `json:"epoch"`   // see fsm.Volume.Made
+	Written time.Time   `json:"written"` // when a file directly in it was last written
+}
+
+// PathAgentVolumes is where an agent lists the data of volumes on its disk.
+const PathAgentVolumes = "/v1/agent/volumes"
 
 // PathAgentTransfer is where an agent hands out volumes to another one; the transfer's id and what is asked for follow.
 const PathAgentTransfer = "/v1/agent/transfer/"

@@ -180,7 +180,7 @@ const (
 func (t *task) run(ctx context.Context) {
 	work := map[transport.TransferTask]func(context.Context) error{
 		transport.TaskServe: t.serve, transport.TaskFetch: t.fetch, transport.TaskBackup: t.backup, transport.TaskRestore: t.restore,
-		transport.TaskAttach: t.attach, transport.TaskRetire: t.retire, transport.TaskDrop: t.drop,
+		transport.TaskFind: t.find, transport.TaskAttach: t.attach, transport.TaskRetire: t.retire, transport.TaskDrop: t.drop,
 	}[t.Task]
 	if work == nil { // keep: its being ordered is enough
 		<-ctx.Done()

@@ -74,7 +74,7 @@ func nouns() []noun {
 		{name: "service", short: "named ports and who serves them", verbs: []verb{serviceLs, serviceStatus}},
 		{name: "settings", short: "policy of the whole cluster", verbs: []verb{settingsGet, settingsSet, settingsPause, settingsResume}},
 		{name: "tls", short: "certificates", verbs: []verb{tlsCA, tlsCert}},
-		{name: "volume", short: "data of instances on nodes", verbs: []verb{volumeLs, volumeStatus, volumeMigrate, volumeBackup, volumeBackups, volumeRestore, volumeAttach, volumeCancel, volumeForget}},
+		{name: "volume", short: "data of instances on nodes", verbs: []verb{volumeLs, volumeStatus, volumeFind, volumeMigrate, volumeBackup, volumeBackups, volumeRestore, volumeAttach, volumeCancel, volumeForget}},
 	}
 }
 

@@ -195,6 +195,10 @@ func (a *app) showUnknown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	found, err := get[api.FoundVolumes](ctx, a, "/v1/found-volumes", nil)
+	if err != nil {
+		return err
+	}
 	var names []string
 	var kept []api.UnknownInstance
 	for _, i := range got.value.Items {
@@ -222,6 +226,7 @@ func (a *app) showUnknown(ctx context.Context) error {
 		for _, node := range got.value.Owing {
 			p.line("the list may be incomplete: the agent of node %s has not told since the restore what runs there", node)
 		}
+		a.showFound(p, found.value)
 		stops := slices.DeleteFunc(slices.Clone(got.value.Items), func(i api.UnknownInstance) bool { return i.Kept })
 		if len(stops) == 0 {
 			return

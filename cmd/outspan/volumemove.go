@@ -78,16 +78,30 @@ power cut at best, which not every program can use.`,
 
 func volumeAttach(a *app) *cobra.Command {
 	var f moveFlags
+	var node string
+	var epoch uint64
 	cmd := &cobra.Command{
-		Use: "attach VOLUME@TRANSFER", Short: "put a restored volume or a kept old copy to use, in place of the one that is", Args: exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
+		Use: "attach VOLUME@TRANSFER | VOLUME --node NODE --epoch EPOCH", Short: "put a restored volume, a kept old copy or found data to use, in place of the one that is", Args: exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
 		Long: `Puts a restored volume to use, in place of the one that is: VOLUME@TRANSFER, as volume ls shows it. With the transfer of a move or a restore whose old copy is
-still kept, it puts that old copy to use again, such as when the new home died: outspan node confirm-dead first. What it replaces is kept for a while in turn.`,
-		Example: "outspan volume attach db/main/0/data@01J9Z5XK3M",
+still kept, it puts that old copy to use again, such as when the new home died: outspan node confirm-dead first. With --node and --epoch it takes data that outspan volume find lists. What it replaces is kept for a while in turn.`,
+		Example: "outspan volume attach db/main/0/data@01J9Z5XK3M\noutspan volume attach db/main/0/data --node n2 --epoch 281474976710742",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.transfer(cmd.Context(), volumePath(args[0], "attach"), map[string]any{"keep": f.kept()}, &f)
+			body := map[string]any{"keep": f.kept()}
+			if node != "" {
+				copies, err := a.foundCopies(cmd.Context(), args[0], node, epoch)
+				if err != nil {
+					return err
+				}
+				body["node"], body["copies"] = node, copies
+			}
+			return a.transfer(cmd.Context(), volumePath(args[0], "attach"), body, &f)
 		},
 	}
 	f.register(cmd, true)
+	cmd.Flags().StringVar(&node, "node", "", "of found data: where it is")
+	cmd.Flags().Uint64Var(&epoch, "epoch", 0, "of found data: which, as volume find shows it")
+	cmd.MarkFlagsRequiredTogether("node", "epoch")
+	_ = cmd.RegisterFlagCompletionFunc("node", a.complete("nodes")) // the flag is there: it was made above
 	return cmd
 }
 

@@ -51,6 +51,8 @@ func transferTask(t *fsm.Transfer, node fsm.NodeID) transport.TransferTask {
 		return transport.TaskRestore
 	case t.Kind == fsm.TransferRestore && t.Phase == fsm.TransferStopping && target:
 		return transport.TaskKeep
+	case t.Kind == fsm.TransferAttach && t.Phase == fsm.TransferRunning && target:
+		return transport.TaskFind
 	case t.Phase == fsm.TransferAttaching && target:
 		return transport.TaskAttach
 	}
@@ -76,10 +78,12 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	case transport.TaskBackup:
 		o.Epochs = r.epochs(t)
 	case transport.TaskAttach:
-		o.Epoch = slices.Max(r.epochs(t))
+		o.Epoch, o.Epochs = slices.Max(r.epochs(t)), t.Found
 		if made, ok := r.Transfers.Get(t.Options.Copy); ok {
 			o.Epochs = made.Epochs
 		}
+	case transport.TaskFind:
+		o.Epochs = t.Found
 	case transport.TaskRetire, transport.TaskDrop:
 		o.Epochs = t.Epochs
 	case transport.TaskFetch:

@@ -3,24 +3,11 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"io"
-	"net/http"
-	"net/url"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
-	"github.com/outspan/outspan/transport"
-)
-
-const (
-	unknownWait    = 5 * time.Second // for one agent
-	unknownAtOnce  = 32              // agents asked at a time
-	maxAgentStatus = 16 << 20        // bytes of one answer
 )
 
 // UnknownInstance runs on a node, and the servers don't know it: as after a restore, if it was placed later than the snapshot.
@@ -73,7 +60,7 @@ func (s *Server) unknownOperations() []operation {
 
 func (s *Server) unknown(ctx context.Context) UnknownInstances {
 	state := s.cfg.Store.Current()
-	all := UnknownInstances{Items: []UnknownInstance{}, Silent: []string{}, Owing: []string{}, Out: []OutOfService{}, Index: state.Index}
+	all := UnknownInstances{Items: []UnknownInstance{}, Owing: []string{}, Out: []OutOfService{}, Index: state.Index}
 	for n := range state.OffDuty() {
 		out := OutOfService{Node: n.Name, Intent: n.Intent}
 		if d, runs := state.RunningDrain(n); runs {
@@ -81,62 +68,24 @@ func (s *Server) unknown(ctx context.Context) UnknownInstances {
 		}
 		all.Out = append(all.Out, out)
 	}
-	var mu sync.Mutex
-	var asked sync.WaitGroup
-	room := make(chan struct{}, unknownAtOnce)
 	for _, n := range state.Nodes.All() {
 		if n.Restore.Owes {
 			all.Owing = append(all.Owing, n.Name)
 		}
-		room <- struct{}{}
-		asked.Go(func() {
-			defer func() { <-room }()
-			status, err := s.agentStatus(ctx, n)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				all.Silent = append(all.Silent, n.Name)
-			}
-			for _, i := range status.Instances {
-				if _, known := state.Instances.Get(i.ID); known || i.Observed == fsm.ObservedStopped || i.Observed == fsm.ObservedFailed {
-					continue
-				}
-				job, _ := i.Group.Split()
-				all.Items = append(all.Items, UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed,
-					Kept: state.Keeps(fsm.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot, Ends: n.Restore.Ends(i.ID)})})
-			}
-		})
 	}
-	asked.Wait()
-	slices.Sort(all.Silent)
+	all.Silent = askAgents(ctx, s, state, "/v1/agent/status", func(n *fsm.Node, status agentStatus) {
+		for _, i := range status.Instances {
+			if _, known := state.Instances.Get(i.ID); known || i.Observed == fsm.ObservedStopped || i.Observed == fsm.ObservedFailed {
+				continue
+			}
+			job, _ := i.Group.Split()
+			all.Items = append(all.Items, UnknownInstance{Node: n.Name, Instance: i.ID, Job: job, Group: i.Group, Slot: i.Slot, Observed: i.Observed,
+				Kept: state.Keeps(fsm.Holding{ID: i.ID, Group: i.Group, Slot: i.Slot, Ends: n.Restore.Ends(i.ID)})})
+		}
+	})
 	slices.Sort(all.Owing)
 	slices.SortFunc(all.Items, func(a, b UnknownInstance) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Instance, b.Instance))
 	})
 	return all
-}
-
-// agentStatus asks one agent what it runs.
-func (s *Server) agentStatus(ctx context.Context, n *fsm.Node) (status agentStatus, err error) {
-	unreachable := fsm.Refuse(transport.CodeAgentUnreachable, "the agent of node %s does not answer", n.Name)
-	if n.Agent.APIAddress == "" || s.cfg.AgentTransport == nil {
-		return status, unreachable
-	}
-	ctx, cancel := context.WithTimeout(ctx, unknownWait)
-	defer cancel()
-	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: "/v1/agent/status"}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
-	if err != nil {
-		return status, unreachable
-	}
-	resp, err := s.cfg.AgentTransport.RoundTrip(req)
-	if err != nil {
-		return status, unreachable
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return status, transport.ProblemOf(resp)
-	}
-	err = json.NewDecoder(io.LimitReader(resp.Body, maxAgentStatus)).Decode(&status)
-	return status, err
 }

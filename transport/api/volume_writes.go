@@ -2,6 +2,8 @@ package api
 
 import (
 	"crypto/rand"
+	"maps"
+	"slices"
 
 	"github.com/oklog/ulid/v2"
 
@@ -42,6 +44,8 @@ type attachInput struct {
 }
 
 type attachBody struct {
+	Node   string            `json:"node,omitempty" doc:"the data to attach was found on the disk of this node: id or name; default: a restored volume, or an old copy that is kept"`
+	Copies map[string]uint64 `json:"copies,omitempty" doc:"with node: the epoch of each volume, as found-volumes tells it"`
 	Keep *fsm.Duration `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
 }
 
@@ -185,6 +189,9 @@ func prepareBackup(r *reading, in *backupInput) (*fsm.TransferStart, error) {
 }
 
 func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
+	if in.Input.Node != "" || len(in.Input.Copies) > 0 {
+		return prepareFound(r, in)
+	}
 	id := fsm.VolumeID(in.ID)
 	if _, old := r.OldCopy(id); !old {
 		v, refusal := r.NamedVolume(in.ID)
@@ -194,6 +201,22 @@ func prepareAttach(r *reading, in *attachInput) (*fsm.TransferStart, error) {
 		id = v.ID
 	}
 	return &fsm.TransferStart{Work: fsm.TransferAttach, Volume: id, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}, nil
+}
+
+// prepareFound attaches data that the state does not know.
+func prepareFound(r *reading, in *attachInput) (*fsm.TransferStart, error) {
+	n, err := r.target(in.Input.Node, "node")
+	if err != nil {
+		return nil, err
+	}
+	if len(in.Input.Copies) == 0 {
+		return nil, fsm.Refuse(fsm.CodeInvalid, "it is not said which data of node %s is meant", in.Input.Node).WithHint("list what is there with: outspan volume find")
+	}
+	c := &fsm.TransferStart{Work: fsm.TransferAttach, Volume: fsm.VolumeID(in.ID), To: n, Options: fsm.TransferOptions{Cooling: keepFor(in.Input.Keep)}}
+	for _, name := range slices.Sorted(maps.Keys(in.Input.Copies)) {
+		c.Found = append(c.Found, fsm.VolumeEpoch{Name: name, Epoch: in.Input.Copies[name]})
+	}
+	return c, nil
 }
 
 func prepareRestore(r *reading, in *restoreInput) (*fsm.TransferStart, error) {

@@ -1,0 +1,87 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// find looks whether the data that is to be attached is on this disk. Code: not_found.
+func (t *task) find(context.Context) error {
+	all, err := t.volumes()
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if v := &all[i]; !v.here && t.copyOf(v) == "" {
+			return fsm.Refuse(fsm.CodeNotFound, "there is no data of epoch %s of volume %s on this node", v.epoch, v.name)
+		}
+	}
+	t.report(fsm.SideVerified, 0, 0, "")
+	return nil
+}
+
+// List names the data of volumes below a directory: what stands in its place and what was put aside. Empty directories and data without an epoch are left out.
+func List(volumes string) ([]transport.VolumeData, error) {
+	dirs, err := filepath.Glob(filepath.Join(volumes, "[^.]*", "*", "[0-9]*", "*")) // job, group, slot, name
+	if err != nil {
+		return nil, err
+	}
+	var list []transport.VolumeData
+	for _, dir := range dirs {
+		data, ok := dataAt(dir)
+		if !ok {
+			continue
+		}
+		written, err := newest(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have moved since
+			return nil, err
+		}
+		if !written.IsZero() {
+			data.Written = written
+			list = append(list, data)
+		}
+	}
+	return list, nil
+}
+
+// dataAt reads which data a directory has by its name, and by the epoch noted beside it.
+func dataAt(dir string) (d transport.VolumeData, ok bool) {
+	slotDir, base := filepath.Split(dir)
+	name, epoch, aside := strings.Cut(base, "@")
+	if !aside {
+		epoch, _ = Epoch(dir) // unreadable is as unknown
+	}
+	slot, err := strconv.Atoi(filepath.Base(slotDir))
+	if err != nil || !fsm.ValidName(name) {
+		return d, false
+	}
+	group := filepath.Dir(filepath.Clean(slotDir))
+	d.Group = fsm.NewGroupID(fsm.JobName(filepath.Base(filepath.Dir(group))), filepath.Base(group))
+	d.Slot, d.Name = slot, name
+	d.Epoch, err = strconv.ParseUint(epoch, 10, 64)
+	return d, err == nil && d.Epoch > 0
+}
+
+// newest is when something directly in a directory was last written; zero if it is empty.
+func newest(dir string) (at time.Time, err error) {
+	info, err := os.Stat(dir)
+	if err != nil || !info.IsDir() {
+		return at, err
+	}
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.ModTime().After(at) {
+			at = info.ModTime()
+		}
+	}
+	return at, err
+}

@@ -1,0 +1,76 @@
+package transfer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// What stands in its place and what was put aside is listed by its epoch; an empty directory, data without an epoch and other files are not.
+func TestList(t *testing.T) {
+	n, slot := filled(t)
+	for _, dir := range []string{"data@7", "data@8", "data@unknown", "more"} {
+		if err := os.Mkdir(filepath.Join(slot, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"data@7/rows", "data@unknown/rows", "more/rows"} {
+		if err := os.WriteFile(filepath.Join(slot, file), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := List(n.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[fsm.VolumeEpoch]bool{}
+	for _, d := range list {
+		if d.Group != "db/main" || d.Slot != 0 || d.Written.IsZero() {
+			t.Errorf("%+v", d)
+		}
+		got[fsm.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] = true
+	}
+	if want := [...]fsm.VolumeEpoch{{Name: "data", Epoch: 1}, {Name: "log", Epoch: 1}, {Name: "data", Epoch: 7}}; len(got) != len(want) || !got[want[0]] || !got[want[1]] || !got[want[2]] {
+		t.Errorf("listed are %v, want %v", got, want)
+	}
+	if list, err := List(filepath.Join(n.dir, "none")); err != nil || len(list) > 0 {
+		t.Errorf("of a directory that is missing: %v, %v", list, err)
+	}
+}
+
+// Data that was found is looked for before anything is stopped for it. It is put to use where it stands, or where it was put aside.
+func TestAttachFound(t *testing.T) {
+	for name, aside := range map[string]bool{"in its place": false, "put aside": true} {
+		t.Run(name, func(t *testing.T) {
+			n, slot := filled(t)
+			want := pictures(t, slot)
+			if aside {
+				for _, name := range []string{"data", "log"} {
+					if err := PutAside(filepath.Join(slot, name), "1"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				setEpochs(t, slot, "5")
+			}
+			look := order(transport.TaskFind, "t1")
+			look.Epochs = []uint64{1, 9}
+			n.order(look)
+			if r := n.failure("t1"); r.Code != fsm.CodeNotFound {
+				t.Errorf("of data that is not there: %+v", r)
+			}
+			look.ID, look.Epochs = "t2", []uint64{1, 1}
+			n.order(look)
+			n.await("t2", fsm.SideVerified)
+			put := order(transport.TaskAttach, "t2")
+			put.Epoch, put.Epochs = 9, look.Epochs
+			n.order(put)
+			n.await("t2", fsm.SideAttached)
+			if epoch, err := Epoch(n.path(slotPath, "data")); pictures(t, slot) != want || epoch != "9" || err != nil {
+				t.Errorf("the data is not in use as it was, at epoch %q, %v", epoch, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A volume moved since a snapshot was saved, and its instance does not run when that is restored. The restored state knows the old home only: the instance is not
+// started on a directory that is missing there. Where the data is can be listed, and the command that is shown puts it to use.
+func TestVolumeFound(t *testing.T) {
+	long(t)
+	c, first, seen := startRemembering(t)
+	c.generation(t, first, "one")
+	seen.want(t, "one")
+	saved := c.path("saved.snap")
+	c.must(t, "server", "snapshot", "save", saved)
+	second := c.others(first)[0]
+	c.must(t, "volume", "migrate", theVolume, "--to", second.name)
+	seen.want(t, "one", "one")
+	c.generation(t, second, "two")
+	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
+		t.Errorf("data in use or kept is listed:\n%s", out)
+	}
+	c.must(t, "job", "scale", "db/http", "0")
+	waitFor(t, "the end of the instance", patience, func() error {
+		if living := c.living(t, "db"); len(living) > 0 || len(c.instances(second)) > 0 {
+			return fmt.Errorf("%+v", living)
+		}
+		return nil
+	})
+
+	c.must(t, "server", "snapshot", "restore", saved, "--yes")
+	c.waitEligible(t, c.agents...)
+	c.waitHeard(t)
+	found := c.attachCommand(t, second)
+	if out := c.must(t, "settings", "resume", "restore", "--dry-run"); !strings.Contains(out, strings.Join(found, " ")) {
+		t.Errorf("the dry run does not name the data on %s:\n%s", second.name, out)
+	}
+	c.refused(t, 5, []string{"settings resume restore"}, found...)
+	c.must(t, "settings", "resume", "restore")
+	waitFor(t, "the refusal to start without the data", patience, func() error {
+		if out := c.must(t, "why", "db"); !strings.Contains(out, "volume find") {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	seen.stays(t, time.Second)
+	c.refused(t, 4, []string{"volume find"}, "volume", "attach", theVolume, "--node", second.name, "--epoch", "7")
+	c.must(t, found...)
+	seen.want(t, "one", "one", "two")
+	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) { // what it replaced is kept as an old copy now
+		t.Errorf("data in use or kept is listed:\n%s", out)
+	}
+	c.must(t, "instance", "restart", c.living(t, "db")[0].ID)
+	seen.want(t, "one", "one", "two", "two")
+}
+
+// attachCommand is the command by which volume find says to put the data on a node to use.
+func (c *cluster) attachCommand(t *testing.T, m *member) []string {
+	t.Helper()
+	var command []string
+	waitFor(t, "data of "+theVolume+" found on "+m.name, patience, func() error {
+		out := c.must(t, "volume", "find")
+		for line := range strings.Lines(out) {
+			_, say, ok := strings.Cut(line, "to put it to use: outspan ")
+			if ok && strings.Contains(say, theVolume+" --node "+m.name+" ") {
+				command = strings.Fields(say)
+				return nil
+			}
+		}
+		return fmt.Errorf("%s", out)
+	})
+	return command
+}

@@ -1,0 +1,107 @@
+package fsm
+
+import (
+	"errors"
+	"testing"
+)
+
+// foundState is a volume in use by i1 on n1; n2 has room.
+func foundState(t *testing.T) (State, *Volume) {
+	t.Helper()
+	spec := webSpec()
+	spec.Groups[0].Count, spec.Groups[0].Volumes = 1, []VolumeSpec{{Name: "rows", Kind: VolumeLocal, Path: "/rows"}}
+	s := leaseState(t, spec, 6*Second)
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true})
+	v, ok := s.Volumes.Get(NewVolumeID(aloneGroup, 0, "rows"))
+	if !ok {
+		t.Fatal("there is no volume")
+	}
+	return s, v
+}
+
+func attachFound(v *Volume, node NodeID, found ...VolumeEpoch) *TransferStart {
+	return &TransferStart{ID: "t1", Work: TransferAttach, Volume: v.ID, To: node, Found: found}
+}
+
+// Data that the state does not know is attached once its agent has seen it, and its slot's instance has stopped.
+func TestAttachFoundData(t *testing.T) {
+	s, v := foundState(t)
+	s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}))
+	refused := func(to TransferPhase, code Code) {
+		t.Helper()
+		_, refusal := attempt(s, 2000, &TransferStep{ID: "t1", Phase: to})
+		wantCode(t, string(to), refusal, code)
+	}
+	refused(TransferStopping, CodeStale)
+	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: TransferRunning})
+	refused(TransferStopping, CodeStale) // its agent has not seen it
+	s = run(t, s, 2000, &NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping})
+	refused(TransferAttaching, CodeVolumeInUse)
+	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}},
+		&TransferStep{ID: "t1", Phase: TransferAttaching})
+	now, _ := s.Volumes.Get(v.ID)
+	if now.Home != "n2" || now.Made <= v.Made || !now.Held {
+		t.Errorf("the volume is %+v", now)
+	}
+	done, _ := s.Transfers.Get("t1")
+	if done.Left.Old != "n1" || done.Epochs[0] != v.Made || done.Found[0] != 7 {
+		t.Errorf("the transfer is %+v", done)
+	}
+	if kept, ok := s.KeptBy(v.Group, 0, "n1", VolumeEpoch{"rows", v.Made}); !ok || kept.ID != "t1" {
+		t.Errorf("what it replaced is kept by %+v", kept)
+	}
+}
+
+// An agent that does not have the data ends the attachment before anything is stopped.
+func TestAttachFoundDataThatIsMissing(t *testing.T) {
+	s, v := foundState(t)
+	s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+		&NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideFailed, Code: CodeNotFound, Message: "there is no data"}}})
+	now, _ := s.Volumes.Get(v.ID)
+	if inst, _ := s.Instances.Get("i1"); !inst.Wanted() || now.Home != "n1" || now.Made != v.Made || now.Transfer != "" {
+		t.Errorf("the instance is %+v, the volume %+v", inst, now)
+	}
+}
+
+func TestAttachFoundRefusals(t *testing.T) {
+	s, v := foundState(t)
+	for name, c := range map[string]struct {
+		state State
+		start *TransferStart
+		code  Code
+	}{
+		"in use":            {s, attachFound(v, "n1", VolumeEpoch{"rows", v.Made}), CodeConflict},
+		"no epoch":          {s, attachFound(v, "n2", VolumeEpoch{"rows", 0}), CodeInvalid},
+		"twice":             {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"rows", 8}), CodeInvalid},
+		"no name":           {s, attachFound(v, "n2", VolumeEpoch{"../rows", 7}), CodeInvalid},
+		"another volume":    {s, attachFound(v, "n2", VolumeEpoch{"logs", 7}), CodeInvalid},
+		"no volume":         {s, attachFound(&Volume{ID: "web"}, "n2", VolumeEpoch{"rows", 7}), CodeInvalid},
+		"a prefix":          {s, attachFound(&Volume{ID: "web/a/0/rows"}, "n2", VolumeEpoch{"rows", 7}), CodeNotFound},
+		"no node":           {s, attachFound(v, "n9", VolumeEpoch{"rows", 7}), CodeNotFound},
+		"not in the group":  {s, attachFound(&Volume{ID: "web/api/0/logs"}, "n2", VolumeEpoch{"logs", 7}), CodeConflict},
+		"another in a slot": {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"logs", 7}), CodeConflict},
+		"not confirmed":     {run(t, s, 2000, &RestoreMark{}), attachFound(v, "n2", VolumeEpoch{"rows", 7}), CodeRestoreUnconfirmed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, refusal := attempt(c.state, 2000, c.start)
+			wantCode(t, "attach", refusal, c.code)
+		})
+	}
+}
+
+// An old copy that a transfer left is attached by that transfer's id: then its record goes with it.
+func TestAttachFoundOldCopy(t *testing.T) {
+	s, v := foundState(t)
+	moved := *v
+	moved.Home, moved.Made = "n2", v.Made+1
+	s = run(t, s, 2000, &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true}, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}})
+	s.Volumes.put(v.ID, &moved)
+	s.Transfers.put("t0", &Transfer{ID: "t0", Kind: TransferMigrate, Group: v.Group, Names: []string{"rows"}, Phase: TransferSucceeded, Epochs: []uint64{v.Made},
+		Left: TransferLeft{Old: "n1"}, Marks: TransferMarks{Index: 1, EndedIndex: 1}})
+	_, refusal := attempt(s, 2000, attachFound(v, "n1", VolumeEpoch{"rows", v.Made}))
+	wantCode(t, "attach", refusal, CodeConflict)
+	var e *Error
+	if errors.As(refusal, &e) && e.Hint != "to put it to use: outspan volume attach web/api/0/rows@t0" {
+		t.Errorf("the hint is %q", e.Hint)
+	}
+}
