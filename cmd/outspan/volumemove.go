@@ -83,7 +83,8 @@ func volumeAttach(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "attach VOLUME@TRANSFER | VOLUME --node NODE --epoch EPOCH", Short: "put a restored volume, a kept old copy or found data to use, in place of the one that is", Args: exactly("VOLUME"), ValidArgsFunction: a.complete("volumes"),
 		Long: `Puts a restored volume to use, in place of the one that is: VOLUME@TRANSFER, as volume ls shows it. With the transfer of a move or a restore whose old copy is
-still kept, it puts that old copy to use again, such as when the new home died: outspan node confirm-dead first. With --node and --epoch it takes data that outspan volume find lists. What it replaces is kept for a while in turn.`,
+still kept, it puts that old copy to use again, such as when the new home died: outspan node confirm-dead first. It also takes data that outspan volume find
+lists, by --node and --epoch. What it replaces is kept for a while in turn.`,
 		Example: "outspan volume attach db/main/0/data@01J9Z5XK3M\noutspan volume attach db/main/0/data --node n2 --epoch 281474976710742",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{"keep": f.kept()}

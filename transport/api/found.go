@@ -25,11 +25,11 @@ const (
 // FoundVolume is data of a slot's local volumes that is on a node's disk, and that the servers neither use nor keep as an old copy: a restore lost what they knew of
 // it, or it was given up with a node that came back.
 type FoundVolume struct {
-	Node    string           `json:"node"`
-	Volume  fsm.VolumeID     `json:"volume" doc:"what it can be attached as, with the others of its slot"`
-	Epoch   uint64           `json:"epoch" doc:"of the newest of the volumes; a higher one is newer"`
-	Age     FoundAge         `json:"age" enum:"newer,older,only" doc:"than the data in use"`
-	Written time.Time        `json:"written" doc:"when a file directly in it was last written, by the node's clock"`
+	Node    string            `json:"node"`
+	Volume  fsm.VolumeID      `json:"volume" doc:"what it can be attached as, with the others of its slot"`
+	Epoch   uint64            `json:"epoch" doc:"of the newest of the volumes; a higher one is newer"`
+	Age     FoundAge          `json:"age" enum:"newer,older,only" doc:"than the data in use"`
+	Written time.Time         `json:"written" doc:"when a file directly in it was last written, by the node's clock"`
 	Copies  map[string]uint64 `json:"copies" doc:"epoch of each volume, by its name: what attach-volume takes"`
 }
 
@@ -79,7 +79,9 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 	if _, moving := state.TransferOf(group, slot); moving || len(data) == 0 {
 		return nil
 	}
-	slices.SortFunc(data, func(a, b transport.VolumeData) int { return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(data, func(a, b transport.VolumeData) int {
+		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(a.Name, b.Name))
+	})
 	listed := map[fsm.VolumeEpoch]bool{}
 	for i, d := range data {
 		if listed[fsm.VolumeEpoch{Name: d.Name, Epoch: d.Epoch}] {

@@ -46,7 +46,7 @@ type attachInput struct {
 type attachBody struct {
 	Node   string            `json:"node,omitempty" doc:"the data to attach was found on the disk of this node: id or name; default: a restored volume, or an old copy that is kept"`
 	Copies map[string]uint64 `json:"copies,omitempty" doc:"with node: the epoch of each volume, as found-volumes tells it"`
-	Keep *fsm.Duration `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
+	Keep   *fsm.Duration     `json:"keep,omitempty" doc:"how long the copy that is replaced is kept; default: the setting volume_cooling"`
 }
 
 type restoreInput struct {
