@@ -53,7 +53,7 @@ func TestPeerTransport(t *testing.T) {
 	n := memnet.New()
 	full := RoomNone
 	trans := newPeerTransport(&helloLayer{Stream: memStream{n.Listen("10.0.0.1:1"), n, "10.0.0.1", nil}, self: "s1", history: func() fsm.History { return fsm.History{} }},
-		nil, func() Room { return full }, hclog.NewNullLogger())
+		nil, func() Room { return full }, func(raft.ServerID) bool { return true }, hclog.NewNullLogger())
 	defer trans.Close()
 	if _, err := trans.AppendEntriesPipeline("s2", "x"); !errors.Is(err, raft.ErrPipelineReplicationNotSupported) {
 		t.Errorf("pipelining: %v", err)

@@ -262,7 +262,7 @@ func (s *Server) openRaft() (err error) {
 		}
 	}()
 	layer := s.hello(s.log.Named("raft-net"))
-	s.disk.trans = newPeerTransport(layer, addressBook{s}, s.disk.space.room, s.log.Named("raft-net"))
+	s.disk.trans = newPeerTransport(layer, addressBook{s}, s.disk.space.room, s.knows, s.log.Named("raft-net"))
 	config := s.cfg.Raft.raft(s.dir.id, s.notes, s.log.Named("raft"))
 	cached, err := raft.NewLogCache(cachedEntries, s.disk.store)
 	if err != nil {

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -180,16 +179,6 @@ func (s *Server) describe(ctx context.Context) {
 // strangersSettle is how long only servers of another cluster must be in sight of one that needs others to lead: its own
 // may be heard of a moment later than one that was here by mistake.
 const strangersSettle = 3 * time.Second
-
-// removedSettle is how long a server that is no member waits for a leader: one that is being taken in again hears of it.
-const removedSettle = 10 * time.Second
-
-// removed reports whether the configuration that this server knows lacks it, and no leader turns to it: it was taken out. A new server knows none yet.
-func (s *Server) removed() bool {
-	all := s.servers()
-	_, _, led := s.Leader()
-	return len(all) > 0 && !led && !slices.ContainsFunc(all, func(one raft.Server) bool { return one.ID == raft.ServerID(s.dir.id) })
-}
 
 // leadsAlone reports whether this server needs no other one to lead. It will, about a second after its start, so it
 // can't wait to find out where it is.

@@ -34,20 +34,22 @@ var errNoRoom = errors.New("too little free space on this server's disk")
 type peerTransport struct {
 	*raft.NetworkTransport
 	room     func() Room
-	installs atomic.Uint64 // requests to install a snapshot that were sent
+	member   func(raft.ServerID) bool // as far as this server knows
+	refused  refusals                 // its requests for votes
+	installs atomic.Uint64            // requests to install a snapshot that were sent
 	rpcs     chan raft.RPC
 	done     chan struct{}
 	once     sync.Once
 	wg       sync.WaitGroup
 }
 
-func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvider, room func() Room, log hclog.Logger) *peerTransport {
+func newPeerTransport(layer raft.StreamLayer, addresses raft.ServerAddressProvider, room func() Room, member func(raft.ServerID) bool, log hclog.Logger) *peerTransport {
 	t := &peerTransport{
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			Stream: layer, ServerAddressProvider: addresses, Logger: log,
 			MaxPool: raftPool, MaxRPCsInFlight: inFlight(), Timeout: raftTimeout,
 		}),
-		room: room, rpcs: make(chan raft.RPC), done: make(chan struct{}),
+		room: room, member: member, rpcs: make(chan raft.RPC), done: make(chan struct{}),
 	}
 	t.wg.Go(t.pump)
 	return t
@@ -62,12 +64,14 @@ func (t *peerTransport) EncodePeer(_ raft.ServerID, address raft.ServerAddress) 
 }
 
 // RequestPreVote implements raft.WithPreVote. A server that can't append must not lead: the first thing that a
-// leader does is to append.
+// leader does is to append. One that was removed while it was away learns so from the answers.
 func (t *peerTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	if t.room() == RoomNone {
 		return errNoRoom
 	}
-	return t.NetworkTransport.RequestPreVote(id, target, args, resp)
+	err := t.NetworkTransport.RequestPreVote(id, target, args, resp)
+	t.refused.note(id, err)
+	return err
 }
 
 // Close implements raft.WithClose.
@@ -113,8 +117,16 @@ func (t *peerTransport) refuses(rpc raft.RPC, seen *installSeen) error {
 		return errNoRoom
 	case seen.overtaken(rpc):
 		return errOvertaken
+	case t.strange(rpc):
+		return errNotMember
 	}
 	return nil
+}
+
+// strange reports whether somebody stands for election who is no member.
+func (t *peerTransport) strange(rpc raft.RPC) bool {
+	cmd, ok := rpc.Command.(*raft.RequestPreVoteRequest)
+	return ok && !t.member(raft.ServerID(cmd.ID))
 }
 
 func needsRoom(rpc raft.RPC) bool {
