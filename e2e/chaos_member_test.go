@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,7 +25,10 @@ func memberFaults() []fault {
 		{name: "wiped-server", kind: ofServers, alone: true, begin: func(s *strike) { s.replace(s.follower(), false) }},
 		{name: "replaced-server", kind: ofServers, alone: true, begin: func(s *strike) { s.replace(s.anyServer(), true) }},
 		{name: "replaced-machine", kind: ofAgents, begin: func(s *strike) { s.renew(s.x.c.agents[2+s.x.random.IntN(len(s.x.c.agents)-2)]) }},
-		{name: "snapshot-restore", kind: ofServers, alone: true, rewrites: true, begin: restoreSnapshot},
+		{name: "removed-server", kind: ofServers, alone: true, begin: removeCutOff},
+		{name: "cloned-agent", kind: ofAgents, alone: true, begin: cloneAgent},
+		{name: "snapshot-restore", kind: ofServers, alone: true, rewrites: true, begin: func(s *strike) { s.restoreSnapshot(func() {}) }},
+		{name: "old-snapshot", kind: ofServers, alone: true, rewrites: true, begin: func(s *strike) { s.restoreSnapshot(s.moveMuch) }},
 	}
 }
 
@@ -179,6 +185,78 @@ func (s *strike) replace(m *member, planned bool) {
 	x.waitServers()
 }
 
+// removeCutOff removes a server that can't be told. It goes on by itself, and when it meets the others again it disturbs nobody, says that it was removed, and ends.
+// Then it comes back as a new one.
+func removeCutOff(s *strike) {
+	x, m := s.x, s.follower()
+	old := x.memberIDs(m)
+	s.isolate(m)
+	s.ends(m)
+	for _, id := range old {
+		waitFor(x.t, "the removal of "+id, chaosPatience, func() error {
+			a, err := x.c.leader(x.t).ask(http.MethodDelete, "/v1/members/"+id, "", 10*time.Second)
+			if err == nil && a.status != http.StatusOK && a.status != http.StatusNotFound {
+				err = fmt.Errorf("%d %s", a.status, a.body)
+			}
+			return err
+		})
+	}
+	time.Sleep(time.Duration(2000+x.random.IntN(8000)) * time.Millisecond)
+	leader := x.c.leader(x.t)
+	for _, heal := range slices.Backward(s.mends) {
+		heal()
+	}
+	s.mends = nil
+	if code := m.exitCode(x.t); code == 0 || !strings.Contains(m.lastLines(5), "was removed from the cluster") {
+		x.book.violate("L1: %s was removed while it was away and ended with code %d:\n%s", m.name, code, m.lastLines(15))
+	}
+	if now := x.c.leader(x.t); now != leader {
+		x.book.violate("L1: %s was removed, and its return took the lead from %s: %s leads", m.name, leader.name, now.name)
+	}
+	m.wipe(x.t)
+	m.start(x.t)
+	x.book.count("servers removed while they were away", 1)
+	x.waitServers()
+}
+
+// cloneAgent starts an agent on a copy of another one's data directory, at another address. It is refused, and disturbs nobody.
+func cloneAgent(s *strike) {
+	x := s.x
+	first := x.c.agents[x.random.IntN(len(x.c.agents))]
+	if x.clone == nil {
+		x.clone = x.c.newMember("agent", "clone", "10.83.7.201")
+		x.c.network.join(x.t, x.clone.name, x.clone.address)
+	}
+	clone := x.clone
+	clone.cert, clone.bin = first.cert, first.bin
+	if out, err := relatives.output(exec.Command("cp", "-a", first.data(), clone.data()), time.Minute); err != nil {
+		x.t.Fatalf("copy the data directory: %v: %s", err, out)
+	}
+	settings := clone.settings()
+	settings["name"] = strconv.Quote(first.name)
+	settings["agent"] = strings.Replace(settings["agent"], x.c.name, x.c.name+"-clone", 1)
+	clone.configure(x.t, settings)
+	var before nodeView
+	waitFor(x.t, "the node of "+first.name, chaosPatience, func() error { return x.get("/v1/nodes/"+first.name, &before) })
+	clone.start(x.t)
+	clone.waitSays(x.t, "node "+first.name+" is in use by the agent at "+first.address)
+	x.book.count("agents cloned", 1)
+	s.say("of %s", first.name)
+	s.later(func() {
+		if code := clone.terminate(x.t); code != 0 {
+			x.book.violate("S9: the clone of %s ended with code %d:\n%s", first.name, code, clone.lastLines(15))
+		}
+		if err := errors.Join(os.RemoveAll(clone.data()), os.Remove(clone.logFile())); err != nil {
+			x.t.Error(err)
+		}
+		var now nodeView
+		waitFor(x.t, "the node of "+first.name, chaosPatience, func() error { return x.get("/v1/nodes/"+first.name, &now) })
+		if now.Address != before.Address || now.Epoch != before.Epoch {
+			x.book.violate("S9: a clone took node %s over: %+v, it was %+v", first.name, now, before)
+		}
+	})
+}
+
 // memberIDs are the ids of the servers that bear a name.
 func (x *chaos) memberIDs(m *member) (ids []string) {
 	x.t.Helper()
@@ -237,38 +315,4 @@ func (s *strike) renew(m *member) {
 // person sends one write to whoever answers.
 func (x *chaos) person(method, path, body string) fate {
 	return x.work.order(rand.New(rand.NewPCG(x.random.Uint64(), 7)), method, path, body)
-}
-
-// restoreSnapshot takes the state back to what it was a moment ago. Nothing else is written meanwhile; what is written behind the snapshot,
-// and only that, is gone afterwards, and no instance is touched before a person confirms. What moved meanwhile is not where the restored state has it:
-// then users may notice.
-func restoreSnapshot(s *strike) {
-	x := s.x
-	s.hit(x.c.servers...)
-	x.work.gate.Lock()
-	defer x.work.gate.Unlock()
-	must := func(err error) {
-		if err != nil {
-			x.book.violate("S5: the history around a restore: %v", err)
-		}
-	}
-	if x.random.IntN(3) > 0 { // otherwise in the middle of what goes on
-		_ = within(10*time.Second, func() error { return x.story.calm(probedGroup) })
-	}
-	file := x.c.path("chaos.snap")
-	kept, err := x.story.remember(x.c.leader(x.t))
-	must(err)
-	x.c.must(x.t, "server", "snapshot", "save", file, "--force")
-	x.person(http.MethodPost, "/v1/nodes/n1/label", `{"labels":{"one":"lost"}}`)
-	moved, err := x.story.movedSince(kept, probedGroup, x.c.leader(x.t))
-	must(err)
-	if moved > 0 {
-		s.say("%d instances of web were on the move", moved)
-		s.hit(x.c.agents...)
-	}
-	x.c.must(x.t, "server", "snapshot", "restore", file, "--yes")
-	x.work.checkMarks()
-	x.c.must(x.t, "settings", "resume", "restore")
-	must(x.story.rewind(kept, x.c.leader(x.t)))
-	x.book.count("snapshots restored", 1)
 }

@@ -9,24 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// addGuest makes one more network namespace on the bridge, which no fault touches.
-func (n *network) addGuest(t testing.TB, address string) string {
-	t.Helper()
-	hub, space := n.c.name+"-hub", n.c.name+"-guest"
-	n.add(t, space)
-	n.ip(t, "-n", hub, "link", "add", "p-guest", "type", "veth", "peer", "name", "eth0", "netns", space)
-	n.ip(t, "-n", hub, "link", "set", "p-guest", "master", "br0", "up")
-	n.ip(t, "-n", space, "link", "set", "lo", "up")
-	n.ip(t, "-n", space, "addr", "add", address+"/24", "dev", "eth0")
-	n.ip(t, "-n", space, "link", "set", "eth0", "up")
-	return "/run/netns/" + space
-}
 
 // dialIn connects from inside of a network namespace. The thread that has entered it ends with its goroutine.
 func dialIn(ctx context.Context, space, network, address string) (net.Conn, error) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -37,6 +38,7 @@ func (x *chaos) settle(w *window) {
 	x.renewHeldBack(w)
 	x.wait("L2: all that is wanted, ready, and nothing else", chaosPatience, func() error { return x.asWanted() })
 	x.wait("L2: nothing left behind in the kernel", 30*time.Second, func() error { return x.kernel.leaks() })
+	x.wait("L2: each instance as its agent says", 30*time.Second, x.asAgentsSay)
 	x.wait("L3: three seconds without a write", chaosPatience, x.unwritten())
 	x.wait("S5: the same state on all servers", 30*time.Second, func() error { return x.sameState() })
 	if err := x.story.catchUp(x.c.leader(x.t)); err != nil {
@@ -205,6 +207,44 @@ func (x *chaos) asWanted() error {
 	}
 	if len(running) != len(known) {
 		return fmt.Errorf("the kernel shows %d instances, %d are ready", len(running), len(known))
+	}
+	return nil
+}
+
+// asAgentsSay compares what the servers say of each instance with its agent's word.
+func (x *chaos) asAgentsSay() error {
+	var l struct{ Items []instanceView }
+	if err := x.get("/v1/instances", &l); err != nil {
+		return err
+	}
+	told := map[string]string{}
+	for _, i := range l.Items {
+		told[i.ID] = i.Node + " " + i.Observed
+	}
+	for _, m := range x.c.agents {
+		var status struct {
+			Instances []struct {
+				ID, Observed string
+				Reported     bool
+			}
+		}
+		a, err := m.ask(http.MethodGet, "/v1/agent/status", "", 4*time.Second)
+		if err == nil {
+			err = json.Unmarshal(a.body, &status)
+		}
+		if err != nil {
+			return fmt.Errorf("the agent of %s: %w", m.name, err)
+		}
+		for _, i := range status.Instances {
+			word, ended := m.name+" "+i.Observed, i.Observed == "stopped" || i.Observed == "failed"
+			if told[i.ID] != word && (told[i.ID] != "" || !ended) || !i.Reported {
+				return fmt.Errorf("instance %s is %q, its agent says %q (reported: %t)", i.ID, told[i.ID], word, i.Reported)
+			}
+			delete(told, i.ID)
+		}
+	}
+	if len(told) > 0 {
+		return fmt.Errorf("no agent knows of %v", told)
 	}
 	return nil
 }

@@ -40,8 +40,9 @@ type chaos struct {
 	story  *story
 	work   *workload
 	probe  *chaosProbe
-	guest  string // network namespace of the probes
-	other  string // another build of the program
+	guest  string  // network namespace of the probes
+	other  string  // another build of the program
+	clone  *member // runs on a copy of an agent's data; nil: there was none yet
 	deck   []fault
 	used   map[*member]time.Time // when an agent was last cut off from the servers
 }
@@ -106,7 +107,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		m.configure(t, s)
 		m.disk(t)
 	}
-	x.guest = x.c.network.addGuest(t, "10.83.7.200")
+	x.guest = x.c.network.join(t, "guest", "10.83.7.200")
 	x.other = otherProgram(t)
 	return x
 }

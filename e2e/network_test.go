@@ -24,15 +24,22 @@ func newNetwork(t testing.TB, c *cluster) *network {
 	n.ip(t, "-n", hub, "link", "add", "br0", "type", "bridge")
 	n.ip(t, "-n", hub, "link", "set", "br0", "up")
 	for _, m := range c.members() {
-		space := n.name(m)
-		n.add(t, space)
-		n.ip(t, "-n", hub, "link", "add", "p-"+m.name, "type", "veth", "peer", "name", "eth0", "netns", space)
-		n.ip(t, "-n", hub, "link", "set", "p-"+m.name, "master", "br0", "up")
-		n.ip(t, "-n", space, "link", "set", "lo", "up")
-		n.ip(t, "-n", space, "addr", "add", m.address+"/24", "dev", "eth0")
-		n.ip(t, "-n", space, "link", "set", "eth0", "up")
+		n.join(t, m.name, m.address)
 	}
 	return n
+}
+
+// join makes one more namespace on the bridge, and returns its path.
+func (n *network) join(t testing.TB, name, address string) string {
+	t.Helper()
+	hub, space := n.c.name+"-hub", n.c.name+"-"+name
+	n.add(t, space)
+	n.ip(t, "-n", hub, "link", "add", "p-"+name, "type", "veth", "peer", "name", "eth0", "netns", space)
+	n.ip(t, "-n", hub, "link", "set", "p-"+name, "master", "br0", "up")
+	n.ip(t, "-n", space, "link", "set", "lo", "up")
+	n.ip(t, "-n", space, "addr", "add", address+"/24", "dev", "eth0")
+	n.ip(t, "-n", space, "link", "set", "eth0", "up")
+	return "/run/netns/" + space
 }
 
 func (n *network) name(m *member) string  { return n.c.name + "-" + m.name }
