@@ -114,6 +114,37 @@ func TestRestartWithoutServers(t *testing.T) {
 	eventually(t, "the restart to be reported", func() bool { i := b.instance(id); return i.Ready() && i.Status.Restarts == 1 })
 }
 
+// An agent on a copy of a node's data directory starts nothing, before and after the servers have refused it, also while it can't reach them any more.
+func TestCopyStartsNothing(t *testing.T) {
+	b := newBench(t, allowRoot)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	first := pidOf(t, pidFile)
+	b.stopAgent()
+	must(t, syscall.Kill(first, syscall.SIGKILL))
+	eventually(t, "the end of the program", func() bool { return len(b.processes()) == 0 })
+	b.setOthers(true)
+	b.start()
+	stays := func(when string) {
+		t.Helper()
+		for range 20 {
+			time.Sleep(50 * time.Millisecond)
+			if pidOf(t, pidFile) != first || len(b.processes()) > 0 {
+				t.Fatalf("the program runs %s", when)
+			}
+		}
+	}
+	asked := b.count("register")
+	eventually(t, "a refusal", func() bool { return b.count("register") > asked })
+	stays("although the servers refuse the agent")
+	b.setDown(true)
+	stays("although the servers refused the agent before they were lost")
+	b.setOthers(false)
+	b.setDown(false)
+	eventually(t, "a start", func() bool { i := b.instance(id); return pidOf(t, pidFile) != first && i.Ready() })
+}
+
 // A journal that can't be read costs nothing: the driver knows what runs, the servers what it is. A failed instance is
 // tried again, which is all that was forgotten.
 func TestGarbageJournal(t *testing.T) {

@@ -105,7 +105,7 @@ func (b *bench) start() {
 			b.t.Errorf("the agent did not end")
 		}
 	}
-	if !b.down {
+	if !b.down && !b.others {
 		b.awaitEligible()
 	}
 }

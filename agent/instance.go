@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -23,6 +24,7 @@ type workshop struct {
 	ports    *driver.Ports
 	lease    *lease
 	host     string                         // this boot of this machine
+	standing atomic.Int32                   // a standing
 	services func() map[fsm.ServiceName]int // exposed services and their ports
 	peers    *peers
 	prepare  func(transport.Assignment) error
@@ -164,7 +166,7 @@ func (i *instance) start(ctx context.Context) {
 	if pause := time.Until(i.retryAt); pause > 0 && !i.wait(ctx, pause) {
 		return
 	}
-	if !i.holdVolumes(ctx, want) || !i.holdSlot(ctx, want) {
+	if !i.holdStanding(ctx) || !i.holdVolumes(ctx, want) || !i.holdSlot(ctx, want) {
 		return
 	}
 	lease, ok := i.holdLease(ctx, want)

@@ -118,6 +118,7 @@ func (a *Agent) register(ctx context.Context) bool {
 	for {
 		request := a.registration()
 		reply, err := a.registerOnce(ctx, request)
+		a.shop.standing.Store(int32(standing(a.shop.standing.Load()).after(err)))
 		if err == nil {
 			a.registered(reply, request.Shape.Labels)
 			return true

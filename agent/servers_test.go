@@ -24,6 +24,7 @@ type servers struct {
 
 	mu      sync.Mutex
 	down    bool                         // every call fails
+	others  bool                         // another agent is that of the node
 	reports []string                     // "id observed reason", in order of arrival
 	calls   map[string]int               // by operation
 	answer  func(*transport.Assignments) // changes an answer on its way
@@ -72,6 +73,13 @@ func (s *servers) setDown(down bool) {
 	s.down = down
 }
 
+// setOthers says whether another agent is that of the node.
+func (s *servers) setOthers(others bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.others = others
+}
+
 func (s *servers) change(f func(*transport.Assignments)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +91,11 @@ func (s *servers) enter(op string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls[op]++
-	if s.down {
+	switch {
+	case s.down:
 		return fsm.Refuse(transport.CodeUnreachable, "no server could be reached")
+	case s.others && op == "register":
+		return fsm.Refuse(fsm.CodeNameTaken, "the node is in use by another agent")
 	}
 	return nil
 }

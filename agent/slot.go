@@ -2,10 +2,47 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
+
+// standing is whether the servers take this agent for that of its node, as far as this process knows.
+type standing int32
+
+const (
+	standingUnknown standing = iota // no attempt to register has ended
+	standingGood                    // they do, or none can be reached: what was assigned before counts
+	standingOther                   // they refuse it: another agent is that of the node, as on a copy of a machine
+)
+
+// after is the standing when an attempt to register ended with err.
+func (s standing) after(err error) standing {
+	var refused *fsm.Error
+	switch {
+	case err == nil:
+		return standingGood
+	case errors.As(err, &refused) && refused.Code == fsm.CodeNameTaken:
+		return standingOther
+	case s == standingOther:
+		return s
+	}
+	return standingGood
+}
+
+// holdStanding blocks while another agent may be that of the node: this one starts nothing then. It returns false if the assignment changed meanwhile.
+func (i *instance) holdStanding(ctx context.Context) bool {
+	for first := true; standing(i.shop.standing.Load()) != standingGood; first = false {
+		if first {
+			i.log.Info("waiting for the servers: this agent may not be that of the node")
+		}
+		if !i.wait(ctx, leaseCheck) {
+			return false
+		}
+	}
+	return true
+}
 
 // holdSlot blocks until an instance of which only one may run can be started. If this boot of this machine has started it before and the program ended by
 // itself, that is at once. Otherwise it waits for the assignments of the present registration: after a reboot, on a copied disk, or where the servers had it

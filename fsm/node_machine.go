@@ -44,7 +44,7 @@ func (a *AgentInfo) firmware() string {
 	return id
 }
 
-// takesOver refuses a registration by another machine than the last one while what only one may run may run there. Code: conflict.
+// takesOver refuses a registration by another machine than the last one while what only one may run may run there. Code: name_taken.
 func (c *NodeRegister) takesOver(s *State, old *Node) *Error {
 	if !old.Agent.otherMachine(&c.Agent) || old.Return.ConfirmedDead || plant.Is(plant.ClonedMachine) {
 		return nil
@@ -53,6 +53,6 @@ func (c *NodeRegister) takesOver(s *State, old *Node) *Error {
 	if held == nil {
 		return nil
 	}
-	return Refuse(CodeConflict, "node %s is another machine, at %s, and not the one at %s: %s", old.Name, old.Agent.Address, c.Agent.Address, held.Message).
+	return Refuse(CodeNameTaken, "node %s is another machine, at %s, and not the one at %s: %s", old.Name, old.Agent.Address, c.Agent.Address, held.Message).
 		WithHint("a copy of a machine needs an empty data_dir; if this one replaces the other, which is off: outspan node confirm-dead %s --force", old.Name)
 }
