@@ -198,6 +198,15 @@ func (h *home) close() {
 	}
 }
 
+// born is when the directory was made, in ns since 1970; 0 if its file system does not say.
+func (h *home) born() int64 {
+	var s unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, h.dir, 0, unix.STATX_BTIME, &s); err != nil || s.Mask&unix.STATX_BTIME == 0 {
+		return 0
+	}
+	return s.Btime.Sec*1e9 + int64(s.Btime.Nsec)
+}
+
 func (h *home) path(name string) string { return filepath.Join(h.dir, name) }
 
 func readLine(path string) (string, error) {

@@ -162,7 +162,7 @@ func (a *Agent) registration() transport.RegisterRequest {
 		Node: a.home.node, Name: a.cfg.Name,
 		Agent: fsm.AgentInfo{
 			BootID: a.identity.BootID, Incarnation: a.identity.Incarnation, Address: node.Address, APIAddress: node.APIAddress,
-			Version: a.cfg.Version, Warnings: a.warnings(), Format: fsm.CurrentFormat, Machine: machineID(),
+			Version: a.cfg.Version, Warnings: a.warnings(), Format: fsm.CurrentFormat, Machine: machineID(), Born: a.home.born(),
 		},
 		Shape: a.shape(node), Cluster: a.home.cluster(), Seen: seen,
 	}

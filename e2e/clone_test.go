@@ -8,24 +8,17 @@ import (
 	"time"
 )
 
+// quorum is a role whose members nothing ends by itself, and of each of which only one may run.
+const quorum = "    role = \"quorum\"\n    role_check {\n      exec     = [\"/bin/echo\", \"{}\"]\n      interval = \"1s\"\n    }\n"
+
 // A machine is copied with its data directory, and the copy is started at another address. Its agent is refused, says by whom the node is in use, and disturbs
 // nothing, however often it asks.
 func TestClonedMachine(t *testing.T) {
 	c := startCluster(t, options{servers: 3, agents: 2})
-	c.run(t, job{name: "single", count: 2, more: "    role = \"quorum\"\n    role_check {\n      exec     = [\"/bin/echo\", \"{}\"]\n      interval = \"1s\"\n    }\n" + apart})
+	c.run(t, job{name: "single", count: 2, more: quorum + apart})
 	c.run(t, job{name: "web", count: 2})
 	first := c.agents[0]
-	parts := strings.Split(first.address, ".")
-	parts[3] = "77"
-	clone := c.newMember("agent", "clone", strings.Join(parts, "."))
-	clone.cert = first.cert
-	if out, err := relatives.output(exec.Command("cp", "-a", first.data(), clone.data()), time.Minute); err != nil {
-		t.Fatalf("copy the data directory: %v: %s", err, out)
-	}
-	s := clone.settings()
-	s["name"] = "\"" + first.name + "\""
-	s["agent"] = strings.Replace(s["agent"], c.name, c.name+"-clone", 1)
-	clone.configure(t, s)
+	clone := c.copyAgent(t, first, func(*member, *testing.T) {})
 	before, stopWatching := c.programs(), c.watchPrograms()
 	epoch := c.node(t, first).Epoch
 
@@ -45,4 +38,54 @@ func TestClonedMachine(t *testing.T) {
 			t.Errorf("instance %s ran as %v and was seen as %v", id, was, seen[id])
 		}
 	}
+}
+
+// A container is copied with its data directory on the same kernel, so the copy has the same boot id and machine id, and its agent is started while that of the first
+// one is away. It is refused for as long as what only one may run may run there: nothing runs twice.
+func TestCopiedContainer(t *testing.T) {
+	c := newCluster(t, options{servers: 3, agents: 2})
+	first := c.agents[0]
+	first.disk(t) // of a file system that tells when a directory was made
+	for _, m := range c.members() {
+		m.start(t)
+	}
+	c.waitEligible(t, c.agents...)
+	c.run(t, job{name: "single", count: 2, more: quorum + apart})
+	clone := c.copyAgent(t, first, (*member).disk)
+	before, stopWatching := c.programs(), c.watchPrograms()
+	first.kill()
+	c.must(t, "node", "status", first.name, "--wait=offline", "--timeout", "60s")
+	clone.start(t)
+	clone.waitSays(t, "is another machine", "confirm-dead "+first.name+" --force")
+	time.Sleep(2 * time.Second)
+	if code := clone.terminate(t); code != 0 {
+		t.Errorf("the copy's agent ended with %d", code)
+	}
+	first.start(t)
+	c.waitEligible(t, c.agents...)
+	c.waitHeard(t)
+	seen := stopWatching()
+	for id, was := range before {
+		if !slices.Equal(seen[id], was) {
+			t.Errorf("instance %s ran as %v and was seen as %v", id, was, seen[id])
+		}
+	}
+}
+
+// copyAgent is an agent on a copy of another one's data directory, at an address of its own. It is not started. Prepare may make the directory.
+func (c *cluster) copyAgent(t *testing.T, first *member, prepare func(*member, *testing.T)) *member {
+	t.Helper()
+	parts := strings.Split(first.address, ".")
+	parts[3] = "77"
+	clone := c.newMember("agent", "clone", strings.Join(parts, "."))
+	clone.cert = first.cert
+	prepare(clone, t)
+	if out, err := relatives.output(exec.Command("cp", "-aT", first.data(), clone.data()), time.Minute); err != nil {
+		t.Fatalf("copy the data directory: %v: %s", err, out)
+	}
+	s := clone.settings()
+	s["name"] = "\"" + first.name + "\""
+	s["agent"] = strings.Replace(s["agent"], c.name, c.name+"-clone", 1)
+	clone.configure(t, s)
+	return clone
 }

@@ -22,18 +22,21 @@ func (a *AgentInfo) sameIDs(b *AgentInfo) (same, decided bool) {
 	return decided, decided
 }
 
-// Elsewhere reports whether two agents of one node may run side by side, as after a machine was copied with its data directory: each has an address of its own, or
-// they are on different machines.
+// Elsewhere reports whether two agents of one node may run side by side, as after a machine was copied with its data directory: each has an address or a data
+// directory of its own, or they are on different machines.
 func (a *AgentInfo) Elsewhere(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
-	return a.Address != b.Address || decided && !same
+	return a.Address != b.Address || decided && !same || a.copied(b)
 }
 
-// otherMachine reports whether what runs by one agent's word can run on without the other one knowing it. A copy has the id of the installed system and another
-// address; so has a machine that was booted with another address, which can't be told apart without the firmware's id.
+// copied reports whether the two have different data directories, so that one of these is a copy.
+func (a *AgentInfo) copied(b *AgentInfo) bool { return a.Born != 0 && b.Born != 0 && a.Born != b.Born }
+
+// otherMachine reports whether what runs by one agent's word can run on without the other one knowing it. A container that was copied on its kernel has another data
+// directory. A copy of a machine has the id of the installed system and another address; so has a machine that was booted with another address, which can't be told apart without the firmware's id.
 func (a *AgentInfo) otherMachine(b *AgentInfo) bool {
 	same, decided := a.sameIDs(b)
-	if decided && !same {
+	if decided && !same || a.BootID == b.BootID && a.copied(b) {
 		return true
 	}
 	return a.BootID != b.BootID && a.Address != b.Address && !(same && a.firmware() != "" && a.firmware() == b.firmware())

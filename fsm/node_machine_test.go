@@ -6,7 +6,7 @@ import "testing"
 func TestAnotherMachineTakesNoNode(t *testing.T) {
 	spec := webSpec()
 	spec.Groups[0].Count, spec.Groups[0].Replacement = 1, ReplacementSpec{Identity: "same"}
-	first := AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Key: []byte("k")}
+	first := AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Born: 7, Key: []byte("k")}
 	for _, tt := range []struct {
 		name  string
 		agent AgentInfo
@@ -24,6 +24,9 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 		{name: "a copy that can't read its firmware", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/"}, want: CodeNameTaken},
 		{name: "a copy without ids", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9"}, want: CodeNameTaken},
 		{name: "a container on the same kernel", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "other/fw"}, want: CodeNameTaken},
+		{name: "a copied container on the same kernel", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, want: CodeNameTaken},
+		{name: "a copied container with the address", agent: AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Born: 8}, want: CodeNameTaken},
+		{name: "a reboot of a machine whose disk was replaced", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/fw", Born: 8}},
 		{name: "a copy where any number may run", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, free: true},
 		{name: "the first is confirmed dead", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, dead: true},
 	} {
