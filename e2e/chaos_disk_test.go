@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -60,27 +61,31 @@ func (s *strike) countEnd(m *member, why string) {
 }
 
 // inject lets strace change what system calls of a running process do, until the strike ends.
-func (s *strike) inject(m *member, calls, how string) {
-	out := s.x.c.path("strace.log")
+func (s *strike) inject(m *member, calls, how string) { s.later(m.inject(s.x.t, calls, how)) }
+
+// inject lets strace change what system calls of the running process do, until the returned function is called, or the process has ended.
+func (m *member) inject(t *testing.T, calls, how string) (end func()) {
+	t.Helper()
+	out := m.c.path("strace-" + m.name + ".log")
 	cmd := exec.Command("strace", "-f", "-q", "-o", out, "-e", "trace="+calls, "-e", "inject="+calls+":"+how, "-p", fmt.Sprint(m.cmd.Process.Pid))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := relatives.start(cmd); err != nil {
-		s.x.t.Fatalf("strace: %v", err)
+		t.Fatalf("strace: %v", err)
 	}
 	done := make(chan struct{})
 	go func() {
 		_ = relatives.wait(cmd)
 		close(done)
 	}()
-	s.later(func() {
+	if err := within(10*time.Second, func() error { return traced(m.cmd.Process.Pid) }); err != nil {
+		t.Fatalf("strace of %s: %v", m.name, err)
+	}
+	return func() {
 		_ = cmd.Process.Kill() // asked kindly it may wait for a call that it holds; the kernel lets its processes go on
 		<-done
 		if err := within(10*time.Second, func() error { return untraced(m) }); err != nil {
-			s.x.t.Errorf("%s behind its tracer: %v", m.name, err)
+			t.Errorf("%s behind its tracer: %v", m.name, err)
 		}
-	})
-	if err := within(10*time.Second, func() error { return traced(m.cmd.Process.Pid) }); err != nil {
-		s.x.t.Fatalf("strace of %s: %v", m.name, err)
 	}
 }
 

@@ -14,16 +14,20 @@ const sparseBytes = 100 << 30
 
 var sparseAt = []int64{0, 1 << 30, 50<<30 - 5, sparseBytes - 10}
 
-// A volume of 100 GiB, nearly all of it holes, is moved, backed up and restored. In the middle of each pass an agent is killed. At every moment exactly one copy
+// A volume of 100 GiB, nearly all of it holes, is moved, backed up and restored on slow disks. In the middle of each pass an agent is killed. At every moment exactly one copy
 // is where instances find it, and in the end it is what was written.
 func TestVolumeSparse(t *testing.T) {
 	long(t)
+	require(t, "strace")
 	c, source := startVolumes(t, 2)
 	target := c.agents[0]
 	if target == source {
 		target = c.agents[1]
 	}
 	writeSparse(t, source.large())
+	for _, m := range c.agents {
+		m.slowDisk(t)
+	}
 
 	var reply transferReply
 	c.mustJSON(t, &reply, "volume", "migrate", theVolume, "--to", target.name, "--detach")
@@ -73,6 +77,13 @@ func (c *cluster) killAndStart(t *testing.T, victim, home *member) {
 		t.Errorf("the volume is attached on %v, want %s", got, home.name)
 	}
 	victim.start(t)
+	victim.slowDisk(t)
+}
+
+// slowDisk makes each flush to the disk of a running process take a quarter of a second longer, until it ends.
+func (m *member) slowDisk(t *testing.T) {
+	t.Helper()
+	t.Cleanup(m.inject(t, "fsync,fdatasync,syncfs,sync_file_range", "delay_enter=250ms"))
 }
 
 // waitDone waits until a transfer has done so many bytes of a pass.
