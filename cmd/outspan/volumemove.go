@@ -246,7 +246,7 @@ func transferNews(t api.Transfer) string {
 
 func transferFailed(t api.Transfer) error {
 	refusal := fsm.Refuse(codeEndedFailed, "transfer %s failed: %s: %s", t.ID, t.Code, t.Message)
-	if t.OldCopy == nil && t.Kind != fsm.TransferRestore {
+	if t.OldCopy == nil && t.Kind != fsm.TransferRestore && t.From != "" {
 		return refusal.WithHint("volume %s is where it was, on node %s", t.Volume, t.From)
 	}
 	return refusal.WithHint("see: outspan volume status %s", t.Volume)

@@ -76,7 +76,7 @@ func (s *Server) found(ctx context.Context) FoundVolumes {
 // foundIn puts the data of one slot on one node together as it was in use together: of each volume the newest that is not newer than an epoch.
 func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items []FoundVolume) {
 	group, slot := data[0].Group, data[0].Slot
-	if _, moving := state.TransferOf(group, slot); moving || len(data) == 0 {
+	if _, moving := state.TransferOf(group, slot); moving {
 		return nil
 	}
 	slices.SortFunc(data, func(a, b transport.VolumeData) int {
