@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // consistency is how fresh a read must be.
@@ -155,6 +156,9 @@ func (s *Server) readingFor(ctx context.Context, p *ReadParams, topics []fsm.Top
 	}
 	if p.Index > 0 {
 		s.watches.until(ctx, nil, p.Index, limit, topics...)
+		if now := s.cfg.Store.Current().Index; now < p.Index && stops(ctx) {
+			return nil, fsm.Refuse(transport.CodeNotCaughtUp, "this server is at index %d and stops before it has reached %d", now, p.Index).WithHint("ask another server")
+		}
 	}
 	return s.reading(), nil
 }

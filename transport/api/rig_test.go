@@ -48,6 +48,8 @@ type rig struct {
 
 // server is one of the rig's.
 type server struct {
+	stop func() // begins the end of what it serves
+
 	r       *rig
 	name    string
 	address string
@@ -90,7 +92,7 @@ func (r *rig) start(name string, limits api.Limits) *server {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
 	}))(r.t)
 	r.servers[name] = s
-	r.serve(l, s.api, func(ctx context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
+	s.stop = r.serve(l, s.api, func(ctx context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 		s.asked.Add(1)
 		return s.api.AnswerAgent(ctx, who, call, question)
 	})
@@ -98,22 +100,23 @@ func (r *rig) start(name string, limits api.Limits) *server {
 	return s
 }
 
-// serve runs a handler, and what answers agents, on a TLS port until the test ends.
-func (r *rig) serve(l *transport.Listener, h http.Handler, agents transport.AnswerAgent) {
+// serve runs a handler, and what answers agents, on a TLS port until it is told to stop, or the test ends.
+func (r *rig) serve(l *transport.Listener, h http.Handler, agents transport.AnswerAgent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = l.Run(ctx) })
 	r.t.Cleanup(func() { cancel(); wg.Wait() })
-	r.serveOn(l.API(), h, agents)
+	return r.serveOn(l.API(), h, agents)
 }
 
-func (r *rig) serveOn(l net.Listener, h http.Handler, agents transport.AnswerAgent) {
+func (r *rig) serveOn(l net.Listener, h http.Handler, agents transport.AnswerAgent) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		_ = transport.NewHTTPServer(h, transport.HTTPConfig{ShutdownTimeout: 2 * time.Second, Agents: agents}).Run(ctx, l)
 	})
 	r.t.Cleanup(func() { cancel(); wg.Wait() })
+	return cancel
 }
 
 // client is a caller of a role; of the leader unless servers are named.

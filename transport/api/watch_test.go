@@ -54,6 +54,21 @@ func finished(t testing.TB, done <-chan poll) poll {
 	return poll{}
 }
 
+// A server that stops answers blocking reads at once, but none with a state that is older than what the caller knows.
+func TestBlockingReadAtStop(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	now := r.machine.State().Index
+	known, ahead := startPoll(t, r.cli(), "/v1/nodes/n1", now, "30s"), startPoll(t, r.cli(), "/v1/nodes/n1", now+1000, "30s")
+	time.Sleep(500 * time.Millisecond) // both wait
+	r.servers[r.lead].stop()
+	if p := finished(t, known); p.index != now {
+		t.Errorf("the read of index %d is answered at %d", now, p.index)
+	}
+	p := <-ahead
+	wantCode(t, p.err, transport.CodeNotCaughtUp)
+}
+
 // A blocking read returns when its own object changes, and sleeps through changes of others.
 func TestBlockingRead(t *testing.T) {
 	r := newRig(t)

@@ -117,6 +117,16 @@ func (w *watches) reach(ctx context.Context, over <-chan struct{}, index uint64)
 	return true
 }
 
+// stops reports whether the server of a request has begun to stop.
+func stops(ctx context.Context) bool {
+	select {
+	case <-transport.Stopping(ctx):
+		return true
+	default:
+		return false
+	}
+}
+
 func receive(c <-chan struct{}) reflect.SelectCase {
 	return reflect.SelectCase{Dir: reflect.SelectRecv, Chan: reflect.ValueOf(c)}
 }
