@@ -56,7 +56,7 @@ func TestCopiedContainer(t *testing.T) {
 	first.kill()
 	c.must(t, "node", "status", first.name, "--wait=offline", "--timeout", "60s")
 	clone.start(t)
-	clone.waitSays(t, "is another machine", "confirm-dead "+first.name+" --force")
+	clone.waitSays(t, "is a copy of that of node "+first.name, "confirm-dead "+first.name+" --force")
 	time.Sleep(2 * time.Second)
 	if code := clone.terminate(t); code != 0 {
 		t.Errorf("the copy's agent ended with %d", code)

@@ -56,6 +56,10 @@ func (c *NodeRegister) takesOver(s *State, old *Node) *Error {
 	if held == nil {
 		return nil
 	}
+	if c.Agent.BootID == old.Agent.BootID && c.Agent.copied(&old.Agent) {
+		return Refuse(CodeNameTaken, "the data directory of this agent is a copy of that of node %s at %s: %s", old.Name, old.Agent.Address, held.Message).
+			WithHint("give the copy an empty data_dir; if it replaces the other one, of which nothing runs any more: outspan node confirm-dead %s --force", old.Name)
+	}
 	return Refuse(CodeNameTaken, "node %s is another machine, at %s, and not the one at %s: %s", old.Name, old.Agent.Address, c.Agent.Address, held.Message).
 		WithHint("a copy of a machine needs an empty data_dir; if this one replaces the other, which is off: outspan node confirm-dead %s --force", old.Name)
 }

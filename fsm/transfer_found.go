@@ -9,6 +9,9 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *Error {
 	if refusal != nil {
 		return refusal
 	}
+	if len(c.Found) > maxHoldingParts {
+		return Refuse(CodeInvalid, "%d volumes are more than the %d that a slot can have", len(c.Found), maxHoldingParts)
+	}
 	t.Group, t.Slot = group, slot
 	found := slices.Clone(c.Found)
 	slices.SortFunc(found, func(a, b VolumeEpoch) int { return count(b.Name == name) - count(a.Name == name) }) // the first is the one that was asked for

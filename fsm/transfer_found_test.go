@@ -73,6 +73,7 @@ func TestAttachFoundRefusals(t *testing.T) {
 		"in use":            {s, attachFound(v, "n1", VolumeEpoch{"rows", v.Made}), CodeConflict},
 		"no epoch":          {s, attachFound(v, "n2", VolumeEpoch{"rows", 0}), CodeInvalid},
 		"twice":             {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"rows", 8}), CodeInvalid},
+		"too many":          {s, attachFound(v, "n2", make([]VolumeEpoch, maxHoldingParts+1)...), CodeInvalid},
 		"no name":           {s, attachFound(v, "n2", VolumeEpoch{"../rows", 7}), CodeInvalid},
 		"another volume":    {s, attachFound(v, "n2", VolumeEpoch{"logs", 7}), CodeInvalid},
 		"no volume":         {s, attachFound(&Volume{ID: "web"}, "n2", VolumeEpoch{"rows", 7}), CodeInvalid},
