@@ -165,6 +165,14 @@ func TestNats(t *testing.T) {
 		return err
 	}}
 	stopWriting, stopSampling, stopWatching := w.begin(t), c.sample("nats", "default"), c.watchMembers("nats")
+	never := func(during string, ready int) { // fewer than two members
+		t.Helper()
+		s := stopSampling()
+		t.Logf("%s: %v", during, s)
+		if s.alive < 2 || s.ready < ready {
+			t.Errorf("%s only %d members ran and %d were ready at a time\n%s", during, s.alive, s.ready, s.atLeast)
+		}
+	}
 	defer stopWriting()
 
 	for i, name := range []string{"n1", "n2", "n3", "n4"} {
@@ -177,6 +185,9 @@ func TestNats(t *testing.T) {
 		c.waitReady(t, "nats", 3)
 	}
 
+	never("drains", 2)
+
+	stopSampling = c.sample("nats", "default")
 	holder := c.member(c.living(t, "nats")[0].Node)
 	died := time.Now()
 	holder.die(t)
@@ -191,7 +202,9 @@ func TestNats(t *testing.T) {
 	c.waitReady(t, "nats", 3)
 	holder.start(t)
 	c.waitHeard(t)
+	never("a machine's death", 0) // when the members' leader died, none of them is current before they have elected another one
 
+	stopSampling = c.sample("nats", "default")
 	for _, s := range c.servers {
 		s.kill()
 	}
@@ -208,12 +221,9 @@ func TestNats(t *testing.T) {
 	c.waitReady(t, "nats", 3)
 
 	stopWriting()
-	samples, twice := stopSampling(), stopWatching()
-	t.Logf("%v; %v", w, samples)
-	if samples.ready < 2 {
-		t.Errorf("only %d members were ready at a time\n%s", samples.ready, samples.atLeast)
-	}
-	if len(twice) > 0 {
+	never("all servers' absence", 2)
+	t.Logf("%v", w)
+	if twice := stopWatching(); len(twice) > 0 {
 		t.Errorf("%d times a member ran twice, such as %s", len(twice), twice[0])
 	}
 	for n := range int(w.acked.Load()) {
