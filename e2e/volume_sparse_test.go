@@ -89,7 +89,7 @@ func (m *member) slowDisk(t *testing.T) {
 // waitDone waits until a transfer has done so many bytes of a pass.
 func (c *cluster) waitDone(t *testing.T, id string, bytes int64) {
 	t.Helper()
-	waitFor(t, fmt.Sprintf("%d GiB of transfer %s", bytes>>30, id), time.Minute, func() error {
+	waitFor(t, fmt.Sprintf("%d GiB of transfer %s", bytes>>30, id), 3*time.Minute, func() error {
 		var v transferView
 		if err := c.get("/v1/transfers/"+id, &v); err != nil {
 			return err

@@ -125,7 +125,7 @@ func (c *cluster) waitTransfer(t *testing.T, id string) transferView {
 // waitChunks waits until so many chunks of 4 MiB have arrived at the target.
 func waitChunks(t *testing.T, target *member, id string, chunks int64) {
 	t.Helper()
-	waitFor(t, fmt.Sprintf("%d chunks at %s", chunks, target.name), patience, func() error {
+	waitFor(t, fmt.Sprintf("%d chunks at %s", chunks, target.name), 3*time.Minute, func() error {
 		info, err := os.Stat(target.inVolumes(".transfer", id, "sums"))
 		if err == nil && info.Size() < 32*chunks {
 			err = fmt.Errorf("there are %d", info.Size()/32)
