@@ -85,12 +85,12 @@ func TestForwardWaitsForABackend(t *testing.T) {
 	answer := make(chan string, 1)
 	go func() {
 		got, err := get(c, d.address())
-		for n := 0; err != nil && n < 100; n++ { // a machine under load may look only when one has been refused
+		for err != nil && t.Context().Err() == nil { // a machine under load may look only when one has been refused
 			got, err = get(c, d.address())
 		}
 		answer <- got
 	}()
-	eventually(t, "the connection", func() bool { return d.count() == 1 })
+	eventually(t, "the connection", func() bool { return d.count() > 0 })
 	good := newHouse(t, "good", "there", nil)
 	d.serve(good.Backend)
 	if got := <-answer; got != "good" {
