@@ -90,6 +90,7 @@ type registrar struct {
 
 // Register implements agent.Servers.
 func (r *registrar) Register(ctx context.Context, request transport.RegisterRequest) (transport.RegisterReply, error) {
+	request.Agent.Born = 0 // a disk of memdisk is in another directory after each loss of power
 	reply, err := r.Client.Register(ctx, request)
 	if err == nil {
 		r.joined(reply.Servers)
