@@ -30,6 +30,7 @@ type socket struct {
 	udp     *net.UDPConn
 	packets chan *memberlist.Packet
 	streams chan net.Conn
+	limits  *streamLimits
 	closed  chan struct{}
 	once    sync.Once
 	wg      sync.WaitGroup
@@ -68,7 +69,8 @@ func listenBoth(ip net.IP, port int, log hclog.Logger) (*socket, error) {
 		return nil, fmt.Errorf("listen for streams: %w", err)
 	}
 	s := &socket{
-		log: log, tcp: tcp, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), closed: make(chan struct{}),
+		log: log, tcp: tcp, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), limits: newStreamLimits(),
+		closed: make(chan struct{}),
 	}
 	if s.udp, err = net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: s.port()}); err != nil {
 		_ = tcp.Close()
@@ -128,10 +130,16 @@ func (s *socket) accept() {
 			s.pause()
 			continue
 		}
-		select {
-		case s.streams <- conn:
-		case <-s.closed:
+		stream, ok := s.limits.admit(conn)
+		if !ok {
+			s.log.Debug("refuse a stream: too many are open", "remote", conn.RemoteAddr())
 			_ = conn.Close()
+			continue
+		}
+		select {
+		case s.streams <- stream:
+		case <-s.closed:
+			_ = stream.Close()
 			return
 		}
 	}
