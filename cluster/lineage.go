@@ -23,7 +23,7 @@ const tellEvery = 5 * time.Second
 
 // hello is the layer of raft's connections.
 func (s *Server) hello(log hclog.Logger) *helloLayer {
-	return &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, history: s.History, join: s.joinHistory, replaced: s.replacedBy, log: log}
+	return &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, history: s.History, join: s.joinHistory, replaced: s.replacedBy, configured: s.configuredAddress, log: log}
 }
 
 // joinHistory takes over the history of the server that takes this one in. It is refused once there is a log: its entries would be of another history.
@@ -170,7 +170,7 @@ const (
 
 // greet tells a server that it was left behind, and reports whether somebody answered at its address.
 func greet(layer *helloLayer, left leftServer) (answered bool) {
-	conn, err := layer.Dial(peerAddress(left.ID, left.Address), helloTimeout)
+	conn, err := layer.dialAt(left.ID, left.Address, helloTimeout)
 	if err == nil { // an empty one that took its place
 		_ = conn.Close()
 		return true

@@ -63,16 +63,19 @@ type Change struct {
 	Voter   bool   // of a move: it has a vote
 	Reason  string // for people
 
-	Successor fsm.ServerID // of a removal: the server that has its name, which is to be proven first
+	// Of a removal: the server that takes its place, which must prove over TLS that it is at Address, and that its certificate has Name
+	// unless that is empty.
+	Successor fsm.ServerID
+	Name      string
 }
 
 // NextChange is the one step to take now; ok is false when nothing needs to change. In order: write down a new
 // address; take out a dead server whose place a new one has taken; add a new server, without a vote; give a vote to
-// one that has kept up for long enough; take out a dead server whose name a new one has.
-func (m Membership) NextChange() (c Change, ok bool) {
+// one that has kept up for long enough; take out a dead server whose name a new one has. Steps that skip reports are left out.
+func (m Membership) NextChange(skip func(Change) bool) (c Change, ok bool) {
 	for _, step := range [...]func(ServerView) (Change, bool){m.move, m.replace, m.add, m.promote, m.succeed} {
 		for _, s := range m.Servers {
-			if c, ok := step(s); ok {
+			if c, ok := step(s); ok && !skip(c) {
 				return c, true
 			}
 		}
@@ -96,7 +99,7 @@ func (m Membership) replace(s ServerView) (Change, bool) {
 	if old == nil || old.Alive || m.CheckRemove(old.ID) != nil {
 		return Change{}, false
 	}
-	return Change{Kind: ChangeRemove, ID: old.ID, Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
+	return Change{Kind: ChangeRemove, ID: old.ID, Successor: s.ID, Address: s.Address, Reason: fmt.Sprintf("the new server %s has its address", s.ID)}, true
 }
 
 // add takes in a server that has no state. One that has some was removed, or is of another cluster: an operator
@@ -124,7 +127,7 @@ func (m Membership) succeed(s ServerView) (Change, bool) {
 	if next == nil || !next.Voter || !next.works() {
 		return Change{}, false
 	}
-	return Change{Kind: ChangeRemove, ID: s.ID, Successor: next.ID, Address: next.Address, Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
+	return Change{Kind: ChangeRemove, ID: s.ID, Successor: next.ID, Address: next.Address, Name: s.Name, Reason: fmt.Sprintf("server %s has its name", next.ID)}, true
 }
 
 // namesake is a living member with the name of another server. A second one of its name is not taken in: whoever names it could not say which one is meant.

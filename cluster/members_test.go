@@ -96,7 +96,7 @@ func TestNextChange(t *testing.T) {
 		m := threeServers()
 		c.edit(&m)
 		got := ""
-		if change, ok := m.NextChange(); ok {
+		if change, ok := m.NextChange(func(Change) bool { return false }); ok {
 			got = fmt.Sprintf("%s %s", change.Kind, change.ID)
 		}
 		if got != c.want {
@@ -118,7 +118,7 @@ func TestNextFormat(t *testing.T) {
 		t.Errorf("format %d, want 2: the oldest member decides, a stranger doesn't", got)
 	}
 	m.Format = 2
-	if c, ok := m.NextChange(); ok {
+	if c, ok := m.NextChange(func(Change) bool { return false }); ok {
 		t.Errorf("%s %s: it can't read the cluster's format", c.Kind, c.ID)
 	}
 }

@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -16,6 +16,9 @@ import (
 
 // changeTimeout bounds one change of the configuration, from its proposal to its commit.
 const changeTimeout = 10 * time.Second
+
+// changeAgain is how long a change that failed waits, so that one which can't be done does not keep others from being done.
+const changeAgain = 5 * time.Second
 
 // servers are those of the newest configuration, committed or not. raft answers it without its main loop, with a
 // slice that is its own.
@@ -83,11 +86,16 @@ func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", fmt.Errorf("no address is known of server %s", id)
 }
 
-// addressOf is the host:port of a server's TLS listener, or empty.
+// addressOf is the host:port of a server's TLS listener as gossip says it, else as the configuration does, or empty.
 func (s *Server) addressOf(id fsm.ServerID) string {
 	if m, ok := s.sight.pool.Member(string(id)); ok && m.Meta.API != "" && m.State != fsm.GossipDead {
 		return m.Meta.API
 	}
+	return s.configuredAddress(id)
+}
+
+// configuredAddress is the host:port that the configuration has of a server, or empty.
+func (s *Server) configuredAddress(id fsm.ServerID) string {
 	if !s.opened.Load() { // raft asks while it is being made
 		return ""
 	}
@@ -149,18 +157,22 @@ func (s *Server) view(id fsm.ServerID, seen map[fsm.ServerID]Member) ServerView 
 // keepMembers makes one change after the other until nothing needs to change, for as long as this server leads.
 func (s *Server) keepMembers(ctx context.Context, _ uint64) {
 	warned, old := map[fsm.ServerID]bool{}, map[fsm.NodeID]bool{}
-	unproven := map[fsm.ServerID]bool{} // successors that are not asked again
+	failed := map[Change]time.Time{} // when
+	skip := func(c Change) bool {
+		at, tried := failed[c]
+		return tried && time.Since(at) < changeAgain
+	}
 	for ctx.Err() == nil {
 		s.wantVoters()
 		m := s.membership()
 		s.warnOfNamesakes(m, warned)
-		if c, ok := m.NextChange(); ok && !unproven[c.Successor] && s.disk.space.room() != RoomNone {
-			err := s.change(ctx, m.Index, c)
-			unproven[c.Successor] = errors.Is(err, &fsm.Error{Code: codeNameUnproven})
-			if err != nil && ctx.Err() == nil {
+		if c, ok := m.NextChange(skip); ok && s.disk.space.room() != RoomNone {
+			if err := s.change(ctx, m.Index, c); err != nil && ctx.Err() == nil {
+				failed[c] = time.Now()
 				s.log.Warn("can't change the servers", "change", c.Kind, "server", c.ID, "reason", c.Reason, "error", err)
 			}
 		}
+		maps.DeleteFunc(failed, func(_ Change, at time.Time) bool { return time.Since(at) >= changeAgain })
 		s.raiseFormat(ctx, m, old)
 		pause(ctx, tickEvery)
 	}
@@ -212,15 +224,8 @@ func (s *Server) wantVoters() {
 // change makes one step and waits until it is committed. It is refused if the configuration is no longer the one
 // that the step was decided on.
 func (s *Server) change(ctx context.Context, index uint64, c Change) error {
-	if c.Kind == ChangeAdd {
-		if err := s.probe(c.ID, c.Address); err != nil {
-			return err
-		}
-	}
-	if c.Successor != "" {
-		if err := s.proveName(c); err != nil {
-			return err
-		}
+	if err := s.prove(c); err != nil {
+		return err
 	}
 	s.log.Info("changing the servers", "change", c.Kind, "server", c.ID, "address", c.Address, "reason", c.Reason)
 	id, address := raft.ServerID(c.ID), raft.ServerAddress(c.Address)
@@ -241,29 +246,23 @@ func (s *Server) change(ctx context.Context, index uint64, c Change) error {
 	return nil
 }
 
-// probe makes sure that the server at an address is who gossip says, over a connection that both ends'
-// certificates opened: gossip alone proves nothing.
-func (s *Server) probe(id fsm.ServerID, address string) error {
-	conn, err := s.hello(s.log).Dial(peerAddress(id, address), helloTimeout)
-	if err != nil {
-		return fsm.Refuse(fsm.CodeConflict, "server %s can't be added: %v", id, err)
+// prove makes sure that the server which a change rests on is at the address that gossip says, over a connection that both ends' certificates opened:
+// whoever has the gossip key can say anything there. Codes: conflict, name_unproven.
+func (s *Server) prove(c Change) error {
+	id := c.Successor
+	if c.Kind == ChangeAdd || c.Kind == ChangeMove {
+		id = c.ID
 	}
-	return conn.Close()
-}
-
-// proveName makes sure that the successor of a dead server has that one's name in its certificate: what gossip says proves nothing. Code: name_unproven.
-func (s *Server) proveName(c Change) error {
-	name := ""
-	if v, ok := s.membership().Find(c.ID); ok {
-		name = v.Name
+	if id == "" || id == s.dir.id { // a server knows its own address, and may not reach it from where it is
+		return nil
 	}
-	conn, err := s.hello(s.log).Dial(peerAddress(c.Successor, c.Address), helloTimeout)
+	conn, err := s.hello(s.log).dialAt(id, c.Address, helloTimeout)
 	if err != nil {
-		return fsm.Refuse(fsm.CodeConflict, "server %s can't be reached: %v", c.Successor, err)
+		return fsm.Refuse(fsm.CodeConflict, "server %s can't be reached: %v", id, err)
 	}
 	defer conn.Close()
-	if proven := s.cfg.Stream.PeerName(conn); proven != name {
-		return fsm.Refuse(codeNameUnproven, "server %s calls itself %q as the dead server %s did, but its certificate is of %q", c.Successor, name, c.ID, proven).
+	if proven := s.cfg.Stream.PeerName(conn); c.Name != "" && proven != c.Name {
+		return fsm.Refuse(codeNameUnproven, "server %s calls itself %q as the dead server %s did, but its certificate is of %q", id, c.Name, c.ID, proven).
 			WithHint("if it is in that one's place: outspan server remove %s", c.ID)
 	}
 	return nil

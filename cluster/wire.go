@@ -148,7 +148,9 @@ type helloLayer struct {
 	history  func() fsm.History      // of this server; zero while unknown
 	join     func(fsm.History) error // a server with lineages takes this one in, which has no history yet
 	replaced func(by fsm.History)    // another server was recovered, and this one must not go on
-	log      hclog.Logger
+	// configured is the address of a server in the configuration, or empty.
+	configured func(fsm.ServerID) string
+	log        hclog.Logger
 }
 
 const (
@@ -165,18 +167,34 @@ func peerAddress(id fsm.ServerID, hostPort string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + hostPort)
 }
 
-// Dial implements raft.StreamLayer.
+// Dial implements raft.StreamLayer. The address may come from gossip, which proves nothing: where the server isn't there, Dial tries the address of the
+// configuration.
 func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	id, hostPort, ok := strings.Cut(string(address), "@")
+	text, hostPort, ok := strings.Cut(string(address), "@")
 	if !ok {
 		return nil, fmt.Errorf("dial %s: the id of the server there is not known", address)
 	}
+	id := fsm.ServerID(text)
+	other := h.configured(id)
+	if other == "" || other == hostPort {
+		return h.dialAt(id, hostPort, timeout)
+	}
+	conn, err := h.dialAt(id, hostPort, timeout/2)
+	if err != nil {
+		conn, err = h.dialAt(id, other, timeout/2)
+	}
+	return conn, err
+}
+
+// dialAt connects to the server at an address, and makes sure that it is that server.
+func (h *helloLayer) dialAt(id fsm.ServerID, hostPort string, timeout time.Duration) (net.Conn, error) {
+	address := peerAddress(id, hostPort)
 	began := time.Now()
 	conn, err := h.DialRaft(hostPort, timeout)
 	if err != nil {
 		return nil, err
 	}
-	if err := h.greet(conn, fsm.ServerID(id), began.Add(timeout)); err != nil {
+	if err := h.greet(conn, id, began.Add(timeout)); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}

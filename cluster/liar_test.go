@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// addresses is the configuration as the server knows it.
+func (s *Server) addresses() map[raft.ServerID]string {
+	all := map[raft.ServerID]string{}
+	for _, v := range s.servers() {
+		all[v.ID] = fmt.Sprint(v.Suffrage, " ", v.Address)
+	}
+	return all
+}
+
+// In words: whoever has the gossip key, and no certificate, never changes who votes or where a server is thought to be.
+func TestGossipChangesNoServers(t *testing.T) {
+	for _, lie := range []struct {
+		name string
+		of   func(victim *rigServer) (name, api string, meta ServerMeta)
+	}{
+		{"a new server at the address of a dead one", func(victim *rigServer) (string, string, ServerMeta) {
+			return "liar", victim.host + ":7640", ServerMeta{Fresh: true}
+		}},
+		{"a dead server at a new address", func(victim *rigServer) (string, string, ServerMeta) {
+			return string(victim.ID()), host(9) + ":7640", ServerMeta{}
+		}},
+		{"a new server somewhere", func(*rigServer) (string, string, ServerMeta) {
+			return "liar", host(9) + ":7640", ServerMeta{Fresh: true}
+		}},
+	} {
+		t.Run(lie.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				r := newRig(t)
+				r.threeServersRunning(nil)
+				r.mustRegister("n1")
+				leader := r.leader(time.Second)
+				victim := r.other(leader)
+				want := leader.addresses()
+				victim.crash()
+				time.Sleep(15 * time.Second) // until its name may be reclaimed from the old address
+
+				name, api, meta := lie.of(victim)
+				meta.Format, meta.ClusterID = fsm.CurrentFormat, leader.History().Cluster
+				if meta.Fresh {
+					meta.ClusterID = ""
+				}
+				_, stop := startPool(t, r.net, name, host(9), func(c *PoolConfig) {
+					c.Meta = Meta{Role: transport.RoleServer, API: api, Name: "liar", Server: &meta}
+					c.Join = []string{leader.host + ":7642"}
+				})
+				eventually(t, 10*time.Second, "the leader sees the liar", func() bool {
+					m, ok := leader.sight.pool.Member(name)
+					return ok && m.State == fsm.GossipAlive && m.Meta.API == api
+				})
+				time.Sleep(time.Minute)
+				if got := leader.addresses(); !maps.Equal(got, want) {
+					t.Errorf("the servers were %v and are %v", want, got)
+				}
+				r.mustRegister("n2")
+
+				// A server that the liar speaks for is reached all the same when it is back.
+				r.net.Heal()
+				victim = r.start(hostNumber(victim.host), nil)
+				eventually(t, 30*time.Second, "the victim has the log", func() bool {
+					return victim.machine.State().Index >= leader.machine.State().Index
+				})
+				stop()
+				r.agree(30 * time.Second)
+			})
+		})
+	}
+}
