@@ -33,6 +33,10 @@ type HTTPConfig struct {
 	ShutdownTimeout time.Duration
 	// Agents answers the calls of agents, which come over a protocol of their own; nil: their connections are closed.
 	Agents AnswerAgent
+	// Bodies bounds the bytes of agents' calls under way; default: NewBodies(0, 0).
+	Bodies *Bodies
+	// Refused is told why an agent's call was refused before it was looked at; it must not block. Default: nobody is told.
+	Refused func(error)
 	// Logger; default: none.
 	Logger hclog.Logger
 }
@@ -55,6 +59,12 @@ func (c HTTPConfig) withDefaults() HTTPConfig {
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
+	if c.Bodies == nil {
+		c.Bodies = NewBodies(0, 0)
+	}
+	if c.Refused == nil {
+		c.Refused = func(error) {}
+	}
 	return c
 }
 
@@ -68,6 +78,8 @@ type HTTPServer struct {
 	cut     context.CancelFunc // ends the contexts of all requests
 	running running
 	agents  AnswerAgent
+	bodies  *Bodies
+	refused func(error)
 	log     hclog.Logger
 }
 
@@ -75,7 +87,7 @@ type HTTPServer struct {
 // log streams are endless; a peer that takes nothing for 30 s (HTTP/2) or is dead is cut off.
 func NewHTTPServer(handler http.Handler, cfg HTTPConfig) *HTTPServer {
 	cfg = cfg.withDefaults()
-	s := &HTTPServer{limit: cfg.ShutdownTimeout, agents: cfg.Agents, log: cfg.Logger}
+	s := &HTTPServer{limit: cfg.ShutdownTimeout, agents: cfg.Agents, bodies: cfg.Bodies, refused: cfg.Refused, log: cfg.Logger}
 	s.ending, s.end = context.WithCancel(context.Background())
 	base, cut := context.WithCancel(context.WithValue(context.Background(), stoppingKey{}, s.ending.Done()))
 	s.cut = cut

@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/outspan/outspan/fsm"
 )
 
 // Calls of agents travel in frames, in both directions over one TLS connection (ALPN protoAgent):
@@ -34,16 +36,21 @@ type frame struct {
 	body []byte
 }
 
-// frameTooLarge is a frame whose body was passed over.
-type frameTooLarge struct{ frame }
+// frameRefused is a frame whose body was passed over.
+type frameRefused struct {
+	frame
+	why error
+}
 
-func (e *frameTooLarge) Error() string { return "a frame is too large" }
+func (e *frameRefused) Error() string { return "a frame was refused: " + e.why.Error() }
 
 // frameConn writes and reads frames. Safe for many writers; one reader.
 type frameConn struct {
 	net.Conn
-	most    int           // bytes of a body that is taken in
-	writing chan struct{} // holds one: who writes. A mutex would stop the clock of a test in fake time while a peer is slow
+	most    int                 // bytes of a body that is taken in
+	take    func(n int64) error // makes room for a body, or refuses it; nil: there is always room
+	give    func(n int64)       // frees the room of a body that did not arrive whole
+	writing chan struct{}       // holds one: who writes. A mutex would stop the clock of a test in fake time while a peer is slow
 }
 
 func newFrameConn(c net.Conn, most int) frameConn {
@@ -56,7 +63,7 @@ const (
 	frameFirstRoom = 4 << 10          // bytes: what a peer says that it will send is not taken at its word
 )
 
-// read returns the next frame. It blocks until it is there, or the deadline of the connection. A *frameTooLarge leaves the connection usable.
+// read returns the next frame. It blocks until it is there, or the deadline of the connection. A *frameRefused leaves the connection usable.
 func (c *frameConn) read() (f frame, err error) {
 	var head [frameHeader]byte
 	if _, err := io.ReadFull(c.Conn, head[:]); err != nil {
@@ -70,10 +77,17 @@ func (c *frameConn) read() (f frame, err error) {
 	case n > 8*int64(c.most):
 		return frame{}, fmt.Errorf("a frame of %d bytes", n)
 	case n > int64(c.most):
-		if _, err := io.CopyN(io.Discard, c.Conn, n); err != nil {
-			return frame{}, err
+		return frame{}, c.pass(f, n, fsm.Refuse(CodeTooLarge, "the call is larger than %d bytes", c.most))
+	}
+	if c.take != nil {
+		if why := c.take(n); why != nil {
+			return frame{}, c.pass(f, n, why)
 		}
-		return frame{}, &frameTooLarge{f}
+		defer func() {
+			if err != nil {
+				c.give(n)
+			}
+		}()
 	}
 	f.body = make([]byte, min(n, frameFirstRoom))
 	for read := 0; ; {
@@ -88,6 +102,14 @@ func (c *frameConn) read() (f frame, err error) {
 		copy(more, f.body)
 		f.body = more
 	}
+}
+
+// pass reads over the body of a frame that is refused.
+func (c *frameConn) pass(f frame, n int64, why error) error {
+	if _, err := io.CopyN(io.Discard, c.Conn, n); err != nil {
+		return err
+	}
+	return &frameRefused{f, why}
 }
 
 // write sends a frame whole. It blocks while the peer takes any of it. After an error the connection can't be used any more.

@@ -44,6 +44,8 @@ func (s *HTTPServer) serveAgent(_ *http.Server, conn *tls.Conn, h http.Handler) 
 	ctx, cancel := context.WithCancel(of.BaseContext())
 	c := &agentConn{answer: s.agents, calls: map[uint32]context.CancelFunc{}, frameConn: newFrameConn(conn, DefaultMaxBody)}
 	c.who, _ = IdentityFrom(ctx)
+	c.take = func(n int64) error { return s.bodies.Take(c.who, n) }
+	c.give = func(n int64) { s.bodies.Give(c.who, n) }
 	wake := context.AfterFunc(s.ending, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	err := c.serve(ctx, s)
 	wake()
@@ -65,8 +67,9 @@ func (c *agentConn) serve(ctx context.Context, s *HTTPServer) error {
 			return err
 		}
 		f, err := c.read()
-		if large, ok := errors.AsType[*frameTooLarge](err); ok {
-			c.refuse(large.call, fsm.Refuse(CodeTooLarge, "the call is larger than %d bytes", c.most))
+		if refused, ok := errors.AsType[*frameRefused](err); ok {
+			s.refused(refused.why)
+			c.refuse(refused.call, refused.why)
 			continue
 		}
 		if err != nil {
@@ -78,11 +81,17 @@ func (c *agentConn) serve(ctx context.Context, s *HTTPServer) error {
 		case f.kind == framePing:
 			c.tryWrite(frame{kind: framePong}, frameWriteTime) // an answer that is under way is a sign too
 		case f.kind < frameAnswer:
-			err = c.begin(ctx, s, f)
+			if err = c.begin(ctx, s, f); err == nil {
+				continue
+			}
 		default:
 			err = errUnknownFrame
 		}
-		if err != nil {
+		c.give(int64(len(f.body)))
+		if refusal, ok := errors.AsType[*fsm.Error](err); ok {
+			s.refused(refusal)
+			c.refuse(f.call, refusal)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -93,20 +102,17 @@ var (
 	errCallTwice    = errors.New("two open calls of one number")
 )
 
-// begin starts a call.
+// begin starts a call, at whose end the room of its body is free again. Code: busy.
 func (c *agentConn) begin(ctx context.Context, s *HTTPServer, f frame) error {
 	ctx, cancel := context.WithTimeout(ctx, agentCallTime)
 	if err := c.enter(f.call, cancel); err != nil {
 		cancel()
-		if refusal, ok := errors.AsType[*fsm.Error](err); ok {
-			c.refuse(f.call, refusal)
-			return nil
-		}
 		return err
 	}
 	s.running.add(1)
 	c.open.Go(func() {
 		defer s.running.add(-1)
+		defer c.give(int64(len(f.body)))
 		c.run(ctx, f)
 	})
 	return nil

@@ -28,10 +28,15 @@ func agentServer(t testing.TB, ca *transport.Authority, answer transport.AnswerA
 
 func agentClient(t testing.TB, ca *transport.Authority, addresses ...string) *transport.Client {
 	t.Helper()
+	return agentClientOf(t, ca, "n1", addresses...)
+}
+
+func agentClientOf(t testing.TB, ca *transport.Authority, name string, addresses ...string) *transport.Client {
+	t.Helper()
 	for i, a := range addresses {
 		addresses[i] = "https://" + a
 	}
-	c := must(transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: credentials(t, ca, transport.RoleAgent, "n1"), RetryFor: -1}))(t)
+	c := must(transport.NewClient(transport.ClientConfig{Addresses: addresses, Credentials: credentials(t, ca, transport.RoleAgent, name), RetryFor: -1}))(t)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -103,6 +108,49 @@ func TestAgentRefusals(t *testing.T) {
 	wantCode(t, err, fsm.CodeNameTaken)
 	if n := s.Stats(); n.Accepted != 1 {
 		t.Errorf("%d connections", n.Accepted)
+	}
+}
+
+// One agent's calls take a bounded amount of memory while they wait, and another agent's are answered meanwhile.
+func TestAgentCallsAreBounded(t *testing.T) {
+	ca := authority(t, "test")
+	release := make(chan struct{})
+	s := agentServer(t, ca, func(_ context.Context, who transport.Identity, _ transport.AgentCall, _ []byte) ([]byte, error) {
+		if who.Name == "n1" {
+			<-release
+		}
+		return transport.EncodeCBOR(transport.ReportReply{Index: 1})
+	})
+	large := transport.ReportRequest{Node: fsm.NodeID(strings.Repeat("x", 900<<10))}
+	greedy := agentClient(t, ca, s.addr)
+	refused, done := make(chan error, 30), make(chan error, 30)
+	for range 30 {
+		go func() {
+			_, err := greedy.Report(t.Context(), large)
+			if err != nil {
+				refused <- err
+			}
+			done <- err
+		}()
+	}
+	for range 30 - 9 { // 8 MiB have room for nine
+		select {
+		case err := <-refused:
+			wantCode(t, err, fsm.CodeBusy, "agent/n1")
+		case <-time.After(30 * time.Second):
+			t.Fatal("calls beyond the bound are not refused")
+		}
+	}
+	other := agentClientOf(t, ca, "n2", s.addr)
+	if got, err := other.Report(t.Context(), large); err != nil || got.Index != 1 {
+		t.Errorf("another agent's call: %d, %v", got.Index, err)
+	}
+	close(release)
+	for range 30 {
+		<-done
+	}
+	if _, err := greedy.Report(t.Context(), large); err != nil {
+		t.Errorf("once the calls have their answers: %v", err)
 	}
 }
 

@@ -40,7 +40,7 @@ func writeDocs(root *cobra.Command, dir string) error {
 			return fmt.Errorf("write the reference: %w", err)
 		}
 	}
-	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), []prometheus.Collector{metrics.New(metrics.Config{})})...)
+	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), []prometheus.Collector{newRefusals(), metrics.New(metrics.Config{})})...)
 }
 
 // documented leaves out hidden commands, and help.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/reconcile"
+	"github.com/outspan/outspan/transport"
 )
 
 // newRegistry makes the one Prometheus registry of this process. raft and memberlist report to hashicorp's go-metrics, raft-boltdb to its
@@ -72,6 +74,31 @@ func newLoopMetrics() loopMetrics {
 		m.refused.WithLabelValues(string(code))
 	}
 	return m
+}
+
+// refusals counts the requests that were refused before they were looked at.
+type refusals struct{ *prometheus.CounterVec }
+
+func newRefusals() refusals {
+	r := refusals{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "outspan_requests_refused_total", Help: "Requests that were refused before they were looked at, by code.",
+	}, []string{"code"})}
+	for _, code := range refusalCodes() {
+		r.WithLabelValues(string(code))
+	}
+	return r
+}
+
+// refusalCodes are those that say who may call, how often and with how much.
+func refusalCodes() []fsm.Code {
+	return []fsm.Code{fsm.CodeForbidden, transport.CodeRateLimited, fsm.CodeBusy, transport.CodeTooLarge, fsm.CodeInvalid, transport.CodeMediaType}
+}
+
+// count counts one refusal.
+func (r refusals) count(err error) {
+	if refusal, ok := errors.AsType[*fsm.Error](err); ok && slices.Contains(refusalCodes(), refusal.Code) {
+		r.WithLabelValues(string(refusal.Code)).Inc()
+	}
 }
 
 // stopCodes are the refusals of a stop.

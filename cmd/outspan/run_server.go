@@ -31,6 +31,8 @@ type serverPart struct {
 	api      *api.Server
 	loop     loopMetrics
 	compared compareMetrics
+	refusals refusals
+	bodies   *transport.Bodies
 	counts   *metrics.Collector
 }
 
@@ -138,7 +140,8 @@ func (s submitter) Submit(ctx context.Context, e fsm.Entry) (reconcile.Outcome, 
 func (s *serverPart) openAPI() (err error) {
 	registry := s.p.registry
 	s.loop = newLoopMetrics()
-	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), []prometheus.Collector{s.counts})...)
+	s.refusals, s.bodies = newRefusals(), transport.NewBodies(0, 0)
+	registry.MustRegister(slices.Concat(s.loop.collectors(), s.compared.collectors(), []prometheus.Collector{s.counts, s.refusals})...)
 	s.api, err = api.New(api.Config{
 		Name: s.p.cfg.Name, Version: version, Logger: s.p.log.Named("api"),
 		Store: s.machine, Consensus: s.cluster, Freshness: s.cluster, Liveness: s.cluster, Explainer: explainer{}, Planner: new(planner),
@@ -146,6 +149,7 @@ func (s *serverPart) openAPI() (err error) {
 		PeerTransport: s.peers, AgentTransport: transport.NewAgentTransport(transport.Dialer{Credentials: s.creds}),
 		Metrics: s.p.metrics(),
 		Limits:  api.Limits{RequestsPerSecond: s.p.cfg.Limits.RequestsPerSecond},
+		Bodies:  s.bodies, Refused: s.refusals.count,
 	})
 	return err
 }
@@ -198,7 +202,9 @@ func (s *serverPart) run(ctx context.Context) error {
 		})
 		return &wg
 	}
-	web := transport.NewHTTPServer(s.api, transport.HTTPConfig{Agents: s.api.AnswerAgent, Logger: s.p.log.Named("http")})
+	web := transport.NewHTTPServer(s.api, transport.HTTPConfig{
+		Agents: s.api.AnswerAgent, Bodies: s.bodies, Refused: s.refusals.count, Logger: s.p.log.Named("http"),
+	})
 	listening := start(port, s.listener.Run)
 	agreeing := start(consensus, s.cluster.Run)
 	counting := start(consensus, s.counts.Run)

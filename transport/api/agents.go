@@ -60,10 +60,12 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) func(c
 // AnswerAgent answers a call of an agent, or has the leader do it. It is a transport.AnswerAgent.
 func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall, question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
+	err = s.rates.take(id)
 	if id.Role != transport.RoleAgent {
-		return nil, fsm.Refuse(fsm.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
+		err = fsm.Refuse(fsm.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
 	}
-	if err := s.rates.take(id); err != nil {
+	if err != nil {
+		s.cfg.Refused(err)
 		return nil, err
 	}
 	c, ok := s.agents.calls[call]

@@ -142,6 +142,10 @@ type Config struct {
 	Metrics http.Handler
 	// Limits bounds what one caller may ask for.
 	Limits Limits
+	// Bodies bounds the bytes of request bodies under way; default: transport.NewBodies(0, 0).
+	Bodies *transport.Bodies
+	// Refused is told why a request was refused before it was looked at; it must not block. Default: nobody is told.
+	Refused func(error)
 }
 
 // Servers groups what concerns the servers themselves. Each may be nil: its operations then answer not_supported.

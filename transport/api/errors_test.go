@@ -60,6 +60,7 @@ func TestErrors(t *testing.T) {
 		{"wrong method", "DELETE", "/v1/jobs", "", "", 405, transport.CodeNoRoute, "use GET or POST"},
 		{"unknown node", "GET", "/v1/nodes/n9", "", "", 404, fsm.CodeNotFound, "outspan node ls"},
 		{"ambiguous node", "GET", "/v1/nodes/01N", "", "", 400, fsm.CodeAmbiguous, "more characters"},
+		{"a read with a body", "GET", "/v1/nodes", asJSON, `{"password":"hunter2"}`, 400, fsm.CodeInvalid, "a read takes no body"},
 		{"unknown query", "GET", "/v1/nodes?limt=1", "", "", 400, fsm.CodeInvalid, "limt: unknown query parameter"},
 		{"query of wrong type", "GET", "/v1/nodes?limit=hunter2", "", "", 400, fsm.CodeInvalid, "limit: "},
 		{"limit too high", "GET", "/v1/nodes?limit=99999", "", "", 400, fsm.CodeInvalid, "limit: "},

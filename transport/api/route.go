@@ -101,7 +101,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			err = s.rates.take(who.Identity)
 		}
 		if err != nil {
-			writeError(w, err)
+			s.refuse(w, rt, who, err)
 			return
 		}
 		ctx := withCaller(r.Context(), who)
@@ -109,21 +109,57 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, rt.limit())
 			defer cancel()
-			raw, err := bufferBody(w, r)
-			if err == nil && (rt.write || rt.json) {
-				err = ownPage(r)
-			}
+			raw, free, err := s.takeBody(rt, who, w, r)
 			if err != nil {
-				writeError(w, err)
+				s.refuse(w, rt, who, err)
 				return
 			}
-			if rt.write {
-				raw = paramsOfBody(r, raw)
-			}
+			defer free()
 			ctx = withBody(ctx, raw)
 		}
 		s.answer(rt, who, next, w, r.WithContext(ctx))
 	})
+}
+
+// refuse answers a request that is not looked at, and leaves a trace of it.
+func (s *Server) refuse(w http.ResponseWriter, rt route, who caller, err error) {
+	s.cfg.Refused(err)
+	s.log.Debug("request refused", "operation", rt.id, "caller", who.Identity, "error", err)
+	writeError(w, err)
+}
+
+// takeBody takes in the body of a request that is no stream. free must be called once the request is answered. A read has no body: it would be held for as
+// long as the read waits. Codes: invalid, busy, too_large, forbidden, unsupported_media_type.
+func (s *Server) takeBody(rt route, who caller, w http.ResponseWriter, r *http.Request) (raw []byte, free func(), err error) {
+	free = func() {}
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+	case rt.method == http.MethodGet:
+		if r.ContentLength > 0 || !emptyBody(w, r) {
+			return nil, nil, fsm.Refuse(fsm.CodeInvalid, "a read takes no body").WithHint("put what it asks for into the query")
+		}
+	default:
+		size := r.ContentLength
+		if size < 0 || size > transport.DefaultMaxBody {
+			size = transport.DefaultMaxBody
+		}
+		if err := s.cfg.Bodies.Take(who.Identity, size); err != nil {
+			return nil, nil, err
+		}
+		free = func() { s.cfg.Bodies.Give(who.Identity, size) }
+		raw, err = bufferBody(w, r)
+	}
+	if err == nil && (rt.write || rt.json) {
+		err = ownPage(r)
+	}
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	if rt.write {
+		raw = paramsOfBody(r, raw)
+	}
+	return raw, free, nil
 }
 
 // answer runs the operation here or has the leader do it.
@@ -169,9 +205,6 @@ func (s *Server) serveStale(w http.ResponseWriter, r *http.Request, next http.Ha
 // bufferBody takes the whole body in, so that it can be refused before anything is done and sent on unchanged. Codes:
 // too_large, invalid.
 func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
-	}
 	slow := http.NewResponseController(w)
 	if r.ContentLength > transport.DefaultMaxBody {
 		swallow(slow, r.Body)
@@ -188,6 +221,16 @@ func bufferBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
 	return raw, nil
+}
+
+// emptyBody reports whether a body whose length the caller did not say has no bytes. It waits at most bodyTime for the end.
+func emptyBody(w http.ResponseWriter, r *http.Request) bool {
+	raw, err := readWithin(http.NewResponseController(w), struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(r.Body, 1), r.Body}, 0)
+	r.Body, r.ContentLength = http.NoBody, 0
+	return err == nil && len(raw) == 0
 }
 
 // readWithin reads a body that has size bytes, or 0 where the caller does not say. The deadline is set only when it is over: setting it before and taking it

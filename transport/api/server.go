@@ -42,6 +42,12 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
+	if cfg.Bodies == nil {
+		cfg.Bodies = transport.NewBodies(0, 0)
+	}
+	if cfg.Refused == nil {
+		cfg.Refused = func(error) {}
+	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
 		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},

@@ -1,0 +1,43 @@
+package transport
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+func TestBodies(t *testing.T) {
+	b := NewBodies(100, 250)
+	agent := func(name string) Identity { return Identity{Role: RoleAgent, Name: name} }
+	busy := &fsm.Error{Code: fsm.CodeBusy}
+	for _, step := range []struct {
+		who  Identity
+		n    int64 // negative: give back
+		want error
+	}{
+		{agent("a"), 60, nil},
+		{agent("a"), 60, busy}, // more than one caller may have
+		{agent("b"), 100, nil},
+		{agent("c"), 100, busy}, // more than all may have
+		{agent("a"), -60, nil},
+		{agent("c"), 100, nil},
+		{Identity{Role: RoleServer, Name: "s1"}, 50, nil},
+		{Identity{Role: RoleServer, Name: "s1"}, 1, busy},
+		{agent("c"), -100, nil},
+		{Identity{Role: RoleServer, Name: "s1"}, 100, nil}, // it passes on what many sent
+	} {
+		if step.n < 0 {
+			b.Give(step.who, -step.n)
+			continue
+		}
+		if err := b.Take(step.who, step.n); !errors.Is(err, step.want) {
+			t.Errorf("%s takes %d: %v, want %v", step.who, step.n, err, step.want)
+		}
+	}
+	b.Give(agent("b"), 100)
+	b.Give(Identity{Role: RoleServer, Name: "s1"}, 150)
+	if b.held != 0 || len(b.of) != 0 {
+		t.Errorf("all was given back, and %d bytes of %d callers are held", b.held, len(b.of))
+	}
+}
