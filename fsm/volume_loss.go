@@ -43,6 +43,9 @@ func (s *State) homeMissing(t *Transfer) *Error {
 		if home.Return.Recovering {
 			return Refuse(CodeConflict, "the home of volume %s, node %s, has returned and not told yet what it has", v.ID, home.Name)
 		}
+		if home.Restore.Owes { // what the state says of it may be over
+			return Refuse(CodeConflict, "the home of volume %s, node %s, has not told since the restore what it has", v.ID, home.Name)
+		}
 	}
 	return nil
 }
@@ -59,6 +62,9 @@ func (s *State) gaveUp(t *Transfer) bool {
 func (s *State) NeedsOld(t *Transfer) *Error {
 	if plant.Is(plant.OldCopyByClock) {
 		return nil
+	}
+	if s.Unconfirmed {
+		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: what is in use may be another copy by now")
 	}
 	if refusal := s.homeMissing(t); refusal != nil {
 		return refusal
