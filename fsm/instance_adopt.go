@@ -62,7 +62,7 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 		}
 	}
 	for _, v := range s.slotVolumes(h.Group, h.Slot) {
-		if v.Transfer != "" {
+		if t, ok := s.Transfers.Get(v.Transfer); ok && t.Phase.attached() {
 			return nil, Refuse(CodeVolumeInUse, "transfer %s works on volume %s", v.Transfer, v.ID)
 		}
 	}
@@ -131,6 +131,9 @@ func (c *InstanceAdopt) apply(s *State) error {
 	claims := s.ClaimsOf(spec, place.Ports)
 	if refusal := s.Room(node, claims); refusal != nil {
 		return refusal
+	}
+	if t, ok := s.TransferOf(place.Group, place.Slot); ok { // it is of a state from before the instance began
+		s.failTransfer(t, CodeVolumeInUse, "instance "+string(c.ID)+" uses the volumes, which a restore had lost from the state")
 	}
 	s.adoptVolumes(spec, h, node.ID)
 	s.place(place, g, node, spec, nil, claims)

@@ -106,3 +106,42 @@ func TestAttachFoundOldCopy(t *testing.T) {
 		t.Errorf("the hint is %q", e.Hint)
 	}
 }
+
+// A transfer that a restored snapshot has may be over in the entries that are lost: nothing takes the place of data that an instance may use which the state does not
+// know.
+func TestTransferBehindARestore(t *testing.T) {
+	s, v := foundState(t)
+	spec, _ := s.Spec(v.Group, 1)
+	s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+		&NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideVerified}}}, &RestoreMark{})
+	refused := func(what string, code Code) {
+		t.Helper()
+		for _, to := range []TransferPhase{TransferStopping, TransferAttaching} {
+			now := s
+			if to == TransferAttaching { // the snapshot was taken a moment later
+				row, _ := s.Transfers.Get("t1")
+				next := *row
+				next.Phase = TransferStopping
+				f := s.fork()
+				f.Transfers.put("t1", &next)
+				now = *f
+			}
+			_, refusal := attempt(now, 2000, &TransferStep{ID: "t1", Phase: to})
+			wantCode(t, what+", "+string(to), refusal, code)
+		}
+	}
+	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}})
+	refused("not confirmed", CodeRestoreUnconfirmed)
+	s = run(t, s, 2000, &RestoreMark{Confirm: true})
+	refused("n2 has not told", CodeInventoryMissing)
+	x := Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: Ports{{"http", 20001}}, Copies: []VolumeEpoch{{"rows", v.Made + 1}}}
+	s = inventory(t, s, "n2", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, x)
+	refused("x uses the newest data", CodeSlotTaken)
+	s = run(t, s, 2000, &InstanceAdopt{ID: "x"})
+	if ended, _ := s.Transfers.Get("t1"); ended.Phase != TransferFailed || ended.Failure.Code != CodeVolumeInUse {
+		t.Errorf("the transfer is %+v", ended)
+	}
+	if now, _ := s.Volumes.Get(v.ID); now.Home != "n2" || now.Made != v.Made+1 {
+		t.Errorf("the volume is %+v", now)
+	}
+}

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -64,7 +65,7 @@ func asError(refusal *Error) error {
 // mayStep checks what a phase rests on, on the state that the entry applies to: whatever a leader believed, data is copied only while nothing can
 // write it, and takes the place of the old copy only when it was verified.
 func (s *State) mayStep(t *Transfer, to TransferPhase) *Error {
-	if refusal := s.mayTouch(t, to); refusal != nil {
+	if refusal := cmp.Or(s.transferUnsettled(t, to), s.mayTouch(t, to)); refusal != nil {
 		return refusal
 	}
 	want := TransferState("")
@@ -103,6 +104,17 @@ func (s *State) mayTouch(t *Transfer, to TransferPhase) *Error {
 		return Refuse(CodeVolumeInUse, "instance %s still uses the volumes of slot %d of %s", inst.ID, t.Slot, t.Group)
 	}
 	return nil
+}
+
+// transferUnsettled refuses to stop for a transfer, to copy, and to replace volumes, while an instance that a restore has lost from the state may use newer ones: a
+// restored snapshot may have a transfer that was over. Codes: those of SlotUnsettled.
+func (s *State) transferUnsettled(t *Transfer, to TransferPhase) *Error {
+	policy, ok := s.Policy(t.Group)
+	backup := to == TransferRunning && t.Kind == TransferBackup && !t.Options.Live
+	if !ok || !backup && to != TransferStopping && to != TransferCopying && to != TransferAttaching {
+		return nil
+	}
+	return s.SlotUnsettled(policy, t.Group, t.Slot)
 }
 
 // mayEnd holds a transfer in starting until the slot's instance is ready, or none is wanted.

@@ -160,6 +160,11 @@ func (p *pass) attach(t *fsm.Transfer) bool {
 	if refusal == nil {
 		return !p.plan.paused
 	}
+	switch refusal.Code {
+	case fsm.CodeRestoreUnconfirmed, fsm.CodeInventoryMissing, fsm.CodeSlotTaken: // until people or agents have said what a restore has lost
+		p.plan.refuse(transferSubject(t), refusal)
+		return false
+	}
 	n := p.node(t.To)
 	if refusal.Code == fsm.CodeStale || n != nil && refusal.Code == fsm.CodeNodeNotEligible && n.Intent == fsm.IntentActive {
 		p.plan.refuse(transferSubject(t), refusal)
