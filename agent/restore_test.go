@@ -177,6 +177,30 @@ func TestUnknownHolderGoesOn(t *testing.T) {
 	})
 }
 
+// A node that the snapshot does not have, and whose agent comes after the confirmation: what may run alone there goes on.
+func TestHolderOnANodeThatARestoreLost(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		alone := sh("")
+		alone.Replacement.Identity = "same"
+		group := b.submit("one", alone)
+		var saved bytes.Buffer
+		must(t, fsm.WriteSnapshot(&saved, b.m.State()))
+		b.start()
+		holder := b.place(group, 0, b.node(), nil)
+		other := b.run("web", sh(""))
+		b.pass(time.Second)
+		must(t, b.m.Restore(&saved))
+		b.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
+		b.pass(time.Minute)
+		if ended(b.mem.task(holder)) || !ended(b.mem.task(other)) {
+			t.Fatalf("the holder has ended: %v, what any number may run of: %v", ended(b.mem.task(holder)), ended(b.mem.task(other)))
+		}
+		b.apply(&fsm.InstanceAdopt{ID: holder})
+		b.pass(5 * time.Second)
+		b.agrees(holder)
+	})
+}
+
 // What is adopted after a restore goes on undisturbed: its agent tells again how it is, and finds its data to be what the servers mean.
 func TestAdoptedInstanceGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {

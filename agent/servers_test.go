@@ -218,7 +218,7 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	s.mu.Lock()
 	alters, sparing := slices.Clone(s.alters), s.sparing
 	s.mu.Unlock()
-	out.Index, out.Unconfirmed = n.Assigned+uint64(len(alters)), out.Unconfirmed || n.Restore.Owes
+	out.Index, out.Unconfirmed = n.Assigned+uint64(len(alters)), out.Unconfirmed || n.Restore.Owes || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
 		if st.Keeps(h) {
 			out.Keep = append(out.Keep, h.ID)

@@ -100,9 +100,9 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 }
 
 // Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it holds its slot, and a person has not
-// decided yet. Of one that has a row the state has decided: it ends.
+// decided yet. Of one that has a row the state has decided: it ends. So it has of one that was not known of when its slot was filled after the confirmation.
 func (s *State) Keeps(h Holding) bool {
-	if s.Instances.Has(h.ID) {
+	if s.Instances.Has(h.ID) || s.filledSince(h.Group, h.Slot) {
 		return false
 	}
 	g, ok := s.Groups.Get(h.Group)
@@ -111,6 +111,19 @@ func (s *State) Keeps(h Holding) bool {
 	}
 	spec, ok := s.Spec(h.Group, g.Version)
 	return ok && spec.holdsSlot()
+}
+
+// filledSince reports whether a slot got an instance, which may still run, after the last restore was confirmed.
+func (s *State) filledSince(group GroupID, slot int) bool {
+	if s.Unconfirmed || s.Confirmed == 0 {
+		return false
+	}
+	for inst := range s.InstancesInSlot(group, slot) {
+		if inst.holdsClaims() && inst.Marks.Created >= s.Confirmed {
+			return true
+		}
+	}
+	return false
 }
 
 // strangers are the holdings of a full report that have no row. Whole tells that they are all that can hold a slot: a node has room for maxHoldings, and those
@@ -209,8 +222,11 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	s.Nodes.put(n.ID, &next)
 	s.indexNode(&next)
 	s.touch("nodes", Topic("node/"+n.ID))
-	if was.Owes && !r.Owes || !slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal) {
+	switch {
+	case was.Owes && !r.Owes || !slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal):
 		s.callAgents()
+	case was.Behind != r.Behind:
+		s.callAgent(n.ID) // it may stop what is not to be kept
 	}
 }
 

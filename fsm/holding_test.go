@@ -205,12 +205,39 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	late := register("n4")
 	late.Seen = Seen{Incarnation: s.Incarnation - 1, Index: 90_000}
 	x := Holding{ID: "x", Group: aloneGroup}
+	s = run(t, s, 2000, late)
+	behind, _ := s.Nodes.Get("n4")
+	s = run(t, s, 2000, register("n5"))
+	s = inventory(t, s, "n4", nil)
+	if told, _ := s.Nodes.Get("n4"); told.Restore.Behind || told.Assigned <= behind.Assigned {
+		t.Error("its agent is not told that it may end what is not to be kept")
+	}
 	s = inventory(t, run(t, s, 2000, late), "n4", nil, x)
 	late.Seen = Seen{Incarnation: s.Incarnation, Index: 1}
 	s = inventory(t, run(t, s, 2000, late), "n4", nil, x) // its agent starts anew and has followed this state by now
 	n4, _ := s.Nodes.Get("n4")
 	if len(n4.Restore.Unknown) != 1 || !s.Keeps(n4.Restore.Unknown[0]) || n4.Restore.Behind {
 		t.Errorf("x is to stop, or n4 is still behind: %+v", n4.Restore)
+	}
+}
+
+// A node whose slots were filled anew while it was taken for dead ends what it runs in them, also where a restore has lost the rows of that.
+func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
+	for name, given := range map[string][]Command{"confirmed dead": nil, "forgotten": {&NodeForget{ID: "n3"}}} {
+		t.Run(name, func(t *testing.T) {
+			s := run(t, aloneState(t), 2000, &RestoreMark{})
+			s = inventory(t, inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}}), "n2", nil)
+			s = run(t, s, 2000, &RestoreMark{Confirm: true})
+			s = run(t, s, 20_000, offline(s, "n3"), &NodeConfirmDead{ID: "n3", Force: true}, placed("i2", aloneGroup, 0, "n2", 20001))
+			s = run(t, s, 20_000, given...)
+			back := register("n3")
+			back.Seen = Seen{Incarnation: s.Incarnation - 1, Index: 90_000}
+			x := Holding{ID: "x", Group: aloneGroup}
+			s = inventory(t, run(t, s, 20_000, back), "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, x)
+			if n3, _ := s.Nodes.Get("n3"); len(n3.Restore.Unknown) != 1 || s.Keeps(n3.Restore.Unknown[0]) {
+				t.Errorf("x goes on beside i2, which replaced it: %+v", n3.Restore)
+			}
+		})
 	}
 }
 

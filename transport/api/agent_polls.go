@@ -173,7 +173,7 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 		return a
 	}
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
-	a.Unconfirmed = a.Unconfirmed || n.Restore.Owes // what it runs is not known yet: it may be what is to be kept
+	a.Unconfirmed = a.Unconfirmed || n.Restore.Owes || n.Restore.Behind // what it runs is not known yet: it may be what is to be kept
 	for _, h := range n.Restore.Unknown {
 		if r.Keeps(h) {
 			a.Keep = append(a.Keep, h.ID)

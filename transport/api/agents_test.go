@@ -188,6 +188,25 @@ func TestAssignments(t *testing.T) {
 	}
 }
 
+// An agent that has followed a state which is lost, and whose node the restored one does not have, stops nothing before it has told what it runs.
+func TestAssignmentsOfANodeThatARestoreLost(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.apply(&fsm.RestoreMark{}, &fsm.RestoreMark{Confirm: true})
+	r.node("01N9", "n9") // it has seen incarnation 0
+	ask := func() transport.Assignments {
+		return must(r.client(transport.RoleAgent, "n9").Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N9", Epoch: r.epoch("01N9")}))(t)
+	}
+	first := ask()
+	if !first.Unconfirmed {
+		t.Errorf("before its inventory: %+v", first)
+	}
+	r.apply(&fsm.NodeReport{ID: "01N9", Epoch: r.epoch("01N9"), Full: true, Incarnation: first.Incarnation})
+	if then := ask(); then.Unconfirmed || then.Index <= first.Index {
+		t.Errorf("after its inventory: %+v, before it: %+v", then, first)
+	}
+}
+
 // A server that lags serves no agent: what it would say may be over.
 func TestAssignmentsOfALaggingServer(t *testing.T) {
 	r := newRig(t)
