@@ -40,10 +40,11 @@ func validValue(value string) bool {
 	return value != "" && len(value) <= maxFactValue && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// responds reports whether an instance can be asked: it runs, and its node is online. What it reported is true only so long.
+// responds reports whether an instance can be asked: it runs, and its node is online. What it reported is true only so long. What a restored state has of a node is
+// from before the restore until its agent has told again.
 func (s *State) responds(inst *Instance) bool {
 	n, ok := s.Nodes.Get(inst.Node)
-	if !ok || n.Health != HealthOnline || n.Return.Recovering {
+	if !ok || n.Health != HealthOnline || n.Return.Recovering || n.Restore.Owes {
 		return false
 	}
 	switch inst.Status.Observed {

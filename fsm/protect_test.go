@@ -78,6 +78,7 @@ func TestProtected(t *testing.T) {
 		{"to be evicted", []Command{&InstanceMark{ID: "i3", Requested: true, Cause: CauseUser, By: "ann"}}},
 		{"stopping", []Command{&InstanceStop{ID: "i3", Cause: CauseUser, Bypass: true}}},
 		{"its agent registers again", []Command{&NodeRegister{ID: "n3", Name: "n3", Agent: AgentInfo{BootID: "b", Address: "127.0.0.1", Key: []byte("k")}, Shape: NodeShape{Capacity: Resources{CPU: 1000, MemoryBytes: 1 << 30}}}}},
+		{"a restore, since which it has not told what it runs", []Command{&RestoreMark{}, &RestoreMark{Confirm: true}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, do := membersWorld(t)
