@@ -53,7 +53,7 @@ func (s *State) LeaseEnd(inst *Instance) Time {
 }
 
 // InstanceFenced takes a lost instance for stopped because its lease has ended it. Codes: not_found, stale (its node is not offline, or it
-// is not lost), lease_held.
+// is not lost), lease_held; inventory_missing after a restore.
 type InstanceFenced struct {
 	ID InstanceID `cbor:"1,keyasint"`
 }
@@ -64,9 +64,13 @@ func (c *InstanceFenced) apply(s *State) error {
 		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
 	}
 	end := s.LeaseEnd(inst)
+	n, _ := s.Nodes.Get(inst.Node)
 	switch {
 	case inst.Status.Observed != ObservedLost || end == Never:
 		return Refuse(CodeStale, "instance %s is not lost on an offline node, or runs under no lease", c.ID)
+	case n.Restore.Owes: // its silence may have ended in the entries that a restore lost
+		return Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name).
+			WithHint("start its agent; or if the machine is off: outspan node confirm-dead %s --force", n.Name)
 	case s.Now < end:
 		return Refuse(CodeLeaseHeld, "instance %s may run for another %s under its lease", c.ID, roundUp(end.Sub(s.Now)))
 	}

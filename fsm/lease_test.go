@@ -149,3 +149,22 @@ func TestNoRoleImpliesALease(t *testing.T) {
 		}
 	}
 }
+
+// A silence that a restored state has may have ended in the entries that are lost: it takes nothing for ended before the node has told what it runs.
+func TestNotFencedByASilenceFromBeforeARestore(t *testing.T) {
+	s := leaseState(t, fencedSpec(), 6*Second)
+	s = run(t, s, 10_000, offline(s, "n1"), &RestoreMark{})
+	inst, _ := s.Instances.Get("i1")
+	end := s.LeaseEnd(inst)
+	_, refusal := attempt(s, end, &InstanceFenced{ID: "i1"})
+	wantCode(t, "not confirmed", refusal, CodeInventoryMissing)
+	s = run(t, s, end, &RestoreMark{Confirm: true})
+	_, refusal = attempt(s, end, &InstanceFenced{ID: "i1"})
+	wantCode(t, "n1 has not told", refusal, CodeInventoryMissing)
+	s = inventory(t, run(t, s, end, register("n1")), "n1", []InstanceStatus{{ID: "i1", Generation: 9, Observed: ObservedReady}}, Holding{ID: "i1", Group: "web/api"})
+	if back, _ := s.Instances.Get("i1"); !back.Ready() {
+		t.Errorf("i1 is %s and %s", back.Desired, back.Status.Observed)
+	}
+	s = run(t, s, end, offline(s, "n1"))
+	run(t, s, end+end, &InstanceFenced{ID: "i1"})
+}
