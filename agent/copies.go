@@ -40,6 +40,9 @@ func freshen(a transport.Assignment, spec fsm.VolumeSpec, dir string) error {
 		if err := transfer.PutAside(dir, have); err != nil {
 			return diskError("put the older data of volume "+spec.Name+" aside", err)
 		}
+		if err := transfer.ForgetEpoch(dir); err != nil { // else the empty directory would bear it, should the agent end before the next note
+			return diskError("forget the older epoch of volume "+spec.Name, err)
+		}
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return diskError("make volume "+spec.Name, err)

@@ -156,3 +156,29 @@ func TestUnmarkedLocalVolume(t *testing.T) {
 		})
 	}
 }
+
+// TestFreshVolumeInterrupted: the agent ends after it has put older data aside and before it has noted the epoch of the new volume. A restored state that means the
+// older data does not find an empty directory in its place.
+func TestFreshVolumeInterrupted(t *testing.T) {
+	v := newVolumes(t.TempDir())
+	local := func(made uint64, held ...string) transport.Assignment {
+		a := copyAssignment(made)
+		a.Spec.Volumes[0].Kind, a.Held = fsm.VolumeLocal, held
+		return a
+	}
+	must(t, v.prepare(local(7), account{}))
+	dir := v.dir(local(7), "data")
+	put(t, filepath.Join(dir, "rows"), "first")
+	must(t, os.Mkdir(dir+"@copy.new", 0o700)) // the note can't be written
+	if err := v.prepare(local(30), account{}); err == nil {
+		t.Fatal("a volume is used without a note of its epoch")
+	}
+	must(t, os.Remove(dir+"@copy.new"))
+	if err := v.prepare(local(7, "data"), account{}); err == nil && len(listed(t, dir)) == 0 {
+		t.Error("an instance begins with nothing where the servers mean data that was put aside")
+	}
+	must(t, v.prepare(local(30), account{}))
+	if got := listed(t, dir+"@7"); !slices.Equal(got, []string{"rows"}) {
+		t.Errorf("what was put aside is %v", got)
+	}
+}

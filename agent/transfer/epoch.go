@@ -27,6 +27,17 @@ func Epoch(dir string) (string, error) {
 // SetEpoch notes it; it is on the disk when this returns.
 func SetEpoch(dir, epoch string) error { return writeWhole(dir+"@copy", []byte(epoch+"\n")) }
 
+// ForgetEpoch removes the note; it is gone from the disk when this returns.
+func ForgetEpoch(dir string) error {
+	if err := os.Remove(dir + "@copy"); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
 // PutAside renames a directory that isn't empty to the first free name for its epoch.
 func PutAside(dir, epoch string) error {
 	entries, err := os.ReadDir(dir)
