@@ -26,10 +26,12 @@ type forwarder struct {
 	kick    chan struct{} // capacity 1: there is something to tell the door
 
 	mu       sync.Mutex
-	before   transport.Services // as they were known last, until there is anything newer
-	seen     fsm.Seen           // the state that the services are of
-	known    bool               // there is something to do by
-	round    int                // of wanted
+	before   transport.Services          // as they were known last, until there is anything newer
+	lost     []transport.ServiceBackends // those from before a restore that is not confirmed
+	unsure   bool                        // a restore is not confirmed
+	seen     fsm.Seen                    // the state that the services are of
+	known    bool                        // there is something to do by
+	round    int                         // of wanted
 	wanted   []transport.ServiceBackends
 	statuses []door.Status
 }
@@ -148,9 +150,40 @@ func seenOf(answer transport.Services) fsm.Seen {
 func (f *forwarder) learn(answer transport.Services) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	switch {
+	case !answer.Unconfirmed:
+		f.lost = nil
+	case !f.unsure && f.known:
+		f.lost = f.wanted
+	case !f.unsure:
+		f.lost = f.before.Services
+	}
+	f.unsure = answer.Unconfirmed
 	f.seen, f.before = seenOf(answer), transport.Services{}
+	answer.Services = withLost(answer.Services, f.lost)
 	f.want(answer)
 	f.last.keep(answer)
+}
+
+// withLost adds to the services of a restored state those exposed ones, and those backends, that it lacks: what runs goes on until the restore is confirmed.
+func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends {
+	all := slices.Clone(now)
+	for _, before := range lost {
+		i := slices.IndexFunc(all, func(s transport.ServiceBackends) bool { return s.Name == before.Name })
+		if i < 0 {
+			if !slices.ContainsFunc(all, func(s transport.ServiceBackends) bool { return s.Expose == before.Expose }) {
+				all = append(all, before)
+			}
+			continue
+		}
+		all[i].Backends = slices.Clone(all[i].Backends)
+		for _, b := range before.Backends {
+			if !slices.ContainsFunc(all[i].Backends, func(o fsm.Backend) bool { return o.Instance == b.Instance }) {
+				all[i].Backends = append(all[i].Backends, b)
+			}
+		}
+	}
+	return all
 }
 
 // want has the door told what is exposed. The lock is held.

@@ -297,6 +297,40 @@ func TestForwardOlderSets(t *testing.T) {
 	eventually(t, "the older set to be believed in the end", func() bool { return d.status().Backends == 0 })
 }
 
+// A restored state may lack services and backends that are there: until the restore is confirmed their ports stay open, also through a restart of the agent.
+func TestForwardBehindARestore(t *testing.T) {
+	d, c := newGate(t), caller(t, false)
+	good := newHouse(t, "good", "there", nil)
+	answers := func(name string) bool { got, _ := get(c, d.address()); return got == name }
+	d.serve(good.Backend)
+	eventually(t, "an answer", func() bool { return answers("good") })
+	restored := func(unconfirmed bool, services ...transport.ServiceBackends) {
+		d.mu.Lock()
+		d.now.Unconfirmed = unconfirmed
+		d.mu.Unlock()
+		d.put(services...)
+		eventually(t, "the forwarder to follow", func() bool {
+			d.f.mu.Lock()
+			defer d.f.mu.Unlock()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return d.f.seen == seenOf(d.now)
+		})
+	}
+	restored(true)
+	if !answers("good") {
+		t.Error("the port of a service that the restored state lacks is closed before the restore is confirmed")
+	}
+	d.start(d.poll)
+	eventually(t, "an answer after a restart", func() bool { return answers("good") })
+	restored(true, transport.ServiceBackends{Name: "web", Expose: d.port})
+	if !answers("good") {
+		t.Error("a backend that the restored state lacks gets nothing before the restore is confirmed")
+	}
+	restored(false)
+	eventually(t, "the port to be closed", func() bool { _, err := get(c, d.address()); return err != nil })
+}
+
 // An agent that is restarted while no server answers opens its ports and forwards to the backends that it knew last. What the servers say later replaces them.
 func TestForwardWithoutServers(t *testing.T) {
 	d, c := newGate(t), caller(t, false)

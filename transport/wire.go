@@ -165,6 +165,7 @@ type Services struct {
 	Services []ServiceBackends `cbor:"2,keyasint,omitempty"`
 
 	Incarnation uint64 `cbor:"3,keyasint,omitempty"` // indexes of two can't be compared
+	Unconfirmed bool   `cbor:"4,keyasint,omitempty"` // after a restore: what is missing may only be lost
 }
 
 // ServiceBackends is one service and who serves it now.

@@ -287,7 +287,7 @@ func (s *sharedServices) of(r *reading) ([]byte, error) {
 	if s.encoded != nil && s.index == r.Index && s.incarnation == r.Incarnation {
 		return s.encoded, nil
 	}
-	encoded, err := transport.EncodeCBOR(transport.Services{Incarnation: r.Incarnation, Index: r.Index, Services: r.wireServices()})
+	encoded, err := transport.EncodeCBOR(transport.Services{Incarnation: r.Incarnation, Index: r.Index, Services: r.wireServices(), Unconfirmed: r.Unconfirmed})
 	if err == nil {
 		s.incarnation, s.index, s.encoded = r.Incarnation, r.Index, encoded
 	}

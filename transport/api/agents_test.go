@@ -351,6 +351,16 @@ func TestAgentServices(t *testing.T) {
 	if got := <-done; len(got.Services[0].Backends) != 3 || got.Services[0].Generation <= first.Services[0].Generation {
 		t.Errorf("after an instance became ready: %+v", got)
 	}
+	at := r.machine.State().Index
+	r.apply(&fsm.RestoreMark{})
+	for _, unconfirmed := range []bool{true, false} {
+		got := must(c.Services(t.Context(), transport.ServicesRequest{Node: "01N2", Index: at, Wait: 30 * fsm.Second}))(t)
+		if got.Unconfirmed != unconfirmed {
+			t.Errorf("a restore is not confirmed: %t, told %+v", unconfirmed, got)
+		}
+		at = got.Index
+		r.apply(&fsm.RestoreMark{Confirm: true})
+	}
 }
 
 // Garbage on the agents' protocol is refused, and CBOR of a newer version by name.
