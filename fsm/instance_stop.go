@@ -56,9 +56,6 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 	if refusal := s.mayLoseCopy(inst, c); refusal != nil {
 		return refusal
 	}
-	if c.Cause == CauseJobStopped {
-		return nil
-	}
 	switch inst.Status.Observed {
 	case ObservedLost, ObservedFailed:
 		return nil // already down: nothing is taken
@@ -67,8 +64,8 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: instance %s goes on until it is", inst.ID).
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
 	}
-	if inst.Status.Observed == ObservedPending {
-		return nil // nothing runs yet
+	if inst.Status.Observed == ObservedPending || c.Cause == CauseJobStopped {
+		return nil // nothing runs yet, or a person wants nothing of the job to run
 	}
 	if refusal := s.stillWanted(inst, c); refusal != nil || c.Bypass {
 		return refusal
