@@ -269,6 +269,7 @@ func TestNothingFencedStartsBehindARestore(t *testing.T) {
 				running := b.runExclusive("running")
 				id := fsm.InstanceID("one") // the snapshot has it, and its agent does not
 				b.apply(&fsm.InstancePlace{ID: id, Group: b.submit("one", exclusive()), Version: 1, Node: b.node(), Cause: fsm.CauseScaleUp}, &fsm.RestoreMark{})
+				b.pass(time.Second) // nothing is placed here before the agent has told what it runs
 				free := b.run("free", sh(""))
 				b.pass(10 * time.Minute)
 				b.want(free, fsm.ObservedReady, "")

@@ -28,6 +28,8 @@ func (s *State) Eligible(n *Node) *Error {
 		why = "is degraded"
 	case n.Return.Recovering:
 		why = "has not sent its inventory yet"
+	case n.Restore.Owes:
+		why = "has not told since the restore what it runs"
 	case n.Shape.Capacity.MemoryBytes <= 0:
 		why = "has no known capacity"
 	case s.Now < n.Return.HeldUntil:
