@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"io"
 	"runtime"
@@ -107,6 +108,7 @@ type machineFSM struct {
 	installs atomic.Uint64                 // snapshots restored since the start of raft
 	config   atomic.Pointer[configuration] // the newest committed one; nil after a restore: the snapshot knows it
 	handed   atomic.Pointer[handedState]
+	saving   chan struct{} // holds one: raft's own snapshot, until raft has noted it, or a restore
 }
 
 // configuration is who votes since the entry at index was committed.
@@ -186,9 +188,27 @@ func batch(logs []*raft.Log) int {
 	return len(logs)
 }
 
-// Snapshot implements raft.FSM. A State is a value, so it takes no time.
+// Snapshot implements raft.FSM. A State is a value, so it takes no time. There is none while a state is restored: raft would note the older snapshot as its
+// last one after the restore, and from then on send the restored state to followers without end.
 func (m *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
-	return machineSnapshot{m.machine.Snapshot()}, nil
+	select {
+	case m.saving <- struct{}{}:
+		return machineSnapshot{m.machine.Snapshot(), m.saving}, nil
+	default:
+		return nil, raft.ErrNothingNewToSnapshot
+	}
+}
+
+// pauseSnapshots waits until raft writes no snapshot, at most snapshotTimeout, and keeps it from beginning one until resume is called. Code: timeout.
+func (m *machineFSM) pauseSnapshots(ctx context.Context) (resume func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	select {
+	case m.saving <- struct{}{}:
+		return func() { <-m.saving }, nil
+	case <-ctx.Done():
+		return nil, fsm.Refuse(fsm.CodeTimeout, "this server still writes a snapshot of its own").WithHint("try again in a moment")
+	}
 }
 
 // Restore implements raft.FSM.
@@ -221,7 +241,10 @@ func (m *machineFSM) restore(r io.Reader) error {
 }
 
 // machineSnapshot is a raft.FSMSnapshot.
-type machineSnapshot struct{ state fsm.State }
+type machineSnapshot struct {
+	state  fsm.State
+	saving chan struct{}
+}
 
 // Persist implements raft.FSMSnapshot.
 func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
@@ -232,8 +255,8 @@ func (s machineSnapshot) Persist(sink raft.SnapshotSink) error {
 	return sink.Close()
 }
 
-// Release implements raft.FSMSnapshot.
-func (machineSnapshot) Release() {}
+// Release implements raft.FSMSnapshot. raft has noted the snapshot by then.
+func (s machineSnapshot) Release() { <-s.saving }
 
 // roomySnapshots refuses to write a snapshot while there is little room: raft tries again later, and what is left
 // of the disk belongs to the log. Errors of reading come late, see slowly.

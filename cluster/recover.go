@@ -228,7 +228,7 @@ var keyCurrentTerm = []byte("CurrentTerm")
 // rewrite replaces the servers, and returns the state at the end of the log.
 func rewrite(id fsm.ServerID, store LogStore, snaps raft.SnapshotStore, config raft.Configuration, log hclog.Logger) (fsm.State, error) {
 	var failure error
-	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), fatal: func(err error) { failure = errors.Join(failure, err) }}
+	machine := &machineFSM{machine: fsm.NewMachine(), clock: newClock(), saving: make(chan struct{}, 1), fatal: func(err error) { failure = errors.Join(failure, err) }}
 	_, trans := raft.NewInmemTransport("") // nothing is sent; raft wants one to write a snapshot
 	done := make(chan error, 1)
 	go func() {

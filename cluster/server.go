@@ -131,7 +131,7 @@ func Open(cfg Config) (_ *Server, err error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, clock: newClock(), notes: make(chan bool, 1), peerCodec: newPeerCodec(), stopped: make(chan struct{})}
 	s.state.failed = make(chan struct{})
-	s.fsm = &machineFSM{machine: cfg.Machine, clock: s.clock, fatal: s.fatal, applied: cfg.Applied}
+	s.fsm = &machineFSM{machine: cfg.Machine, clock: s.clock, fatal: s.fatal, applied: cfg.Applied, saving: make(chan struct{}, 1)}
 	s.barrier.run = s.raftBarrier
 	s.compare = newComparer(s)
 	defer func() {

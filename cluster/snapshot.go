@@ -48,6 +48,11 @@ func (s *Server) Restore(ctx context.Context, r io.Reader) error {
 	if err := s.ReadBarrier(ctx); err != nil {
 		return err
 	}
+	resume, err := s.fsm.pauseSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	defer resume()
 	current := s.cfg.Machine.State()
 	if own := current.Cluster.ID; restored.Cluster.ID != own {
 		return fsm.Refuse(fsm.CodeConflict, "the snapshot is of the cluster %q (%s), this is %q (%s)",

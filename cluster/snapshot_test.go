@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -119,6 +121,49 @@ func TestServersCatchUpBySnapshot(t *testing.T) {
 			t.Error("the new server got every entry, although few are kept")
 		}
 		r.agree(10 * time.Second)
+	})
+}
+
+// A restore waits for a snapshot that raft writes meanwhile, and raft begins none during one: the older snapshot would be noted last, and followers sent the
+// restored state without end.
+func TestRestoreWhileASnapshotIsWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("kept")
+		leader := r.leader(time.Second)
+		var saved bytes.Buffer
+		if err := leader.Save(t.Context(), &saved); err != nil {
+			t.Fatal(err)
+		}
+		r.mustRegister("later")
+		writing, err := leader.fsm.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		restored := make(chan error, 1)
+		go func() { restored <- leader.Restore(context.Background(), bytes.NewReader(saved.Bytes())) }()
+		time.Sleep(10 * time.Second)
+		if got := leader.machine.State(); got.Unconfirmed {
+			t.Error("the state was restored while raft wrote a snapshot")
+		}
+		writing.Release()
+		if err := <-restored; err != nil {
+			t.Fatal(err)
+		}
+		resume, err := leader.fsm.pauseSnapshots(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := leader.fsm.Snapshot(); !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+			t.Errorf("a snapshot began during a restore: %v", err)
+		}
+		resume()
+		if err := leader.raft.Snapshot().Error(); err != nil {
+			t.Errorf("a snapshot after the restore: %v", err)
+		}
+		r.mustRegister("again")
+		r.agree(30 * time.Second)
 	})
 }
 
