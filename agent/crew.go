@@ -161,7 +161,7 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 	if !a.Unconfirmed {
 		for _, m := range c.list() {
 			if !assigned[m.id] && !slices.Contains(a.Keep, m.id) {
-				c.dismiss(m)
+				c.dismiss(m, slices.Contains(a.Grace, m.id))
 			}
 		}
 	}
@@ -182,15 +182,23 @@ func checkAssignment(a transport.Assignment) error {
 	return nil
 }
 
-// dismiss ends an instance that the servers don't have: it is stopped, and forgotten once they know that.
-func (c *crew) dismiss(m *member) {
+// dismiss ends an instance that the servers don't have: it is stopped, and forgotten once they know that. It has its grace, unless only one of its kind may
+// run and the servers don't say that no other one does.
+func (c *crew) dismiss(m *member, alone bool) {
 	want := m.wanted()
-	if want.Desired != fsm.DesiredStopped {
+	status, known := c.shop.reports.status(m.id)
+	graceful := (alone || want.Spec != nil && !want.Spec.OneHolder()) && status.Observed != fsm.ObservedStopped
+	switch {
+	case want.Desired == fsm.DesiredStopped, want.Desired == fsm.DesiredDraining && graceful:
+	case graceful:
+		m.log.Info("not assigned to this node any more, it has its grace")
+		want.Desired, want.Prepare, want.Gates = fsm.DesiredDraining, 0, nil
+		m.set(want)
+	default:
 		m.log.Info("not assigned to this node any more")
 		want.Desired = fsm.DesiredStopped
 		m.set(want)
 	}
-	status, known := c.shop.reports.status(m.id)
 	if !known || status.Observed != fsm.ObservedStopped || !c.shop.reports.delivered(m.id, status.Generation) {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -237,4 +238,46 @@ func (b *bubble) volume(group fsm.GroupID, name string) fsm.Volume {
 		b.t.Fatalf("there is no volume %s of %s", name, group)
 	}
 	return *v
+}
+
+// What a restored state does not have ends as anything else does, with its stop signal and its grace. One of which only one may run is killed where another
+// one may run by now.
+func TestUnknownInstancesHaveTheirGrace(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		var saved bytes.Buffer
+		must(t, fsm.WriteSnapshot(&saved, b.m.State()))
+		alone := sh("")
+		alone.Replacement.Identity = "same"
+		one := b.place(b.submit("one", alone), 0, b.node(), nil)
+		web := b.run("web", sh(""))
+		b.pass(time.Second)
+		tasks := map[fsm.InstanceID]*memTask{one: b.mem.task(one), web: b.mem.task(web)}
+		must(t, b.m.Restore(&saved))
+		b.apply(&fsm.RestoreMark{})
+		b.pass(5 * time.Second)
+		b.apply(&fsm.RestoreMark{Confirm: true})
+		b.pass(5 * time.Second)
+		for id, task := range tasks {
+			if exit, ok := task.Exit(); !ok || exit.Reason != driver.ReasonStopped {
+				t.Errorf("instance %s ended by %q, %v; want %q", id, exit.Reason, ok, driver.ReasonStopped)
+			}
+		}
+	})
+}
+
+func TestForgottenHolderIsKilled(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		alone := sh("")
+		alone.Replacement.Identity = "same"
+		id := b.place(b.submit("one", alone), 0, b.node(), nil)
+		b.pass(time.Second)
+		task := b.mem.task(id)
+		b.agent.crew.dismiss(b.agent.crew.member(id), false)
+		b.pass(5 * time.Second)
+		if exit, ok := task.Exit(); !ok || exit.Reason != driver.ReasonKilled {
+			t.Errorf("it ended by %q, %v; want %q", exit.Reason, ok, driver.ReasonKilled)
+		}
+	})
 }

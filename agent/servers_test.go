@@ -220,8 +220,11 @@ func (s *servers) assignments(r transport.AssignmentsRequest) transport.Assignme
 	s.mu.Unlock()
 	out.Index, out.Unconfirmed = n.Assigned+uint64(len(alters)), out.Unconfirmed || n.Restore.Owes || n.Restore.Behind
 	for _, h := range n.Restore.Unknown {
-		if st.Keeps(h) {
+		switch {
+		case st.Keeps(h):
 			out.Keep = append(out.Keep, h.ID)
+		case !st.SlotFilled(h.Group, h.Slot):
+			out.Grace = append(out.Grace, h.ID)
 		}
 	}
 	for i := range st.InstancesOn(r.Node) {

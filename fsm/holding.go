@@ -126,6 +126,16 @@ func (s *State) filledSince(group GroupID, slot int) bool {
 	return false
 }
 
+// SlotFilled reports whether an instance of the state may run in a slot.
+func (s *State) SlotFilled(group GroupID, slot int) bool {
+	for inst := range s.InstancesInSlot(group, slot) {
+		if inst.holdsClaims() {
+			return true
+		}
+	}
+	return false
+}
+
 // strangers are the holdings of a full report that have no row. Whole tells that they are all that can hold a slot: a node has room for maxHoldings, and those
 // that go on running are the first to get it.
 func (s *State) strangers(c *NodeReport) (list []Holding, whole bool) {

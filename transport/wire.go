@@ -124,6 +124,8 @@ type Assignments struct {
 	Confirmed   fsm.Duration    `cbor:"8,keyasint,omitempty"` // how long ago, at least, the last restore was confirmed; 0: there was none
 	// Keep are instances that the state does not know and that go on running all the same, until a person decides.
 	Keep []fsm.InstanceID `cbor:"9,keyasint,omitempty"`
+	// Grace are instances that the state does not know and that end, while nothing else fills their slots: they may take their grace.
+	Grace []fsm.InstanceID `cbor:"10,keyasint,omitempty"`
 }
 
 // Assignment is one instance to run or to stop.

@@ -175,8 +175,11 @@ func (r *reading) assignments(q transport.AssignmentsRequest) transport.Assignme
 	a.Index, a.Heartbeat = n.Assigned, fsm.HeartbeatInterval(r.Settings.OfflineAfter)
 	a.Unconfirmed = a.Unconfirmed || n.Restore.Owes || n.Restore.Behind // what it runs is not known yet: it may be what is to be kept
 	for _, h := range n.Restore.Unknown {
-		if r.Keeps(h) {
+		switch {
+		case r.Keeps(h):
 			a.Keep = append(a.Keep, h.ID)
+		case !r.SlotFilled(h.Group, h.Slot):
+			a.Grace = append(a.Grace, h.ID)
 		}
 	}
 	for i := range r.InstancesOn(q.Node) {
