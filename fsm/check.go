@@ -210,9 +210,14 @@ func (c *checker) indexes() {
 	for id, i := range s.Instances.All() {
 		c.want(s.inGroup.Has(inGroupKey(i)), "instance %s is missing in an index", id)
 	}
+	requests := map[Actor]int{}
 	for id, r := range s.Requests.All() {
+		requests[r.Actor]++
 		known, _ := s.requestLog.Get(r.Index)
 		c.want(known == id, "the log of requests has %q at index %d, not %s", known, r.Index, id)
+	}
+	for actor, n := range s.requestsOf.All() {
+		c.want(n == requests[actor], "%d requests of %s are counted, not %d", n, actor, requests[actor])
 	}
 	for _, size := range [...]struct {
 		name      string
@@ -221,6 +226,7 @@ func (c *checker) indexes() {
 		{"names of nodes", s.nodeNames.Len(), s.Nodes.Len()},
 		{"instances of groups", s.inGroup.Len(), s.Instances.Len()},
 		{"log of requests", s.requestLog.Len(), s.Requests.Len()},
+		{"actors of requests", s.requestsOf.Len(), len(requests)},
 		{"copies of nodes", s.copiesOn.Len(), c.copies()},
 	} {
 		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)

@@ -201,6 +201,7 @@ func (s *State) buildIndexes() error {
 	}
 	for id, r := range s.Requests.All() {
 		s.requestLog.put(r.Index, id)
+		s.countRequest(r, +1)
 	}
 	for id, v := range s.Volumes.All() {
 		if v.Kind == VolumeReplicated {

@@ -15,9 +15,9 @@ type InstanceAdopt struct {
 	ID InstanceID `cbor:"1,keyasint"`
 }
 
-// Digest tells apart what instances run by.
+// Digest tells apart what instances run by: a count or a budget that was changed makes no difference.
 func (g *GroupSpec) Digest() string {
-	data, err := wire.enc.Marshal(g)
+	data, err := wire.enc.Marshal(g.template())
 	if err != nil {
 		panic(fmt.Sprintf("fsm: a group's spec can't be encoded: %v", err)) // all its fields can
 	}

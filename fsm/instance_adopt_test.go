@@ -7,6 +7,8 @@ func TestAdopt(t *testing.T) {
 	base := aloneState(t)
 	spec, _ := base.Spec(aloneGroup, 1)
 	x := Holding{ID: "x", Group: aloneGroup, Spec: spec.Digest(), Ports: Ports{{"http", 20001}}, RestartSeq: 4}
+	scaled := *spec
+	scaled.Count, scaled.Budget = spec.Count+3, nil
 	running := InstanceStatus{ID: "i1", Generation: 99, Observed: ObservedReady}
 	ended := InstanceStatus{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}
 	for _, tt := range []struct {
@@ -25,6 +27,7 @@ func TestAdopt(t *testing.T) {
 		{name: "of another slot", i1: ended, x: x, beside: []Holding{{ID: "y", Group: "web/other"}}},
 		{name: "a node has not told", i1: ended, x: x, silent: true, want: CodeInventoryMissing},
 		{name: "not confirmed", i1: ended, x: x, unconfirmed: true, want: CodeRestoreUnconfirmed},
+		{name: "its group was scaled meanwhile", i1: ended, x: Holding{ID: "x", Group: aloneGroup, Spec: scaled.Digest(), Ports: x.Ports, RestartSeq: 4}},
 		{name: "of another version", i1: ended, x: Holding{ID: "x", Group: aloneGroup, Spec: "other", Ports: x.Ports}, want: CodeStale},
 		{name: "it is to stop", i1: ended, x: Holding{ID: "x", Group: aloneGroup, Spec: x.Spec, Ports: x.Ports, Ends: true}, want: CodeStale},
 		{name: "no slot", i1: ended, x: Holding{ID: "x", Group: aloneGroup, Slot: 7, Spec: x.Spec, Ports: x.Ports}, want: CodeStale},

@@ -7,4 +7,5 @@ type Request struct {
 	Index   uint64    `cbor:"3,keyasint"`
 	At      Time      `cbor:"4,keyasint"`
 	Refusal *Error    `cbor:"5,keyasint,omitempty"`
+	Actor   Actor     `cbor:"6,keyasint"`
 }

@@ -2,6 +2,7 @@ package fsm
 
 const (
 	keptRequests   = 100_000
+	keptOfActor    = 1_000       // an actor may always have so many, however many others have
 	requestMinimum = 10 * Minute // no request is forgotten before
 )
 
@@ -9,7 +10,7 @@ const (
 func (s *State) replay(e Entry) ([]Result, bool) {
 	old, seen := s.Requests.Get(e.Request)
 	if !seen {
-		if refusal := s.RequestsFull(); refusal != nil {
+		if refusal := s.RequestsFull(e.Actor); refusal != nil {
 			return refuseAll(e.Groups, refusal), true
 		}
 		return nil, false
@@ -24,13 +25,13 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 	return results, true
 }
 
-// RequestsFull refuses one more request with an id while so many were made lately that none of them may be forgotten yet. Code: busy.
-func (s *State) RequestsFull() *Error {
-	_, oldest, ok := s.requestLog.Min()
-	if !ok || s.Requests.Len() < keptRequests {
+// RequestsFull refuses one more request with an id while so many were made lately that none of them may be forgotten yet. An actor
+// that made few is not refused for what others made. Code: busy.
+func (s *State) RequestsFull(actor Actor) *Error {
+	if s.Requests.Len() < keptRequests || s.oldRequest() != nil {
 		return nil
 	}
-	if r, _ := s.Requests.Get(oldest); r.At.Add(requestMinimum) <= s.Now {
+	if own, _ := s.requestsOf.Get(actor); own < keptOfActor {
 		return nil
 	}
 	return Refuse(CodeBusy, "%d requests were made in the last %s", keptRequests, requestMinimum).WithHint("try again later")
@@ -38,7 +39,7 @@ func (s *State) RequestsFull() *Error {
 
 // remember stores the outcome of a request: its first refusal, or none.
 func (s *State) remember(e Entry, results []Result) {
-	r := &Request{ID: e.Request, Body: e.Body, Index: s.Index, At: s.Now}
+	r := &Request{ID: e.Request, Body: e.Body, Index: s.Index, At: s.Now, Actor: e.Actor}
 	for _, result := range results {
 		if result.Refusal != nil {
 			r.Refusal = result.Refusal
@@ -47,9 +48,35 @@ func (s *State) remember(e Entry, results []Result) {
 	}
 	s.Requests.put(r.ID, r)
 	s.requestLog.put(s.Index, r.ID)
+	s.countRequest(r, +1)
 	for s.Requests.Len() > keptRequests {
-		index, oldest, _ := s.requestLog.Min()
-		s.Requests.del(oldest)
-		s.requestLog.del(index)
+		old := s.oldRequest()
+		if old == nil {
+			break
+		}
+		s.Requests.del(old.ID)
+		s.requestLog.del(old.Index)
+		s.countRequest(old, -1)
 	}
+}
+
+// oldRequest is the oldest request if it may be forgotten, or nil.
+func (s *State) oldRequest() *Request {
+	_, id, ok := s.requestLog.Min()
+	if !ok {
+		return nil
+	}
+	if r, _ := s.Requests.Get(id); r.At.Add(requestMinimum) <= s.Now {
+		return r
+	}
+	return nil
+}
+
+func (s *State) countRequest(r *Request, by int) {
+	n, _ := s.requestsOf.Get(r.Actor)
+	if n += by; n == 0 {
+		s.requestsOf.del(r.Actor)
+		return
+	}
+	s.requestsOf.put(r.Actor, n)
 }

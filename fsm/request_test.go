@@ -40,6 +40,16 @@ func TestRequestsFull(t *testing.T) {
 	if _, replay := ask(full, "r0"); !replay {
 		t.Error("the oldest request was carried out again")
 	}
+	others := labelling(full, "of-another")
+	others.Actor = "cli:bob"
+	if data, err := EncodeEntry(others); err != nil {
+		t.Fatal(err)
+	} else if results, err := m.Apply(m.State().Index+1, 1, data); err != nil || results[0].Refusal != nil {
+		t.Errorf("a request of somebody who made none: %v, %v", results, err)
+	}
+	if _, replay := ask(full, "r0"); !replay {
+		t.Error("another's request made the oldest one forgotten")
+	}
 	if refusal, _ := ask(full+1, "one-more"); refusal != nil {
 		t.Errorf("one more request when the oldest is old enough: %v", refusal)
 	}

@@ -50,7 +50,7 @@ func dump(s State) map[string]any {
 		"instances": rowsOf(s.Instances), "drains": rowsOf(s.Drains), "deployments": rowsOf(s.Deployments), "services": rowsOf(s.Services),
 		"volumes": rowsOf(s.Volumes), "events": rowsOf(s.Events.rows), "requests": rowsOf(s.Requests),
 		"nodeNames": rowsOf(s.nodeNames), "households": households, "inGroup": rowsOf(s.inGroup),
-		"requestLog": rowsOf(s.requestLog),
+		"requestLog": rowsOf(s.requestLog), "requestsOf": rowsOf(s.requestsOf),
 	}
 }
 

@@ -52,6 +52,7 @@ type State struct {
 	inGroup    Table[string, *Instance] // group/slot/instance; the rows themselves, for whole groups are read in one go
 	copiesOn   Table[string, VolumeID]  // node/volume, of replicated volumes
 	requestLog Table[uint64, RequestID]
+	requestsOf Table[Actor, int]
 	classUse   Table[ClassName, Usage] // of the instances that count toward quotas
 
 	departing       Table[InstanceID, present] // on their way out, or wished to go
@@ -100,6 +101,7 @@ func (s State) fork() *State {
 	s.Deployments, s.Services, s.Volumes = s.Deployments.fork(s.undo), s.Services.fork(s.undo), s.Volumes.fork(s.undo)
 	s.Budgets, s.Actors, s.classUse = s.Budgets.fork(s.undo), s.Actors.fork(s.undo), s.classUse.fork(s.undo)
 	s.Events, s.Requests, s.requestLog = s.Events.fork(s.undo), s.Requests.fork(s.undo), s.requestLog.fork(s.undo)
+	s.requestsOf = s.requestsOf.fork(s.undo)
 	s.Rails = s.Rails.fork(s.undo)
 	s.Transfers, s.Backups = s.Transfers.fork(s.undo), s.Backups.fork(s.undo)
 	s.nodeNames, s.households, s.inGroup = s.nodeNames.fork(s.undo), s.households.fork(s.undo), s.inGroup.fork(s.undo)

@@ -126,6 +126,11 @@ func (s *State) planVolume(t *Transfer, id VolumeID) *Error {
 	if refusal := s.unbound(t); refusal != nil {
 		return refusal
 	}
+	if policy, ok := s.Policy(t.Group); ok {
+		if refusal := s.SlotUnsettled(policy, t.Group, t.Slot); refusal != nil { // what the state has of the volume may be old
+			return refusal
+		}
+	}
 	home, there := s.Nodes.Get(v.Home)
 	if !there {
 		return Refuse(CodeConflict, "volume %s is lost: no node has its data", id).WithHint("restore a backup: outspan volume restore BACKUP --node NODE --attach")

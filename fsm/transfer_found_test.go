@@ -70,18 +70,20 @@ func TestAttachFoundRefusals(t *testing.T) {
 		start *TransferStart
 		code  Code
 	}{
-		"in use":            {s, attachFound(v, "n1", VolumeEpoch{"rows", v.Made}), CodeConflict},
-		"no epoch":          {s, attachFound(v, "n2", VolumeEpoch{"rows", 0}), CodeInvalid},
-		"twice":             {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"rows", 8}), CodeInvalid},
-		"too many":          {s, attachFound(v, "n2", make([]VolumeEpoch, maxHoldingParts+1)...), CodeInvalid},
-		"no name":           {s, attachFound(v, "n2", VolumeEpoch{"../rows", 7}), CodeInvalid},
-		"another volume":    {s, attachFound(v, "n2", VolumeEpoch{"logs", 7}), CodeInvalid},
-		"no volume":         {s, attachFound(&Volume{ID: "web"}, "n2", VolumeEpoch{"rows", 7}), CodeInvalid},
-		"a prefix":          {s, attachFound(&Volume{ID: "web/a/0/rows"}, "n2", VolumeEpoch{"rows", 7}), CodeNotFound},
-		"no node":           {s, attachFound(v, "n9", VolumeEpoch{"rows", 7}), CodeNotFound},
-		"not in the group":  {s, attachFound(&Volume{ID: "web/api/0/logs"}, "n2", VolumeEpoch{"logs", 7}), CodeConflict},
-		"another in a slot": {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"logs", 7}), CodeConflict},
-		"not confirmed":     {run(t, s, 2000, &RestoreMark{}), attachFound(v, "n2", VolumeEpoch{"rows", 7}), CodeRestoreUnconfirmed},
+		"in use":                                 {s, attachFound(v, "n1", VolumeEpoch{"rows", v.Made}), CodeConflict},
+		"no epoch":                               {s, attachFound(v, "n2", VolumeEpoch{"rows", 0}), CodeInvalid},
+		"twice":                                  {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"rows", 8}), CodeInvalid},
+		"too many":                               {s, attachFound(v, "n2", make([]VolumeEpoch, maxHoldingParts+1)...), CodeInvalid},
+		"no name":                                {s, attachFound(v, "n2", VolumeEpoch{"../rows", 7}), CodeInvalid},
+		"another volume":                         {s, attachFound(v, "n2", VolumeEpoch{"logs", 7}), CodeInvalid},
+		"no volume":                              {s, attachFound(&Volume{ID: "web"}, "n2", VolumeEpoch{"rows", 7}), CodeInvalid},
+		"a prefix":                               {s, attachFound(&Volume{ID: "web/a/0/rows"}, "n2", VolumeEpoch{"rows", 7}), CodeNotFound},
+		"no node":                                {s, attachFound(v, "n9", VolumeEpoch{"rows", 7}), CodeNotFound},
+		"not in the group":                       {s, attachFound(&Volume{ID: "web/api/0/logs"}, "n2", VolumeEpoch{"logs", 7}), CodeConflict},
+		"another in a slot":                      {s, attachFound(v, "n2", VolumeEpoch{"rows", 7}, VolumeEpoch{"logs", 7}), CodeConflict},
+		"not confirmed":                          {run(t, s, 2000, &RestoreMark{}), attachFound(v, "n2", VolumeEpoch{"rows", 7}), CodeRestoreUnconfirmed},
+		"a move before a restore is confirmed":   {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: TransferMigrate, Volume: v.ID, To: "n2"}, CodeRestoreUnconfirmed},
+		"a backup before a restore is confirmed": {run(t, s, 2000, &RestoreMark{}), &TransferStart{ID: "t1", Work: TransferBackup, Volume: v.ID, To: "n2"}, CodeRestoreUnconfirmed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, refusal := attempt(c.state, 2000, c.start)

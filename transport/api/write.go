@@ -180,7 +180,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		Format: before.Format, At: before.now, Wall: time.Now().UnixMilli(), Actor: w.by.actor(), Groups: [][]fsm.Command{commands},
 	}
 	if w.params.RequestID != "" {
-		if refusal := before.RequestsFull(); refusal != nil {
+		if refusal := before.RequestsFull(entry.Actor); refusal != nil {
 			return nil, refusal // the log would say the same, and grow by it
 		}
 		entry.Request, entry.Body = fsm.RequestID(w.params.RequestID), w.hash()
