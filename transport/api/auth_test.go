@@ -133,7 +133,7 @@ func TestForward(t *testing.T) {
 func TestRequestsFull(t *testing.T) {
 	r := newRig(t)
 	r.world()
-	r.fillRequests(100_000)
+	r.fillRequests(100_000, "cli:alice")
 	before := r.entries()
 	_, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", values("request_id=one-more"), nil)
 	wantCode(t, err, fsm.CodeBusy)

@@ -62,7 +62,7 @@ func (r *rig) world() {
 }
 
 // fillRequests has so many requests with an id made at once.
-func (r *rig) fillRequests(count int) {
+func (r *rig) fillRequests(count int, actor fsm.Actor) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +70,7 @@ func (r *rig) fillRequests(count int) {
 	for n := range count {
 		r.index++
 		data, err := fsm.EncodeEntry(fsm.Entry{
-			Format: fsm.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: "cli:bob", Request: fsm.RequestID(fmt.Sprint("r", n)), Body: "b",
+			Format: fsm.CurrentFormat, At: r.now(), Wall: r.born.UnixMilli(), Actor: actor, Request: fsm.RequestID(fmt.Sprint("r", n)), Body: "b",
 			Groups: [][]fsm.Command{{&fsm.NodeLabel{ID: "01N1", Labels: map[string]string{"a": "b"}}}},
 		})
 		if err != nil {
