@@ -49,6 +49,9 @@ type Config struct {
 	// BackupDir is where backups of volumes are written and read, typically a shared mount; "" = none. Absolute.
 	BackupDir string
 
+	// SelfCheckEvery is how often the agent checks its own machine: room in the data directory, writes there, cgroups, the clock. Default 3 s; negative: never.
+	SelfCheckEvery time.Duration
+
 	// Servers reaches the control plane.
 	Servers Servers
 	// Runtime runs the processes; nil = the exec driver in DataDir, made by New with Exec.
@@ -106,6 +109,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Node.PortMin == 0 && c.Node.PortMax == 0 {
 		c.Node.PortMin, c.Node.PortMax = defaultPortMin, defaultPortMax
+	}
+	if c.SelfCheckEvery == 0 {
+		c.SelfCheckEvery = selfCheckEvery
 	}
 	if c.Peers == nil {
 		c.Peers = noPeers{}

@@ -227,7 +227,7 @@ func inBubble(t *testing.T, f func(t *testing.T, b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{servers: newServers(t), t: t, mem: newMemory()}
 		b.cfg = Config{
-			Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Runtime: b.mem, Log: testLog(t),
+			Name: "n1", DataDir: filepath.Join(dir, "data"), Servers: b.servers, Runtime: b.mem, Log: testLog(t), SelfCheckEvery: -1,
 			Node: NodeConfig{Address: "127.0.0.1", Capacity: fsm.Resources{CPU: 4000, MemoryBytes: 8 << 30}},
 		}
 		f(t, b)

@@ -43,6 +43,13 @@ type reporter struct {
 	moved  chan struct{} // closed and replaced when something was acknowledged
 	stale  func(term)    // told when the servers don't know the registration any more
 	facts  factsCount
+	self   selfWord
+}
+
+// selfWord is what the agent says of its own machine.
+type selfWord struct {
+	troubles   []fsm.Trouble
+	now, acked uint64 // grows with each change, from 1
 }
 
 // factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change of any fact. Heartbeats
@@ -59,7 +66,7 @@ func newReporter(node fsm.NodeID, send func(context.Context, transport.ReportReq
 		node: node, send: send, log: log, wake: make(chan struct{}, 1), stale: func(term) {},
 		latest: map[fsm.InstanceID]fsm.InstanceStatus{}, acked: map[fsm.InstanceID]uint64{}, moved: make(chan struct{}), moves: map[fsm.TransferID]transferWord{},
 		holds: func() []fsm.Holding { return nil },
-		facts: factsCount{tell: func(uint64, uint64) {}},
+		facts: factsCount{tell: func(uint64, uint64) {}}, self: selfWord{now: 1, acked: 1},
 	}
 }
 
@@ -71,6 +78,15 @@ func (r *reporter) set(s fsm.InstanceStatus) {
 		r.facts.tell(r.facts.term.epoch, r.facts.now)
 	}
 	r.latest[s.ID] = s
+	r.mu.Unlock()
+	r.kick()
+}
+
+// setSelf is the newest word on the agent's own machine.
+func (r *reporter) setSelf(troubles []fsm.Trouble) {
+	r.mu.Lock()
+	r.self.troubles = troubles
+	r.self.now++
 	r.mu.Unlock()
 	r.kick()
 }
@@ -137,7 +153,7 @@ func (r *reporter) repeat() {
 	r.mu.Lock()
 	r.round++
 	clear(r.acked)
-	r.facts.acked = 0
+	r.facts.acked, r.self.acked = 0, 0
 	for id, w := range r.moves {
 		r.moves[id] = transferWord{latest: w.latest}
 	}
@@ -175,7 +191,7 @@ func (r *reporter) await(ctx context.Context, id fsm.InstanceID, generation uint
 func (r *reporter) drain(ctx context.Context) {
 	for {
 		r.mu.Lock()
-		idle, moved := r.now == (term{}) || !r.full && len(r.pending()) == 0, r.moved
+		idle, moved := r.now == (term{}) || !r.full && r.self.acked == r.self.now && len(r.pending()) == 0, r.moved
 		r.mu.Unlock()
 		if idle {
 			return
@@ -254,13 +270,14 @@ func (r *reporter) flush(ctx context.Context, level hclog.Level) (more bool, err
 type sending struct {
 	term  term
 	round uint64
+	self  uint64 // of selfWord.now
 }
 
 // next builds the report that is due.
 func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	req, at := transport.ReportRequest{Node: r.node, Epoch: r.now.epoch, Full: r.full}, sending{r.now, r.round}
+	req, at := transport.ReportRequest{Node: r.node, Epoch: r.now.epoch, Full: r.full}, sending{r.now, r.round, r.self.now}
 	if r.now == (term{}) {
 		return req, at, false
 	}
@@ -268,6 +285,9 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 		req.FactsGen = r.facts.now
 	}
 	req.Transfers = r.transferWords(r.full)
+	if r.full || r.self.acked < r.self.now {
+		req.Self = &fsm.SelfReport{Gen: r.self.now, Troubles: r.self.troubles}
+	}
 	if r.full {
 		req.Instances, req.Incarnation = r.collect(func(fsm.InstanceStatus) bool { return true }), r.reign
 		for _, h := range r.holds() {
@@ -281,7 +301,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	if len(req.Instances) > reportBatch { // the last one brings the newest facts
 		req.Instances, req.FactsGen = req.Instances[:reportBatch], r.facts.acked
 	}
-	return req, at, len(req.Instances)+len(req.Transfers) > 0
+	return req, at, len(req.Instances)+len(req.Transfers) > 0 || req.Self != nil
 }
 
 func (r *reporter) pending() []fsm.InstanceStatus {
@@ -320,7 +340,10 @@ func (r *reporter) book(req transport.ReportRequest, at sending) bool {
 		r.facts.acked = max(r.facts.acked, req.FactsGen)
 	}
 	r.bookTransfers(req.Transfers)
+	if req.Self != nil {
+		r.self.acked = max(r.self.acked, at.self)
+	}
 	close(r.moved)
 	r.moved = make(chan struct{})
-	return r.now != (term{}) && (r.full || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
+	return r.now != (term{}) && (r.full || r.self.acked < r.self.now || len(r.pending()) > 0 || len(r.transferWords(false)) > 0)
 }

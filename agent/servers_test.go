@@ -122,7 +122,7 @@ func (s *servers) Report(_ context.Context, r transport.ReportRequest) (transpor
 	if err := s.enter("report"); err != nil {
 		return transport.ReportReply{}, err
 	}
-	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances, FactsGen: r.FactsGen, Holds: r.Holds, Incarnation: r.Incarnation}); refusal != nil {
+	if refusal := s.try(&fsm.NodeReport{ID: r.Node, Epoch: r.Epoch, Full: r.Full, Instances: r.Instances, FactsGen: r.FactsGen, Holds: r.Holds, Incarnation: r.Incarnation, Self: r.Self}); refusal != nil {
 		return transport.ReportReply{}, refusal
 	}
 	s.mu.Lock()

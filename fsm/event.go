@@ -9,6 +9,7 @@ type EventType string
 const (
 	EventNodeRegistered EventType = "node.registered"
 	EventNodeState      EventType = "node.state_changed"
+	EventNodeChecks     EventType = "node.checks_changed" // of the agent's checks of its own machine
 	EventAllocated      EventType = "instance.allocated"
 	EventDesired        EventType = "instance.desired_state_changed"
 	EventStatus         EventType = "instance.status_changed"

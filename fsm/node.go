@@ -50,6 +50,7 @@ type Node struct {
 	// Registrations counts how often its agent registered.
 	Registrations uint64      `cbor:"17,keyasint"`
 	Restore       NodeRestore `cbor:"18,keyasint,omitzero"`
+	Self          NodeSelf    `cbor:"19,keyasint,omitzero"`
 }
 
 // AgentInfo is what an agent said at its last registration.
@@ -124,7 +125,7 @@ func (n *Node) State() NodeState {
 		return NodeCordoned
 	case n.Health == HealthUnreachable:
 		return NodeUnreachable
-	case n.Health == HealthDegraded:
+	case n.Health == HealthDegraded || n.Troubled():
 		return NodeDegraded
 	}
 	return NodeActive
@@ -169,6 +170,8 @@ type NodeReport struct {
 	Holds []Holding `cbor:"7,keyasint,omitempty"`
 	// Incarnation is that of the newest state whose assignments the agent acted on. After a restore a full report of an older one proves nothing.
 	Incarnation uint64 `cbor:"8,keyasint,omitempty"`
+	// Self is the agent's word on its own machine. nil: as it was told before, or of a full report, that it has none.
+	Self *SelfReport `cbor:"9,keyasint,omitempty"`
 }
 
 // NodeIntent cordons, uncordons, disables or enables. Uncordon cancels a running drain of the node.

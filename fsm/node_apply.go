@@ -26,6 +26,8 @@ func (s *State) Eligible(n *Node) *Error {
 		why = "is unreachable: its heartbeats arrive, but its agent gets no answers from the servers; look at the agent's log, its certificate and its list of servers"
 	case n.Health == HealthDegraded && !s.Settings.PlaceOnDegraded:
 		why = "is degraded"
+	case n.Troubled() && !s.Settings.PlaceOnDegraded:
+		why = "is degraded: " + n.Self.Words()
 	case n.Return.Recovering:
 		why = "has not sent its inventory yet"
 	case n.Restore.Owes:
@@ -50,7 +52,11 @@ func (s *State) setNode(before *Node, after Node) {
 		s.touchObject("assigned/", string(after.ID))
 	}
 	if before != nil && before.State() != after.State() {
-		s.emit(Event{Type: EventNodeState, Subject: "node/" + string(after.ID), Before: string(before.State()), After: string(after.State()), Data: map[string]string{"name": after.Name}})
+		data := map[string]string{"name": after.Name}
+		if after.State() == NodeDegraded && after.Troubled() {
+			data["reason"] = after.Self.Words()
+		}
+		s.emit(Event{Type: EventNodeState, Subject: "node/" + string(after.ID), Before: string(before.State()), After: string(after.State()), Data: data})
 	}
 }
 
@@ -113,7 +119,7 @@ func (c *NodeRegister) apply(s *State) error {
 	if known && old.Health == HealthOffline {
 		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
 	}
-	n.Assigned, n.FactsGen = s.Index, 0
+	n.Assigned, n.FactsGen, n.Self.Gen = s.Index, 0, 0
 	s.nodeNames.put(n.Name, n.ID)
 	s.setNode(old, n)
 	if known && (old.Name != n.Name || old.Agent.Address != n.Agent.Address) {
@@ -202,6 +208,7 @@ func (c *NodeReport) apply(s *State) error {
 	}
 	s.dropStopped(c)
 	s.takeFactsGen(c)
+	s.takeSelf(c)
 	if c.Full {
 		s.takeInventory(c)
 	}
@@ -224,7 +231,7 @@ func (s *State) takeFactsGen(c *NodeReport) {
 // news: s may be older than what the agent has heard.
 func (c *NodeReport) News(s *State) bool {
 	n, ok := s.Nodes.Get(c.ID)
-	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 {
+	if !ok || n.TakesReport(c.Epoch) != nil || c.FactsGen > n.FactsGen || len(c.Transfers) > 0 || c.newsOfSelf(n) {
 		return true
 	}
 	for _, status := range c.Instances {

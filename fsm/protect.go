@@ -120,7 +120,7 @@ func (s *State) Protected(inst *Instance) bool {
 	if plant.Is(plant.StaleLastCopy) {
 		return known && inst.Status.Facts[FactInSync] == "true"
 	}
-	return known && n.Intent == IntentActive && n.Health == HealthOnline && !inst.Eviction.Requested && s.InSync(inst)
+	return known && n.Intent == IntentActive && n.Health == HealthOnline && !n.Troubled() && !inst.Eviction.Requested && s.InSync(inst)
 }
 
 // Last reports whether a member has no protected peer of its group on another node. What is being built to take its own place is no peer.

@@ -85,7 +85,7 @@ func TestReportsInOneEntry(t *testing.T) {
 // repeated is what the agent of an online node that has something said last, once more; nil if there is none.
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
-		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering}
+		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering, Self: &SelfReport{n.Self.Gen, n.Self.Troubles}}
 		told := true // by this registration: what an earlier one said is news when it is said again
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() && i.Status.Observed != ObservedLost {
@@ -93,6 +93,7 @@ func repeated(s State) *NodeReport {
 				c.Instances = append(c.Instances, i.Status)
 			}
 		}
+		told = told && len(s.missing(c)) == 0 // one that is lost, and of which its agent said nothing when it came back
 		if told && len(c.Instances) > 0 && n.TakesReport(c.Epoch) == nil {
 			return c
 		}

@@ -53,6 +53,12 @@ func (w world) nodeReport() Command {
 		}))
 	}
 	c.Transfers = w.transferReports(n.ID)
+	if w.rarely(6) {
+		c.Self = &SelfReport{Gen: n.Self.Gen + uint64(w.int(0, 1))}
+		for w.bool() {
+			c.Self.Troubles = append(c.Self.Troubles, Trouble{pick(w, append(SelfChecks(), "odd")...), pick(w, "", "it is full")})
+		}
+	}
 	if w.rarely(6) { // an instance of another node, or of none
 		c.Instances = append(c.Instances, InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: ObservedReady})
 	}

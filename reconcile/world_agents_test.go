@@ -85,6 +85,22 @@ func (w *world) workOn(inst *fsm.Instance) bool {
 	return true
 }
 
+// cmdTroubled has agents tell of a check of their own machine that fails, or of none: troubled n1 n2 disk_full; well n1.
+func (w *world) cmdTroubled(args []string) string {
+	self, out := fsm.SelfReport{}, ""
+	if last := args[len(args)-1]; slices.Contains(fsm.SelfChecks(), fsm.SelfCheck(last)) {
+		args = args[:len(args)-1]
+		self.Troubles = []fsm.Trouble{{Check: fsm.SelfCheck(last), Reason: "its " + last}}
+	}
+	for _, id := range args {
+		n, _ := w.state.Nodes.Get(fsm.NodeID(id))
+		word := self
+		word.Gen = n.Self.Gen + 1
+		out += w.must(w.apply("agent:"+fsm.Actor(id), &fsm.NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, Self: &word}))
+	}
+	return out
+}
+
 func (w *world) status(inst *fsm.Instance, observed fsm.Observed, reason string) string {
 	a := w.agents[inst.Node]
 	status, known := a.running[inst.ID]

@@ -156,6 +156,9 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
+		// troubled n1 n2 disk_full: a check of their own machine fails; well n1: none does any more
+		"troubled": (*world).cmdTroubled,
+		"well":     (*world).cmdTroubled,
 		// return n1: the agent comes back with what it still runs; reboot n1: with nothing
 		"return": func(w *world, a []string) string { return w.comeBack(fsm.NodeID(a[0]), false) },
 		"reboot": func(w *world, a []string) string { return w.comeBack(fsm.NodeID(a[0]), true) },

@@ -90,6 +90,8 @@ type ReportRequest struct {
 	// Holds and Incarnation are as in fsm.NodeReport.
 	Holds       []fsm.Holding `cbor:"8,keyasint,omitempty"`
 	Incarnation uint64        `cbor:"9,keyasint,omitempty"`
+	// Self is as in fsm.NodeReport.
+	Self *fsm.SelfReport `cbor:"10,keyasint,omitempty"`
 }
 
 // ReportReply says at which index the report is in the state.

@@ -131,6 +131,9 @@ func (d *Driver) dir(id ID) stateDir { return stateDir(filepath.Join(d.stateRoot
 // Capabilities says what this node enforces.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 
+// CheckCgroups returns nil if cgroups can still be made, or could not when the driver was made. It blocks for at most a second or so.
+func (d *Driver) CheckCgroups() error { return d.host.check() }
+
 // WorkDir is where the instance's own working directory is or will be, if its Spec names no other.
 func (d *Driver) WorkDir(id ID) string { return filepath.Join(d.cfg.WorkDir, string(id)) }
 

@@ -45,6 +45,23 @@ func (h *cgroupHost) ref(id ID, token string) cgroupRef {
 	return cgroupRef{Version: h.version, Dirs: dirs}
 }
 
+// check makes and removes a cgroup in each hierarchy.
+func (h *cgroupHost) check() error {
+	if h == nil {
+		return nil
+	}
+	for _, dir := range h.parents {
+		probe := filepath.Join(dir, "self-check")
+		if err := makeCgroupDir(probe); err != nil {
+			return err
+		}
+		if err := removeCgroupDir(probe); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // sweep removes cgroups below the parent, all but keep, that no process is in: rmdir refuses the others.
 func (h *cgroupHost) sweep(keep map[string]bool) {
 	if h == nil {

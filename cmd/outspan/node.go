@@ -106,6 +106,9 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 			field{"Memory", fmt.Sprintf("%s of %s (%s reserved)", sizeText(n.Allocated.MemoryBytes), sizeText(n.Capacity.MemoryBytes), sizeText(n.Reserved.MemoryBytes))},
 			field{"Labels", labelsText(n.Labels)}, field{"Drain", string(n.DrainID)}, field{"Warnings", strings.Join(n.Warnings, "; ")},
 		)
+		for _, t := range n.Troubles {
+			p.line("its agent reports %s: %s", t.Check, t.Reason)
+		}
 		if n.Owes {
 			p.line("its agent has not told since the last restore what runs here")
 		}

@@ -57,7 +57,7 @@ func (n *node) start() {
 	log := n.w.log.Named(n.name)
 	var err error
 	p.agent, err = agent.New(agent.Config{
-		Name: n.name, DataDir: n.disk.Dir(), Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join}, Log: log.Named("agent"),
+		Name: n.name, DataDir: n.disk.Dir(), Version: "test", Runtime: n.programs, Servers: &registrar{p.client, p.join}, Log: log.Named("agent"), SelfCheckEvery: -1,
 		Node: agent.NodeConfig{Address: n.host, Capacity: fsm.Resources{CPU: 8000, MemoryBytes: nodeMemory}},
 	})
 	must(n.w.t, err)

@@ -224,7 +224,7 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 			one.Hook.Message = bounded(one.Hook.Message)
 		}
 	}
-	report := &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers, Holds: q.Holds, Incarnation: q.Incarnation}
+	report := &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers, Holds: q.Holds, Incarnation: q.Incarnation, Self: q.Self}
 	state := s.cfg.Store.Current()
 	index := state.Index
 	if report.News(state) { // not one that is sent again because its answer got lost

@@ -37,7 +37,14 @@ type Node struct {
 	Acked        []fsm.InstanceID  `json:"acked" doc:"blockers that were acknowledged"`
 	Avoid        []Avoidance       `json:"avoid" doc:"groups that did badly here: new instances of them come here only if no other node will do"`
 	Unknown      []UnknownInstance `json:"unknown" doc:"instances that run here and that the state does not know, as after a restore"`
+	Troubles     []Trouble         `json:"troubles" doc:"what its agent's checks of its own machine find; with any of them the node is degraded"`
 	Owes         bool              `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
+}
+
+// Trouble is a check of an agent's own machine that fails.
+type Trouble struct {
+	Check  fsm.SelfCheck `json:"check" enum:"cgroup_not_writable,clock_jumps,disk_full,disk_not_writable,disk_slow"`
+	Reason string        `json:"reason"`
 }
 
 // Avoidance is a group that avoids a node for a while.
@@ -73,13 +80,16 @@ type NodeReply struct {
 
 func (r *reading) node(n *fsm.Node) Node {
 	v := Node{
-		ID: n.ID, Name: n.Name, State: n.State(), Intent: n.Intent, Health: n.Health,
+		ID: n.ID, Name: n.Name, State: n.State(), Intent: n.Intent, Health: n.Shown(),
 		Labels: notNilMap(n.Shape.Labels), Attributes: notNilMap(n.Shape.Attributes),
 		Address: n.Agent.Address, APIAddress: n.Agent.APIAddress, Epoch: n.Agent.Epoch, BootID: n.Agent.BootID, Version: n.Agent.Version,
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
 		Allocated: Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
 		Acked: notNil(n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
-		Unknown: []UnknownInstance{}, Owes: n.Restore.Owes,
+		Unknown: []UnknownInstance{}, Owes: n.Restore.Owes, Troubles: []Trouble{},
+	}
+	for _, t := range n.Self.Troubles {
+		v.Troubles = append(v.Troubles, Trouble(t))
 	}
 	for _, h := range n.Restore.Unknown {
 		job, _ := h.Group.Split()

@@ -45,6 +45,7 @@ func New(cfg Config) *Collector {
 // gauges describe what is read at each scrape.
 type gauges struct {
 	nodes, capacity, allocated, instances *prometheus.Desc
+	troubled                              *prometheus.Desc
 	desired, ready, allowed               *prometheus.Desc
 	drains, blocked, unschedulable        *prometheus.Desc
 	paused, hold, build                   *prometheus.Desc
@@ -58,6 +59,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 func newGauges() gauges {
 	return gauges{
 		nodes:         desc("nodes", "Nodes by what the operator wants and what the detector found.", "intent", "health"),
+		troubled:      desc("nodes_troubled", "Nodes whose agent says that a check of its own machine fails.", "check"),
 		capacity:      desc("node_capacity_bytes", "Memory of a node that instances can use.", "node"),
 		allocated:     desc("node_allocated_bytes", "Memory of a node that instances hold, overhead included.", "node"),
 		instances:     desc("instances", "Instances that did not end, by observed state.", "job", "group", "state"),
@@ -81,7 +83,7 @@ func newGauges() gauges {
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	g := c.gauges
 	for _, d := range [...]*prometheus.Desc{
-		g.nodes, g.capacity, g.allocated, g.instances, g.desired, g.ready, g.allowed, g.drains, g.blocked, g.unschedulable,
+		g.nodes, g.troubled, g.capacity, g.allocated, g.instances, g.desired, g.ready, g.allowed, g.drains, g.blocked, g.unschedulable,
 		g.paused, g.hold, g.build, g.leader, g.term, g.applied, g.lag,
 	} {
 		out <- d
@@ -113,11 +115,17 @@ func (s *scrape) gauge(d *prometheus.Desc, v float64, labels ...string) {
 }
 
 func (s *scrape) nodes() {
-	counts := map[[2]string]int{}
+	counts, troubled := map[[2]string]int{}, map[fsm.SelfCheck]int{}
 	for _, n := range s.s.Nodes.All() {
-		counts[[2]string{string(n.Intent), string(n.Health)}]++
+		counts[[2]string{string(n.Intent), string(n.Shown())}]++
+		for _, t := range n.Self.Troubles {
+			troubled[t.Check]++
+		}
 		s.gauge(s.g.capacity, float64(n.Allocatable().MemoryBytes), n.Name)
 		s.gauge(s.g.allocated, float64(n.Placed.MemoryBytes), n.Name)
+	}
+	for _, check := range fsm.SelfChecks() {
+		s.gauge(s.g.troubled, float64(troubled[check]), string(check))
 	}
 	for _, intent := range [...]fsm.Intent{fsm.IntentActive, fsm.IntentCordoned, fsm.IntentDraining, fsm.IntentDisabled} {
 		for _, health := range [...]fsm.Health{fsm.HealthOnline, fsm.HealthDegraded, fsm.HealthUnreachable, fsm.HealthOffline} {

@@ -157,6 +157,7 @@ func TestSeriesFromTheStart(t *testing.T) {
 		"outspan_offline_detection_seconds[]":                   0,
 		"outspan_apply_seconds[]":                               1,
 		"outspan_actuation_paused[]":                            0,
+		"outspan_nodes_troubled[check=disk_full]":               0,
 		"outspan_mass_offline_hold[]":                           0,
 		"outspan_build_info[version=1.2.3]":                     1,
 		"outspan_raft_is_leader[]":                              1,
@@ -180,6 +181,11 @@ func TestCounts(t *testing.T) {
 		"outspan_unschedulable[code=no_capacity_memory]":       1,
 		"outspan_evictions_total[cause=node_draining node=n1]": 0,
 	})
+	self := &fsm.SelfReport{Gen: 1, Troubles: []fsm.Trouble{{Check: fsm.SelfDiskFull, Reason: "no room"}}}
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: self})
+	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 1, "outspan_nodes[health=degraded intent=active]": 1})
+	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &fsm.SelfReport{Gen: 2}})
+	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 0, "outspan_nodes[health=degraded intent=active]": 0})
 	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour, AcceptDowntime: []string{"*"}, Force: true}})
 	r.want(map[string]float64{"outspan_drains[phase=draining]": 1, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 1})
 	r.apply(&fsm.InstanceStop{ID: "a", Cause: fsm.CauseNodeDraining, By: "d1", Bypass: true})

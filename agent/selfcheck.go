@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// How an agent checks its own machine.
+const (
+	selfCheckEvery = 3 * time.Second
+	// selfBad is how often in a row a check must fail before the servers hear of it, and selfGood how often it must pass
+	// before they hear that it is over.
+	selfBad  = 2
+	selfGood = 5
+	// selfWriteEvery is how often a file is written and a cgroup made, in rounds. A check that failed is made in each.
+	selfWriteEvery = 3
+	// selfWriteSlow is how long a small write to the data directory may take until it is on the disk.
+	selfWriteSlow = 5 * time.Second
+)
+
+// findings are the checks that fail now, and why.
+type findings map[fsm.SelfCheck]string
+
+// selfChecks turns single looks at the machine into what is told to the servers. One goroutine uses it.
+type selfChecks struct {
+	counts map[fsm.SelfCheck]*selfCount
+	last   []fsm.Trouble
+}
+
+// selfCount follows one check.
+type selfCount struct {
+	bad, good int    // in a row
+	reason    string // of the trouble; "" while there is none
+}
+
+func newSelfChecks() *selfChecks {
+	c := &selfChecks{counts: map[fsm.SelfCheck]*selfCount{}}
+	for _, check := range fsm.SelfChecks() {
+		c.counts[check] = &selfCount{}
+	}
+	return c
+}
+
+// take counts one look. It returns the present troubles, and whether they moved. The reason of a trouble stays the
+// one with which it began.
+func (c *selfChecks) take(found findings) (troubles []fsm.Trouble, moved bool) {
+	for _, check := range fsm.SelfChecks() {
+		n := c.counts[check]
+		if reason, failed := found[check]; failed {
+			n.bad, n.good = n.bad+1, 0
+			if n.bad >= selfBad && n.reason == "" {
+				n.reason = reason
+			}
+		} else {
+			n.bad, n.good = 0, n.good+1
+			if n.good >= selfGood {
+				n.reason = ""
+			}
+		}
+		if n.reason != "" {
+			troubles = append(troubles, fsm.Trouble{Check: check, Reason: n.reason})
+		}
+	}
+	moved = !slices.Equal(troubles, c.last)
+	c.last = troubles
+	return troubles, moved
+}
+
+// keepChecked checks the machine until ctx ends, and reports what is wrong with it.
+func (a *Agent) keepChecked(ctx context.Context) {
+	if a.cfg.SelfCheckEvery < 0 {
+		return
+	}
+	m := newMachineCheck(a.home.dir)
+	if r, ok := a.cfg.Runtime.(interface{ CheckCgroups() error }); ok {
+		m.cgroups = r.CheckCgroups
+	}
+	checks := newSelfChecks()
+	for sleep(ctx, a.cfg.SelfCheckEvery, nil) {
+		found := m.look()
+		troubles, moved := checks.take(found)
+		if !moved {
+			continue
+		}
+		level, text := hclog.Warn, "this machine has troubles"
+		if len(troubles) == 0 {
+			level, text = hclog.Info, "this machine has no troubles any more"
+		}
+		a.log.Log(level, text, "troubles", troubles)
+		a.shop.reports.setSelf(troubles)
+	}
+}
+
+// machineCheck looks at the machine. One goroutine uses it.
+type machineCheck struct {
+	dir     string
+	cgroups func() error // makes and removes a cgroup
+
+	round   int
+	again   bool // something could not be written the last time
+	full    bool
+	clock   clockCheck
+	writing chan error // of the write that is on its way; nil: none is
+	since   time.Time  // when it began
+}
+
+func newMachineCheck(dir string) *machineCheck {
+	return &machineCheck{dir: dir, cgroups: func() error { return nil }, clock: clockCheck{last: time.Now()}}
+}
+
+// look makes every check that is due. It takes at most selfWriteSlow.
+func (m *machineCheck) look() findings {
+	found := findings{}
+	if reason := m.clock.look(time.Now()); reason != "" {
+		found[fsm.SelfClockJumps] = reason
+	}
+	reason := roomIn(m.dir, m.full)
+	if m.full = reason != ""; m.full {
+		found[fsm.SelfDiskFull] = reason
+	}
+	due := m.round%selfWriteEvery == 0
+	m.round++
+	if !due && !m.again {
+		return found
+	}
+	if err := m.cgroups(); err != nil {
+		found[fsm.SelfCgroup] = fmt.Sprintf("a cgroup can't be made: %v", err)
+	}
+	if check, reason := m.write(); check != "" && !(check == fsm.SelfDiskWrite && m.full) {
+		found[check] = reason
+	}
+	m.again = len(found) > 0
+	return found
+}
+
+// write writes a small file and waits until the disk has it. A write that hangs is waited for in the background:
+// there is never a second one beside it.
+func (m *machineCheck) write() (check fsm.SelfCheck, reason string) {
+	if m.writing == nil {
+		m.since = time.Now()
+		m.writing = make(chan error, 1)
+		go func(done chan<- error) { done <- writeProbe(m.dir) }(m.writing)
+	}
+	limit := time.NewTimer(selfWriteSlow - time.Since(m.since))
+	defer limit.Stop()
+	select {
+	case err := <-m.writing:
+		m.writing = nil
+		switch {
+		case errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT):
+			return fsm.SelfDiskFull, fmt.Sprintf("the data directory %s is full", m.dir)
+		case err != nil:
+			return fsm.SelfDiskWrite, fmt.Sprintf("the data directory can't be written: %v", err)
+		case time.Since(m.since) < selfWriteSlow:
+			return "", ""
+		}
+	case <-limit.C:
+	}
+	return fsm.SelfDiskSlow, fmt.Sprintf("a write to the data directory %s took more than %s", m.dir, selfWriteSlow)
+}
+
+// writeProbe writes the file that only this check uses.
+func writeProbe(dir string) error {
+	f, err := os.OpenFile(dir+"/self-check", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 4096))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Below both of these, of bytes or of inodes, a file system is as good as full. It needs twice as much before it is
+// no longer.
+const (
+	fullBytes   = 64 << 20
+	fullInodes  = 1024
+	fullPercent = 2
+)
+
+// roomIn says why a directory's file system is as good as full; "" if it isn't, or does not say. was: it was full the
+// last time.
+func roomIn(dir string, was bool) string {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil || st.Blocks == 0 {
+		return ""
+	}
+	lacks := func(free, total, least uint64) bool {
+		least = min(least, total*fullPercent/100)
+		if was {
+			least *= 2
+		}
+		return free < least
+	}
+	size := uint64(st.Bsize) //nolint:gosec // it is positive
+	switch {
+	case lacks(st.Bavail*size, st.Blocks*size, fullBytes):
+		return fmt.Sprintf("the data directory %s is full: %d MiB of %d MiB are free",
+			dir, st.Bavail*size>>20, st.Blocks*size>>20)
+	case st.Files > 0 && lacks(st.Ffree, st.Files, fullInodes):
+		return fmt.Sprintf("the data directory %s is full: %d of %d inodes are free", dir, st.Ffree, st.Files)
+	}
+	return ""
+}
+
+// The wall clock jumps when it gains or loses clockJump against the monotonic clock from one look to the next.
+// Machines are set right once, or were paused: the clock is in trouble when it jumps again within clockWindow.
+const (
+	clockJump   = 2 * time.Second
+	clockWindow = time.Minute
+)
+
+// clockCheck compares the wall clock with the monotonic clock.
+type clockCheck struct {
+	last  time.Time
+	jumps []time.Time // with their monotonic times, the newest last
+}
+
+// look takes the time of now, which has both clocks, and returns what is wrong.
+func (c *clockCheck) look(now time.Time) string {
+	wall, mono := now.Round(0).Sub(c.last.Round(0)), now.Sub(c.last)
+	return c.took(now, wall, mono)
+}
+
+func (c *clockCheck) took(now time.Time, wall, mono time.Duration) string {
+	c.last = now
+	if off := wall - mono; off >= clockJump || off <= -clockJump {
+		c.jumps = append(c.jumps, now)
+	}
+	c.jumps = slices.DeleteFunc(c.jumps, func(at time.Time) bool { return now.Sub(at) > clockWindow })
+	if len(c.jumps) < 2 {
+		return ""
+	}
+	return "the wall clock jumps: it is set again and again"
+}

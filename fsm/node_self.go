@@ -1,0 +1,121 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// SelfCheck names, in a closed set, what an agent checks of its own machine.
+type SelfCheck string
+
+// The self-checks.
+const (
+	SelfDiskFull   SelfCheck = "disk_full"           // the data directory has hardly any room
+	SelfDiskWrite  SelfCheck = "disk_not_writable"   // a small file can't be written there
+	SelfDiskSlow   SelfCheck = "disk_slow"           // a small file can be written, but it takes too long
+	SelfCgroup     SelfCheck = "cgroup_not_writable" // a cgroup can't be made any more
+	SelfClockJumps SelfCheck = "clock_jumps"         // the wall clock jumps against the monotonic clock
+)
+
+// SelfChecks lists them in order of name.
+func SelfChecks() []SelfCheck {
+	return []SelfCheck{SelfCgroup, SelfClockJumps, SelfDiskFull, SelfDiskWrite, SelfDiskSlow}
+}
+
+// Trouble is a self-check that fails, and why, in words.
+type Trouble struct {
+	Check  SelfCheck `cbor:"1,keyasint"`
+	Reason string    `cbor:"2,keyasint"` // at most 256 bytes
+}
+
+// NodeSelf is what an agent says of its own machine. While it has troubles its node is degraded by its own word:
+// nothing new is placed there, and what runs there leaves once its group's toleration not_ready is over.
+type NodeSelf struct {
+	Since    Time      `cbor:"1,keyasint,omitempty"` // when the first of them was reported; 0 without troubles
+	Troubles []Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
+	Gen      uint64    `cbor:"3,keyasint,omitempty"` // of the report that said so; of this epoch
+}
+
+// SelfReport is an agent's word on its own machine. It replaces those of older generations. The first of a
+// registration is 1.
+type SelfReport struct {
+	Gen      uint64    `cbor:"1,keyasint"`
+	Troubles []Trouble `cbor:"2,keyasint,omitempty"`
+}
+
+// Troubled reports whether the node is degraded by its own agent's word.
+func (n *Node) Troubled() bool { return len(n.Self.Troubles) > 0 }
+
+// Shown is the health that people see: a node that is degraded by its own word is heard all the same.
+func (n *Node) Shown() Health {
+	if n.Health == HealthOnline && n.Troubled() {
+		return HealthDegraded
+	}
+	return n.Health
+}
+
+// Words says what the troubles are; empty without any.
+func (x *NodeSelf) Words() string {
+	reasons := make([]string, 0, len(x.Troubles))
+	for _, t := range x.Troubles {
+		reasons = append(reasons, t.Reason)
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// checks lists the failing checks for an event: "ok" if none fails.
+func (x *NodeSelf) checks() string {
+	names := make([]string, 0, len(x.Troubles))
+	for _, t := range x.Troubles {
+		names = append(names, string(t.Check))
+	}
+	return cmp.Or(strings.Join(names, ", "), "ok")
+}
+
+// troubles is what of the report is kept: known checks, each once, in order.
+func (r *SelfReport) troubles() []Trouble {
+	var kept []Trouble
+	for _, check := range SelfChecks() {
+		i := slices.IndexFunc(r.Troubles, func(t Trouble) bool { return t.Check == check })
+		if i >= 0 {
+			reason := cmp.Or(r.Troubles[i].Reason, string(check))
+			kept = append(kept, Trouble{Check: check, Reason: clipText(reason, maxAgentText)})
+		}
+	}
+	return kept
+}
+
+// takeSelf notes what an agent says of its own machine. A full report without a word on it is from an agent that
+// checks nothing.
+func (s *State) takeSelf(c *NodeReport) {
+	n, _ := s.Nodes.Get(c.ID)
+	if !c.newsOfSelf(n) {
+		return
+	}
+	next := *n
+	next.Self = NodeSelf{}
+	if c.Self != nil {
+		next.Self.Troubles, next.Self.Gen = c.Self.troubles(), c.Self.Gen
+	}
+	if next.Troubled() {
+		next.Self.Since = cmp.Or(n.Self.Since, s.Now)
+	}
+	if slices.Equal(n.Self.Troubles, next.Self.Troubles) {
+		s.Nodes.put(n.ID, &next)
+		s.touch(Topic("node/" + n.ID))
+		return
+	}
+	s.setNode(n, next)
+	s.emit(Event{Type: EventNodeChecks, Subject: "node/" + string(n.ID),
+		Before: n.Self.checks(), After: next.Self.checks(),
+		Data: map[string]string{"name": n.Name, "reason": next.Self.Words()}})
+}
+
+// newsOfSelf reports whether a report changes what is known of the agent's own machine.
+func (c *NodeReport) newsOfSelf(n *Node) bool {
+	if c.Self == nil {
+		return c.Full && n.Troubled()
+	}
+	return c.Self.Gen > n.Self.Gen
+}

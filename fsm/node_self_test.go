@@ -1,0 +1,95 @@
+package fsm
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// troubled is an agent's word on its own machine.
+func troubled(id NodeID, gen uint64, troubles ...Trouble) *NodeReport {
+	return &NodeReport{ID: id, Self: &SelfReport{Gen: gen, Troubles: troubles}}
+}
+
+// oneNode is a state with the node n1.
+func oneNode(t *testing.T, settings Settings) State {
+	t.Helper()
+	return run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: settings},
+		register("n1"), &NodeReport{ID: "n1", Full: true})
+}
+
+// A node is degraded by its agent's word, with its reasons, from the first one on until there are none. What is
+// unknown or said twice is left out.
+func TestNodeDegradedByItsOwnWord(t *testing.T) {
+	full, slow := Trouble{SelfDiskFull, "no room"}, Trouble{SelfDiskSlow, "too slow"}
+	s := oneNode(t, DefaultSettings())
+	for _, step := range []struct {
+		name     string
+		at       Time
+		does     Command
+		troubles []Trouble
+		since    Time
+		state    NodeState
+	}{
+		{"the first trouble", 2000, troubled("n1", 1, full, Trouble{"odd", "?"}, full), []Trouble{full}, 2000, NodeDegraded},
+		{"another one", 3000, troubled("n1", 2, slow, full), []Trouble{full, slow}, 2000, NodeDegraded},
+		{"a report of something else", 3500, &NodeReport{ID: "n1"}, []Trouble{full, slow}, 2000, NodeDegraded},
+		{"its agent registers again", 4000, register("n1"), []Trouble{full, slow}, 2000, NodeDegraded},
+		{"a late report of before", 4500, troubled("n1", 0), []Trouble{full, slow}, 2000, NodeDegraded},
+		{"one is over", 5000, troubled("n1", 1, slow), []Trouble{slow}, 2000, NodeDegraded},
+		{"all are over", 6000, troubled("n1", 2), nil, 0, NodeActive},
+		{"it begins again", 7000, troubled("n1", 3, full), []Trouble{full}, 7000, NodeDegraded},
+		{"an agent that checks nothing", 8000, &NodeReport{ID: "n1", Full: true}, nil, 0, NodeActive},
+	} {
+		if c, ok := step.does.(*NodeReport); ok {
+			n, _ := s.Nodes.Get("n1")
+			c.Epoch = n.Agent.Epoch
+		}
+		s = run(t, s, step.at, step.does)
+		n, _ := s.Nodes.Get("n1")
+		same := slices.Equal(n.Self.Troubles, step.troubles) && n.Self.Since == step.since
+		if !same || n.State() != step.state || n.Health != HealthOnline {
+			t.Errorf("%s: %+v, state %s, health %s", step.name, n.Self, n.State(), n.Health)
+		}
+		if c, ok := step.does.(*NodeReport); ok && c.News(&s) {
+			t.Errorf("%s: told twice it is news", step.name)
+		}
+		refusal := s.Eligible(n)
+		if n.Return.Recovering {
+			continue
+		}
+		takes := step.state == NodeActive
+		if (refusal == nil) != takes || !takes && !strings.Contains(refusal.Message, step.troubles[0].Reason) {
+			t.Errorf("%s: it takes instances: %v", step.name, refusal)
+		}
+	}
+	var told []string
+	for _, e := range s.Events.All() {
+		if e.Type == EventNodeChecks {
+			told = append(told, e.Before+" -> "+e.After+" "+e.Data["reason"])
+		}
+		if e.Type == EventNodeState && e.After == string(NodeDegraded) && e.Data["reason"] != "no room" {
+			t.Errorf("the event of the state tells %q", e.Data)
+		}
+	}
+	want := []string{
+		"ok -> disk_full no room", "disk_full -> disk_full, disk_slow no room; too slow",
+		"disk_full, disk_slow -> disk_slow too slow", "disk_slow -> ok ",
+		"ok -> disk_full no room", "disk_full -> ok ",
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("events: %q, want %q", told, want)
+	}
+}
+
+// An operator may place on degraded nodes.
+func TestPlaceOnTroubledNodes(t *testing.T) {
+	settings := DefaultSettings()
+	settings.PlaceOnDegraded = true
+	s := oneNode(t, settings)
+	s = run(t, s, 2000, troubled("n1", 1, Trouble{SelfDiskSlow, "too slow"}))
+	n, _ := s.Nodes.Get("n1")
+	if refusal := s.Eligible(n); refusal != nil {
+		t.Error(refusal)
+	}
+}
