@@ -182,7 +182,7 @@ func (c Cause) known() (Cause, bool) {
 	for _, one := range [...]Cause{
 		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser, CauseCrashLoop, CauseStartTimeout,
 		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,
-		CauseRestored,
+		CauseRestored, CauseNodeNotReady,
 	} {
 		if c == one {
 			return one, true
@@ -194,7 +194,7 @@ func (c Cause) known() (Cause, bool) {
 // Voluntary reports whether a stop for this cause is the system's or an operator's choice, so that it uses rates.
 func (c Cause) Voluntary() bool {
 	switch c {
-	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement:
+	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement, CauseNodeNotReady:
 		return true
 	}
 	return false

@@ -95,6 +95,7 @@ const (
 	CauseNodeDraining Cause = "node_draining"
 	CauseNodeDisabled Cause = "node_disabled"
 	CauseNodeOffline  Cause = "node_offline"
+	CauseNodeNotReady Cause = "node_not_ready" // its agent says that the machine is not well
 	CauseUser         Cause = "user_requested"
 	CauseCrashLoop    Cause = "crash_loop"
 	CauseStartTimeout Cause = "start_timeout"

@@ -102,6 +102,8 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *Error {
 			return Refuse(CodeStale, "node %s is not disabled", inst.Node)
 		}
 		return s.Movable(inst)
+	case c.Cause == CauseNodeNotReady:
+		return s.mayStopTroubled(inst)
 	case c.Cause.IsMove():
 		return s.mayFinishMove(inst, c)
 	}
@@ -123,8 +125,16 @@ func (s *State) mayDrain(inst *Instance, c *InstanceStop) *Error {
 	if m, member := s.MemberOf(inst); member {
 		return s.mayDrainMember(inst, m, drain)
 	}
+	if drain.Options.Force || drain.Options.AcceptsDowntime(inst.Group) {
+		return nil
+	}
+	return s.surged(inst)
+}
+
+// surged refuses to stop an instance whose group replaces first before its replacement has come as far as the surge waits for.
+func (s *State) surged(inst *Instance) *Error {
 	policy, ok := s.Policy(inst.Group)
-	if !ok || policy.Eviction.Order != OrderSurge || drain.Options.Force || drain.Options.AcceptsDowntime(inst.Group) {
+	if !ok || policy.Eviction.Order != OrderSurge {
 		return nil
 	}
 	next, ok := s.Successor(inst)
@@ -252,6 +262,11 @@ func (c *InstanceMark) apply(s *State) error {
 	case c.Requested && !c.Cause.Valid():
 		return Refuse(CodeInvalid, "%q is no cause", c.Cause)
 	}
+	if c.Requested && c.Cause == CauseNodeNotReady {
+		if refusal := s.mayLeaveTroubled(inst); refusal != nil {
+			return refusal
+		}
+	}
 	if by, marks := s.PolicyMarks(inst); c.Requested && c.Automatic && (!marks || by != c.By) {
 		return Refuse(CodeStale, "no policy asks for the eviction of instance %s in the name of %q", inst.ID, c.By)
 	}
@@ -268,6 +283,8 @@ func (s *State) markFor(inst *Instance, c *InstanceMark) {
 		next := *inst
 		next.Eviction.Automatic, next.Eviction.Cause, next.Eviction.By = false, c.Cause, c.By
 		s.setInstance(inst, &next)
+	case c.Requested && c.Cause == CauseNodeNotReady:
+		s.flip(inst, Eviction{Requested: true, Cause: c.Cause, By: c.By, Since: s.Now}, "EvictionAutomatic")
 	default:
 		s.mark(inst, c.Requested, c.Cause, c.By)
 	}

@@ -119,3 +119,44 @@ func (c *NodeReport) newsOfSelf(n *Node) bool {
 	}
 	return c.Self.Gen > n.Self.Gen
 }
+
+// Tolerated is until when an instance stays on a node that is degraded by its own agent's word. leaves is false if it
+// stays however long that lasts: nothing is wrong with the node, its group tolerates it for ever or never leaves a
+// node, a drain or the operator decides, or degraded nodes are as good as others.
+func (s *State) Tolerated(inst *Instance) (until Time, leaves bool) {
+	n, ok := s.Nodes.Get(inst.Node)
+	policy, known := s.Policy(inst.Group)
+	switch {
+	case !ok || !known || !n.Troubled() || !oneOf(n.Health, HealthOnline, HealthDegraded):
+	case !oneOf(n.Intent, IntentActive, IntentCordoned) || s.Settings.PlaceOnDegraded || s.Unconfirmed:
+	case policy.Role == RoleSystem || policy.Toleration.NotReady == nil || *policy.Toleration.NotReady == Forever:
+	case s.Movable(inst) != nil:
+	default:
+		return n.Self.Since.Add(*policy.Toleration.NotReady), true
+	}
+	return 0, false
+}
+
+// mayLeaveTroubled checks what is particular to a stop because the node is degraded by its own word: it still is,
+// longer than the group tolerates, and not too many are. Codes: stale, mass_offline_hold.
+func (s *State) mayLeaveTroubled(inst *Instance) *Error {
+	until, leaves := s.Tolerated(inst)
+	switch {
+	case !leaves || s.Now < until:
+		return Refuse(CodeStale, "instance %s need not leave node %s", inst.ID, inst.Node)
+	case s.Hold.Active:
+		return Refuse(CodeHold, "too many nodes are degraded or silent at once: nothing leaves node %s for that", inst.Node)
+	}
+	return nil
+}
+
+// mayStopTroubled is mayLeaveTroubled, with the order in which the instance and its replacement come.
+func (s *State) mayStopTroubled(inst *Instance) *Error {
+	if refusal := s.mayLeaveTroubled(inst); refusal != nil {
+		return refusal
+	}
+	if _, member := s.MemberOf(inst); member {
+		return s.builtElsewhere(inst)
+	}
+	return s.surged(inst)
+}

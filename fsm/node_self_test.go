@@ -93,3 +93,52 @@ func TestPlaceOnTroubledNodes(t *testing.T) {
 		t.Error(refusal)
 	}
 }
+
+// The log refuses to stop an instance because its node is not well while the node is well, its group tolerates it,
+// too many nodes are not well, its role keeps it, or its replacement is not there. It refuses the wish, but for the
+// last, as well.
+func TestLeaveTroubledNode(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		role       Role
+		at         Time
+		more       []Command
+		mark, stop Code
+	}{
+		{"it is well", RoleFront, 60_000, []Command{troubled("n1", 2)}, CodeStale, CodeStale},
+		{"it is tolerated", RoleFront, 16_999, nil, CodeStale, CodeStale},
+		{"it is time", RoleFront, 17_000, nil, "", CodeReplacementPending},
+		{"it goes first, under its budget", RoleProbe, 17_000, nil, "", CodeBudgetMinReady},
+		{"a hold", RoleProbe, 17_000, []Command{&HoldSet{Active: true, Reason: "many"}}, CodeHold, CodeHold},
+		{"for ever", RoleSingleton, 90_000, nil, CodeStale, CodeRoleNever},
+		{"a drain", RoleProbe, 17_000, []Command{
+			&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour}},
+		}, CodeStale, CodeStale},
+		{"it gets no answers", RoleProbe, 17_000, []Command{
+			&NodeHealth{ID: "n1", Health: HealthUnreachable},
+		}, CodeStale, CodeStale},
+	} {
+		spec := webSpec()
+		spec.Groups = spec.Groups[:1]
+		spec.Groups[0].Role = test.role
+		s := run(t, oneNode(t, DefaultSettings()), 1000, &JobSubmit{Spec: spec})
+		s = run(t, s, 1000, placed("i1", "web/api", 0, "n1", 20000))
+		s = run(t, s, 1000, observed("n1", "i1", ObservedReady))
+		s = run(t, s, 2000, troubled("n1", 1, Trouble{SelfDiskFull, "no room"}))
+		for _, c := range test.more {
+			if h, ok := c.(*NodeHealth); ok {
+				n, _ := s.Nodes.Get(h.ID)
+				h.BootID, h.Epoch = n.Agent.BootID, n.Agent.Epoch
+			}
+			s = run(t, s, test.at, c)
+		}
+		check := func(what string, c Command, want Code) {
+			refusal := s.NewDraft(test.at).Try(c)
+			if refusal == nil && want != "" || refusal != nil && refusal.Code != want {
+				t.Errorf("%s: %s: %v, want %q", test.name, what, refusal, want)
+			}
+		}
+		check("mark", &InstanceMark{ID: "i1", Requested: true, Cause: CauseNodeNotReady, By: "n1"}, test.mark)
+		check("stop", &InstanceStop{ID: "i1", Cause: CauseNodeNotReady, By: "n1"}, test.stop)
+	}
+}

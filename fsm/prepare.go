@@ -35,7 +35,7 @@ type InstanceRelease struct {
 // outside reports whether a cause is from outside the job: those that roles and gates are about.
 func (c Cause) outside() bool {
 	switch c {
-	case CauseNodeDraining, CauseNodeDisabled, CausePreempted, CauseRebalance, CauseAffinity, CauseUser:
+	case CauseNodeDraining, CauseNodeDisabled, CauseNodeNotReady, CausePreempted, CauseRebalance, CauseAffinity, CauseUser:
 		return true
 	}
 	return false
@@ -71,7 +71,7 @@ func (s *State) NeedsPreparing(inst *Instance, cause Cause, by string) bool {
 		return false
 	}
 	switch cause {
-	case CauseNodeDraining, CauseRebalance, CauseAffinity, CauseRoleReplacement, CauseRollout, CauseScaleDown, CauseUser:
+	case CauseNodeDraining, CauseNodeNotReady, CauseRebalance, CauseAffinity, CauseRoleReplacement, CauseRollout, CauseScaleDown, CauseUser:
 	default:
 		return false
 	}

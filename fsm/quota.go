@@ -165,8 +165,15 @@ func (s *State) NoSurge(inst *Instance) *Error {
 // surgeGivenUp is what is said of a stop that should have waited for a replacement, and did not because of a quota; empty: it is no such stop.
 func (s *State) surgeGivenUp(inst *Instance, cause Cause) string {
 	policy, ok := s.Policy(inst.Group)
-	if !ok || cause == CauseNodeDraining && policy.Eviction.Order != OrderSurge || cause == CauseRollout && policy.Update.Order != OrderSurge ||
-		cause != CauseNodeDraining && cause != CauseRollout {
+	order := OrderStopFirst
+	switch {
+	case !ok:
+	case cause == CauseNodeDraining || cause == CauseNodeNotReady:
+		order = policy.Eviction.Order
+	case cause == CauseRollout:
+		order = policy.Update.Order
+	}
+	if order != OrderSurge {
 		return ""
 	}
 	if refusal := s.NoSurge(inst); refusal != nil {

@@ -69,7 +69,7 @@ func (w world) cause() Cause {
 	if w.rarely(20) {
 		return "whim"
 	}
-	return pick(w, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDraining, CauseNodeDisabled, CauseUser, CauseJobStopped, CauseCrashLoop)
+	return pick(w, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDraining, CauseNodeDisabled, CauseUser, CauseJobStopped, CauseCrashLoop, CauseNodeNotReady)
 }
 
 // beginning is an entry with which a cluster can begin: without it a history gets nowhere for long.

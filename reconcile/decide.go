@@ -31,8 +31,9 @@ type pass struct {
 	preempts preempting
 	calm     fsm.Time
 	seen     *Seen
-	places   *places // of the nodes; found at first use
-	duty     []bool  // by place of the node; see onDuty
+	places   *places      // of the nodes; found at first use
+	troubled []fsm.NodeID // those that are degraded by their own agents' word, in order
+	duty     []bool       // by place of the node; see onDuty
 }
 
 // passes is everything that is decided, in order. A later pass sees what an earlier one did.

@@ -99,7 +99,7 @@ func (p *pass) markEvictions() {
 		}
 		for _, mark := range marks {
 			group := []fsm.Command{&mark}
-			if p.instance(mark.ID).Eviction.Requested { // the drain takes over from the rescheduler, with the successor that is there
+			if p.instance(mark.ID).Eviction.Requested { // the drain takes over from the rescheduler, or from a node that is not well, with the successor that is there
 				group = []fsm.Command{&fsm.InstanceMark{ID: mark.ID}, &mark}
 			}
 			if refusal := p.plan.try(d.subject(), group...); refusal != nil {
@@ -108,11 +108,12 @@ func (p *pass) markEvictions() {
 		}
 	}
 	p.markMembers()
+	p.markTroubled()
 	p.unmark()
 }
 
 func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
-	if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() || inst.Status.Observed == fsm.ObservedLost || !p.leavable(d.drain, inst) || p.isMember(inst) {
+	if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() && !leavesTroubled(inst) || inst.Status.Observed == fsm.ObservedLost || !p.leavable(d.drain, inst) || p.isMember(inst) {
 		return false
 	}
 	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem
@@ -132,6 +133,9 @@ func (p *pass) unmark() {
 }
 
 func (p *pass) reasonGone(inst *fsm.Instance) bool {
+	if leavesTroubled(inst) {
+		return p.troubleGone(inst)
+	}
 	if p.isMember(inst) && !inst.Eviction.Cause.IsMove() {
 		return p.memberReasonGone(inst)
 	}
@@ -177,6 +181,8 @@ func (p *pass) stopEvicted() {
 				p.stopRebuilt(g, slot)
 			case wishDrained:
 				p.stopDrained(g, slot)
+			case wishTroubled:
+				p.stopTroubled(g, slot)
 			case wishMoved:
 				p.stopMoved(slot)
 			case wishFailed:
@@ -193,7 +199,7 @@ func (p *pass) stopEvicted() {
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
-		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) && !p.moving(slot.holder) && !p.rebuilt(slot.holder) {
+		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) && !leavesTroubled(slot.holder) && !p.moving(slot.holder) && !p.rebuilt(slot.holder) {
 			continue
 		}
 		if now := p.instance(slot.holder.ID); now.Desired == fsm.DesiredRunning {

@@ -69,7 +69,7 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 		return p.failedNeed(g, slot)
 	case wishRebuilt:
 		return p.buildNeed(g, slot, w)
-	case wishDisabled, wishDrained:
+	case wishDisabled, wishDrained, wishTroubled:
 		if g.stopFirst(g.spec.Eviction.Order) {
 			return nil
 		}
@@ -307,7 +307,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 			return nil
 		}
 		cause = failureCause(next)
-	case wishDisabled, wishDrained, wishRebuilt:
+	case wishDisabled, wishDrained, wishTroubled, wishRebuilt:
 		if p.takesOver(g, next) {
 			p.wait(next, fsm.CodeReplacementPending, "it takes over from "+string(slot.holder.ID)+" first, and moves then", "")
 			return nil

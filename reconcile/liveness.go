@@ -25,7 +25,8 @@ func Interval(offlineAfter fsm.Duration) fsm.Duration {
 type census struct {
 	nodes     int         // all of them
 	judged    int         // those that are meant to work
-	out       int         // of these offline, or silent for more than three intervals
+	out       int         // of these offline, or silent for more than three intervals, or degraded by their own agents' word
+	sick      int         // of these the last
 	domain    string      // a failure domain that is out as a whole while others are out too; empty if there is none
 	candidate []*fsm.Node // those that every rule but the mass guard calls offline, the longest silent first
 	deaf      int         // of the judged ones, how many hear no answers
@@ -65,6 +66,9 @@ func (p *pass) count() census {
 				c.gossip = append(c.gossip, n)
 			}
 		}
+		if n.Troubled() {
+			p.troubled = append(p.troubled, id)
+		}
 		if !judged(n) {
 			continue
 		}
@@ -72,8 +76,12 @@ func (p *pass) count() census {
 		if live.Deaf > 0 {
 			c.deaf++
 		}
-		if p.out(n, live, known) {
+		switch {
+		case p.out(n, live, known):
 			c.out++
+		case n.Troubled():
+			c.out++
+			c.sick++
 		}
 	}
 	if c.out > 2 { // two of a whole domain, and another one
@@ -109,7 +117,7 @@ func (p *pass) domainOut(c *census) (out string) {
 				domains = append(domains, domain)
 			}
 		}
-		if p.isOut(n) {
+		if p.isOut(n) || n.Troubled() {
 			gone[domain]++
 		}
 	}
@@ -156,7 +164,7 @@ func judged(n *fsm.Node) bool {
 	return n.Intent != fsm.IntentDisabled && !emptied && !n.Return.ConfirmedDead
 }
 
-// limit is the number of silent nodes above which nobody is believed to be dead, times 100: max(2, 34 %), 50 % in a small cluster.
+// limit is the number of silent or sick nodes above which nobody is believed to be dead, times 100: max(2, 34 %), 50 % in a small cluster.
 func (c *census) limit() int {
 	percent := 34
 	if c.judged < smallCluster {
@@ -166,11 +174,18 @@ func (c *census) limit() int {
 }
 
 func (c *census) tooMany() string {
+	what := "silent"
+	switch {
+	case c.sick == c.out:
+		what = "degraded by their own agents' word"
+	case c.sick > 0:
+		what = "silent or degraded by their own agents' word"
+	}
 	switch {
 	case c.out*100 > c.limit():
-		return fmt.Sprintf("%d of %d nodes are silent", c.out, c.judged)
+		return fmt.Sprintf("%d of %d nodes are %s", c.out, c.judged, what)
 	case c.domain != "":
-		return fmt.Sprintf("the whole failure domain %s and others are silent, %d of %d nodes", c.domain, c.out, c.judged)
+		return fmt.Sprintf("the whole failure domain %s and others are %s, %d of %d nodes", c.domain, what, c.out, c.judged)
 	}
 	return ""
 }

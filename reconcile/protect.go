@@ -14,11 +14,14 @@ func (p *pass) markMembers() {
 	for _, n := range p.policyNodes() {
 		for _, inst := range p.runningMembers(n) {
 			by, marks := p.state().PolicyMarks(inst)
-			if !marks || inst.Eviction.Requested {
+			if !marks || inst.Eviction.Requested && !leavesTroubled(inst) {
 				continue
 			}
-			mark := &fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: fsm.CauseNodeDraining, By: by, Automatic: true}
-			if refusal := p.plan.try("node/"+string(n.ID), mark); refusal != nil {
+			group := []fsm.Command{&fsm.InstanceMark{ID: inst.ID, Requested: true, Cause: fsm.CauseNodeDraining, By: by, Automatic: true}}
+			if inst.Eviction.Requested { // the policy takes over, with the successor that is there
+				group = []fsm.Command{&fsm.InstanceMark{ID: inst.ID}, group[0]}
+			}
+			if refusal := p.plan.try("node/"+string(n.ID), group...); refusal != nil {
 				p.plan.refuse("node/"+string(n.ID), refusal)
 			}
 		}
@@ -90,7 +93,7 @@ func (p *pass) isMember(inst *fsm.Instance) bool {
 
 // rebuilt reports whether an instance is a member to be evicted for its data's sake: its copy is built elsewhere first.
 func (p *pass) rebuilt(inst *fsm.Instance) bool {
-	return inst.Eviction.Requested && (inst.Eviction.Automatic || inst.Eviction.Cause == fsm.CauseUser) && p.isMember(inst)
+	return inst.Eviction.Requested && (inst.Eviction.Automatic || inst.Eviction.Cause == fsm.CauseUser || leavesTroubled(inst)) && p.isMember(inst)
 }
 
 // buildNeed is the need of the extra member that takes over from one that is to be evicted (L13).
@@ -135,6 +138,8 @@ func (p *pass) stopRebuilt(g *groupView, slot *slotView) {
 func (p *pass) stopMember(inst *fsm.Instance) {
 	d, running := p.drainOn(p.node(inst.Node))
 	switch {
+	case leavesTroubled(inst):
+		p.stop(inst, fsm.CauseNodeNotReady, inst.Eviction.By)
 	case !inst.Eviction.Automatic:
 		p.stop(inst, fsm.CauseUser, inst.Eviction.By)
 	case running:

@@ -20,11 +20,16 @@ func (p *pass) quotaAfter(n *need, f *field) *unplaced {
 
 // givesUpSurge reports whether a need stays open only because its class's quota holds no surge: then the old instance is stopped first, and nothing is wrong.
 func (p *pass) givesUpSurge(n *need, why *unplaced) bool {
-	if n.replaces == nil || !fsm.IsQuota(why.code) || n.cause != fsm.CauseNodeDraining && n.cause != fsm.CauseRollout || p.state().NoSurge(n.replaces) == nil {
+	if n.replaces == nil || !fsm.IsQuota(why.code) || !surges(n.cause) || p.state().NoSurge(n.replaces) == nil {
 		return false
 	}
 	p.wait(n.replaces, fsm.CodeReplacementPending, "it is stopped before it is replaced: "+why.message, "")
 	return true
+}
+
+// surges reports whether the replacement for a cause may be made before the old instance is stopped.
+func surges(cause fsm.Cause) bool {
+	return cause == fsm.CauseNodeDraining || cause == fsm.CauseNodeNotReady || cause == fsm.CauseRollout
 }
 
 // stopWithoutSurge stops an instance before its replacement is made, because the class's quota has no room for both (requirements, "Quotas"). Its budget

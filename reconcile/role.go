@@ -33,7 +33,8 @@ func (p *pass) afterLeaving(g *groupView, slot *slotView, n *need) *need {
 		return n
 	}
 	switch last.Marks.StopCause {
-	case fsm.CauseNodeOffline, fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseDrainTimeout:
+	case fsm.CauseNodeOffline, fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeNotReady,
+		fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseDrainTimeout:
 	default:
 		return n
 	}

@@ -59,6 +59,11 @@ func (p *pass) survey() {
 			found[inst.Group] = true
 		}
 	}
+	for _, id := range p.troubled {
+		for inst := range s.InstancesOn(id) {
+			found[inst.Group] = true
+		}
+	}
 	for d := range s.OpenDeployments() {
 		if job, ok := s.Jobs.Get(d.Job); ok && job.Deployment == d.ID {
 			for id := range s.GroupsOf(d.Job) {

@@ -13,6 +13,7 @@ const (
 	wishDisabled      // its node is disabled (P21)
 	wishRebuilt       // its copy of the data is to be built elsewhere (5)
 	wishDrained       // a drain wants it off its node (3)
+	wishTroubled      // its node is degraded by its own word (3)
 	wishMoved         // the rescheduler has a better place for it (9)
 	wishRolled        // a new version takes its place (12)
 )
@@ -37,6 +38,8 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		return wishRebuilt
 	case inst.Eviction.Requested && p.evicting(inst) && !p.isMember(inst): // a member that is prepared for its stop keeps its copy where it is
 		return wishDrained
+	case leavesTroubled(inst):
+		return wishTroubled
 	case p.moving(inst):
 		return wishMoved
 	case inst.Version != g.row.Version && g.renewing():
@@ -97,6 +100,8 @@ func (w wish) cause(inst *fsm.Instance) fsm.Cause {
 		return fsm.CauseNodeDisabled
 	case wishDrained:
 		return fsm.CauseNodeDraining
+	case wishTroubled:
+		return fsm.CauseNodeNotReady
 	case wishMoved, wishRebuilt:
 		return inst.Eviction.Cause
 	case wishRolled:

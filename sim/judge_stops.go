@@ -37,6 +37,10 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 		if n.Intent != fsm.IntentDisabled {
 			j.fail("S6", "entry %d stops %s because its node %s is disabled, which is %s", c.index, i.ID, n.ID, n.Intent)
 		}
+	case fsm.CauseNodeNotReady:
+		if !n.Troubled() {
+			j.fail("S6", "entry %d stops %s because its node %s is not well, which it is", c.index, i.ID, n.ID)
+		}
 	case fsm.CauseNodeDraining:
 		if stop.By == fsm.ByPolicy {
 			if n.Intent != fsm.IntentCordoned || c.before.Settings.EvictOn != fsm.EvictOnCordon {
@@ -62,7 +66,7 @@ func (j *judge) reason(c *committed, stop *fsm.InstanceStop, i *fsm.Instance) (f
 
 // role holds that who must never be evicted is not, and who may only be when it does not lead does not.
 func (j *judge) role(c *committed, stop *fsm.InstanceStop, i *fsm.Instance, force bool) {
-	outside := slices.Contains([]fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity}, stop.Cause)
+	outside := slices.Contains([]fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeNotReady, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity}, stop.Cause)
 	policy, ok := c.before.Policy(i.Group)
 	if !outside || force || !ok {
 		return

@@ -70,7 +70,7 @@ func newGauges() gauges {
 		blocked:       desc("drain_blocked", "Instances that running drains can't stop now, by code.", "code"),
 		unschedulable: desc("unschedulable", "Groups that lack instances because no node can take them, by code.", "code"),
 		paused:        desc("actuation_paused", "1 while decisions are computed and not carried out."),
-		hold:          desc("mass_offline_hold", "1 while so many nodes are silent that nothing is evicted for it."),
+		hold:          desc("mass_offline_hold", "1 while so many nodes are silent or degraded that nothing is evicted for it."),
 		build:         desc("build_info", "1; the version is the label.", "version"),
 		leader:        desc("raft_is_leader", "1 on the server that leads."),
 		term:          desc("raft_term", "Current term."),

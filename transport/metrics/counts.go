@@ -47,13 +47,16 @@ func newCounts() *counts {
 
 // evictionCauses are the causes from outside a job.
 func evictionCauses() []fsm.Cause {
-	return []fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseUser, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CausePreempted}
+	return []fsm.Cause{
+		fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseNodeNotReady, fsm.CauseUser,
+		fsm.CauseRebalance, fsm.CauseAffinity, fsm.CausePreempted,
+	}
 }
 
 // rescheduleCauses are those for which an instance gets a replacement, mostly on another node.
 func rescheduleCauses() []fsm.Cause {
 	return []fsm.Cause{fsm.CauseNodeDraining, fsm.CauseNodeDisabled, fsm.CauseNodeOffline, fsm.CauseUser, fsm.CauseCrashLoop, fsm.CauseStartTimeout, fsm.CauseOOM, fsm.CauseCheckFailed,
-		fsm.CauseRebalance, fsm.CauseAffinity}
+		fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseNodeNotReady}
 }
 
 func (c *counts) describe(out chan<- *prometheus.Desc) {

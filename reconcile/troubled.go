@@ -1,0 +1,85 @@
+package reconcile
+
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// markTroubled asks for the eviction of what is on nodes that are degraded by their own agents' word for longer than
+// its group tolerates. It goes the way of a drain: the same gates, order and budgets. While too many nodes are
+// degraded nothing leaves: then something that they share is broken, and no node is better.
+func (p *pass) markTroubled() {
+	for _, id := range p.troubled {
+		n := p.node(id)
+		var marks []fsm.InstanceMark
+		for inst := range p.state().InstancesOn(id) {
+			if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested || inst.Status.Observed == fsm.ObservedLost {
+				continue
+			}
+			if p.toLeave(n, inst) {
+				marks = append(marks, fsm.InstanceMark{
+					ID: inst.ID, Requested: true, Cause: fsm.CauseNodeNotReady, By: troubledBy(n),
+				})
+			}
+		}
+		for _, mark := range marks {
+			if refusal := p.plan.try("node/"+string(id), &mark); refusal != nil {
+				p.plan.refuse("node/"+string(id), refusal)
+			}
+		}
+	}
+}
+
+// toLeave reports whether an instance is to leave its degraded node now, and records what keeps it for the time being.
+func (p *pass) toLeave(n *fsm.Node, inst *fsm.Instance) bool {
+	until, leaves := p.state().Tolerated(inst)
+	switch {
+	case !leaves:
+	case p.state().Hold.Active:
+		p.wait(inst, fsm.CodeHold, troubledBy(n)+"; so many nodes are that nothing leaves them",
+			"repair the nodes, or end the hold: outspan settings resume hold")
+	case !p.past(until):
+		p.wait(inst, fsm.CodeReplacementPending,
+			fmt.Sprintf("%s; its group tolerates that for %s more", troubledBy(n), until.Sub(p.in.Now)), "")
+	default:
+		return true
+	}
+	return false
+}
+
+// troubledBy says in whose name instances leave a node that is degraded by its own word.
+func troubledBy(n *fsm.Node) string { return "node " + n.Name + " is degraded: " + n.Self.Words() }
+
+// leavesTroubled reports whether an instance is to leave because its node is degraded by its own word.
+func leavesTroubled(inst *fsm.Instance) bool {
+	return inst.Eviction.Requested && inst.Eviction.Cause == fsm.CauseNodeNotReady
+}
+
+// troubleGone reports whether the node of an instance that is to leave it has recovered, or nothing leaves such nodes
+// now.
+func (p *pass) troubleGone(inst *fsm.Instance) bool {
+	_, leaves := p.state().Tolerated(inst)
+	return !leaves || p.state().Hold.Active
+}
+
+// stopTroubled stops one instance that is to leave its node, when its replacement covers it, or, with stop-first,
+// when a replacement would fit.
+func (p *pass) stopTroubled(g *groupView, slot *slotView) {
+	inst := slot.holder
+	next, ok := p.state().Successor(inst)
+	switch {
+	case ok && p.state().Covers(next):
+		p.stop(inst, fsm.CauseNodeNotReady, inst.Eviction.By)
+	case ok:
+		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
+			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
+	case g.stopFirst(g.spec.Eviction.Order), p.state().NoSurge(inst) != nil:
+		n := p.takeover(g, slot, wishTroubled, urgentMove)
+		if _, why := p.peek(n); why != nil {
+			p.unplaced(n, why)
+			return
+		}
+		p.stop(inst, fsm.CauseNodeNotReady, inst.Eviction.By)
+	}
+}
