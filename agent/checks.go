@@ -26,6 +26,8 @@ type prober func(ctx context.Context, c fsm.CheckSpec) error
 type verdict struct {
 	ready  bool
 	reason string // why not: the first failing check and what it said; "" while nothing is known to be wrong
+	// overdue is what the first check said that has failed for longer than its restart_after; "" if none has.
+	overdue string
 }
 
 // readiness runs the checks of one program and tells each change of their verdict. Changes that nobody took yet are
@@ -39,6 +41,7 @@ type readiness struct {
 	mu     sync.Mutex
 	passed []bool
 	failed []string // by check: what it said when it failed too often
+	late   []bool   // by check: it has failed for longer than its restart_after
 	last   verdict
 }
 
@@ -46,7 +49,7 @@ type readiness struct {
 // agent: it stays so until a check fails as often as it may. stop must be called.
 func watchReadiness(ctx context.Context, checks []fsm.CheckSpec, probe prober, alive func() bool, assumed bool) *readiness {
 	ctx, cancel := context.WithCancel(ctx)
-	w := &readiness{out: make(chan verdict, 1), alive: alive, cancel: cancel, passed: make([]bool, len(checks)), failed: make([]string, len(checks))}
+	w := &readiness{out: make(chan verdict, 1), alive: alive, cancel: cancel, passed: make([]bool, len(checks)), failed: make([]string, len(checks)), late: make([]bool, len(checks))}
 	w.last = verdict{ready: assumed}
 	for i := range w.passed {
 		w.passed[i] = assumed
@@ -86,6 +89,7 @@ func (w *readiness) stop() {
 func (w *readiness) watch(ctx context.Context, i int, c fsm.CheckSpec, probe prober) {
 	began := time.Now()
 	passes, fails := 0, 0
+	var ill time.Time // since when it has failed too often
 	interval := max(asDuration(c.Interval), 10*time.Millisecond)
 	pause := min(firstProbe, interval)
 	if w.isPassing(i) { // so it was left; it is no beginning
@@ -109,8 +113,15 @@ func (w *readiness) watch(ctx context.Context, i int, c fsm.CheckSpec, probe pro
 		case w.isPassing(i) || time.Since(began) >= asDuration(c.Grace):
 			passes, fails = 0, fails+1
 			pause = interval
-			if fails >= max(c.Failures, 1) {
-				w.set(i, false, c.Name+": "+err.Error())
+			if fails < max(c.Failures, 1) {
+				break
+			}
+			w.set(i, false, c.Name+": "+err.Error())
+			if fails == max(c.Failures, 1) {
+				ill = time.Now()
+			}
+			if c.RestartAfter > 0 && time.Since(ill) >= asDuration(c.RestartAfter) {
+				w.setLate(i)
 			}
 		default: // in its grace
 			passes = 0
@@ -145,6 +156,14 @@ func (w *readiness) set(i int, passed bool, reason string) {
 	}
 }
 
+// setLate notes that a check has failed for longer than its restart_after.
+func (w *readiness) setLate(i int) {
+	w.mu.Lock()
+	w.late[i] = true
+	w.mu.Unlock()
+	w.judge()
+}
+
 // judge tells the verdict if it moved.
 func (w *readiness) judge() {
 	w.mu.Lock()
@@ -154,6 +173,9 @@ func (w *readiness) judge() {
 		v.ready = v.ready && passed
 		if v.reason == "" {
 			v.reason = w.failed[i]
+		}
+		if v.overdue == "" && w.late[i] {
+			v.overdue = w.failed[i]
 		}
 	}
 	if v == w.last {

@@ -268,6 +268,11 @@ func (i *instance) oversee(ctx context.Context) {
 			return
 		case <-task.Done():
 		case v := <-side.ready.out:
+			if v.overdue != "" {
+				side.stop()
+				i.restartIll(ctx, task, v.overdue)
+				return
+			}
 			i.judge(v)
 		case found := <-side.role.out:
 			i.learn(found)

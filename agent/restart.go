@@ -78,6 +78,8 @@ func finalReason(f failure, reason string) string {
 	switch f.code {
 	case string(driver.ReasonExited), string(driver.ReasonSignaled):
 		return string(fsm.CauseCrashLoop)
+	case string(fsm.CauseCheckFailed):
+		return f.code
 	}
 	return reason
 }
@@ -171,6 +173,22 @@ func (i *instance) abandon(ctx context.Context, task Task, why error) {
 		i.shop.release(i.id)
 		i.entry.Live = false
 		i.failed(failure{code: string(fsm.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
+	}
+}
+
+// restartIll ends a program of which a check has failed for too long. That counts as an end of its own.
+func (i *instance) restartIll(ctx context.Context, task Task, why string) {
+	i.log.Warn("restarting a program whose check has failed for too long", "check", why)
+	i.judge(verdict{reason: why}) // its service hears of it first, where nobody had time to say so
+	i.stopTask(ctx, task, 0)
+	switch {
+	case !ended(task):
+	case i.wanted().Desired != fsm.DesiredRunning:
+		i.ended(task)
+	default:
+		i.shop.release(i.id)
+		i.entry.Live = false
+		i.failed(failure{code: string(fsm.CauseCheckFailed), detail: why})
 	}
 }
 

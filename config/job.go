@@ -157,7 +157,8 @@ func (d *decoder) check(b *hcl.Block) fsm.CheckSpec {
 	d.body(b.Body,
 		word("type", &c.Kind), text("port", &c.Port), text("path", &c.Path), texts("exec", &c.Command),
 		durationTo("interval", &c.Interval), durationTo("timeout", &c.Timeout), durationTo("grace", &c.Grace),
-		number("successes", &c.Successes), number("failures", &c.Failures))
+		number("successes", &c.Successes), number("failures", &c.Failures),
+		durationTo("restart_after", &c.RestartAfter))
 	return c
 }
 

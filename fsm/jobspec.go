@@ -113,6 +113,9 @@ type CheckSpec struct {
 	Grace     Duration  `json:"grace" cbor:"8,keyasint,omitempty"`
 	Successes int       `json:"successes" cbor:"9,keyasint,omitempty"`
 	Failures  int       `json:"failures" cbor:"10,keyasint,omitempty"`
+	// RestartAfter is for how long the check may fail before the program is restarted in place, as if it had ended: the
+	// restart block counts it. 0: it is never restarted for that.
+	RestartAfter Duration `json:"restart_after,omitempty" cbor:"11,keyasint,omitempty"`
 }
 
 // RoleCheckSpec asks each instance what part it plays in its own system: exec prints, or an HTTP GET returns, one flat JSON object

@@ -272,6 +272,8 @@ func (g *GroupSpec) checkChecks() *Error {
 			return Refuse(CodeInvalid, "check %s: path is %q; it must begin with /", c.Name, c.Path)
 		case c.Interval < 100*Millisecond || c.Timeout < 10*Millisecond || c.Grace < 0 || c.Successes < 1 || c.Failures < 1:
 			return Refuse(CodeInvalid, "check %s: interval must be at least 100ms, timeout 10ms, successes and failures 1", c.Name)
+		case c.RestartAfter < 0 || c.RestartAfter == Forever:
+			return Refuse(CodeInvalid, "check %s: restart_after is %s; leave it out for no restart", c.Name, c.RestartAfter)
 		}
 	}
 	return nil

@@ -180,6 +180,9 @@ func (w *hclWriter) network(g *fsm.GroupSpec) {
 			w.duration("grace", c.Grace)
 			w.number("successes", int64(c.Successes))
 			w.number("failures", int64(c.Failures))
+			if c.RestartAfter > 0 {
+				w.duration("restart_after", c.RestartAfter)
+			}
 		})
 	}
 }

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+// illCheck is a group whose check fails while the returned word says so. It fails twice within 2 s before it counts.
+func illCheck(b *bubble, restartAfter fsm.Duration) (fsm.GroupSpec, *atomic.Bool) {
+	ill := &atomic.Bool{}
+	b.mem.exec = func(context.Context, driver.Command) (int, error) {
+		if ill.Load() {
+			return 1, nil
+		}
+		return 0, nil
+	}
+	g := sh("")
+	g.Restart = fsm.RestartSpec{Attempts: 2, Interval: fsm.Hour, Delay: fsm.Second}
+	g.Checks = []fsm.CheckSpec{{
+		Name: "alive", Kind: fsm.CheckExec, Command: []string{"/bin/check"}, Interval: fsm.Second, Timeout: fsm.Second,
+		Grace: fsm.Second, Failures: 2, RestartAfter: restartAfter,
+	}}
+	return g, ill
+}
+
+// A program whose check has failed for restart_after is restarted in place. When that has helped nothing as often as
+// the restart block allows, it has failed: the servers replace it then.
+func TestRestartAfter(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		b.start()
+		g, ill := illCheck(b, 30*fsm.Second)
+		id := b.run("web", g)
+		b.pass(5 * time.Second)
+		b.want(id, fsm.ObservedReady, "")
+		ill.Store(true)
+		b.pass(29 * time.Second)
+		if n := b.mem.starts(); n != 1 || b.instance(id).Status.Observed != fsm.ObservedUnready {
+			t.Errorf("before restart_after is over: %d starts, %+v", n, b.instance(id).Status)
+		}
+		b.pass(6 * time.Second)
+		if n := b.mem.starts(); n != 2 {
+			t.Errorf("after restart_after: %d starts", n)
+		}
+		ill.Store(false)
+		b.pass(5 * time.Second)
+		if i := b.want(id, fsm.ObservedReady, ""); i.Status.Restarts != 1 {
+			t.Errorf("%d restarts", i.Status.Restarts)
+		}
+		ill.Store(true)
+		b.pass(10 * time.Minute)
+		b.want(id, fsm.ObservedFailed, string(fsm.CauseCheckFailed))
+		if n := b.mem.starts(); n != 3 {
+			t.Errorf("%d starts in all", n)
+		}
+	})
+}
+
+// A check that fails and passes again in time, or that has no restart_after, restarts nothing.
+func TestNoRestartAfter(t *testing.T) {
+	for name, test := range map[string]struct {
+		after fsm.Duration
+		ill   time.Duration
+	}{"passes in time": {30 * fsm.Second, 20 * time.Second}, "never": {0, 10 * time.Minute}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				b.start()
+				g, ill := illCheck(b, test.after)
+				id := b.run("web", g)
+				b.pass(5 * time.Second)
+				for range 3 {
+					ill.Store(true)
+					b.pass(test.ill)
+					ill.Store(false)
+					b.pass(5 * time.Second)
+				}
+				b.want(id, fsm.ObservedReady, "")
+				if n := b.mem.starts(); n != 1 {
+					t.Errorf("%d starts", n)
+				}
+			})
+		})
+	}
+}
