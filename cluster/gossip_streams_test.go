@@ -91,7 +91,9 @@ type counter struct{ n, peak *atomic.Int64 }
 
 func (c counter) Write(b []byte) (int, error) {
 	now := c.n.Add(int64(len(b)))
-	for old := c.peak.Load(); now > old && !c.peak.CompareAndSwap(old, now); old = c.peak.Load() {
+	old := c.peak.Load()
+	for now > old && !c.peak.CompareAndSwap(old, now) {
+		old = c.peak.Load()
 	}
 	return len(b), nil
 }

@@ -9,7 +9,7 @@ import (
 // fromOutside reports whether a stop for this cause is what roles, gates and copies are protected from (S6).
 func fromOutside(cause fsm.Cause) bool {
 	switch cause {
-	case fsm.CauseNodeDraining, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity:
+	case fsm.CauseNodeDraining, fsm.CauseNodeNotReady, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity:
 		return true
 	}
 	return false
@@ -102,8 +102,9 @@ func broken(s step, i *fsm.Instance, text string) string {
 	}
 	if gate.Self() {
 		facts := i.Status.Facts
-		node, ok := s.before.Nodes.Get(i.Node)
-		if !ok || node.Health != fsm.HealthOnline {
+		was, _ := s.before.Nodes.Get(i.Node)
+		now, ok := s.after.Nodes.Get(i.Node) // the same entry may have found it well
+		if !ok || now.Health != fsm.HealthOnline && (was == nil || was.Health != fsm.HealthOnline) {
 			facts = nil
 		}
 		if refusal = gate.HoldsFor(facts); refusal != nil {
