@@ -256,7 +256,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 		return s.mayStillRun(n)
 	}
 	if len(n.Restore.Unknown) > 0 {
-		return Refuse(CodeUnknownInstance, "instance %s runs here, and the restored state does not know it", n.Restore.Unknown[0].ID).
+		return Refuse(CodeUnknownInstance, "the restored state does not know %d of the instances that run here, such as %s", len(n.Restore.Unknown), n.Restore.Unknown[0].ID).
 			WithHint("to stop it: outspan instance stop %s", n.Restore.Unknown[0].ID)
 	}
 	if n.Restore.Owes {

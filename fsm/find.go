@@ -17,9 +17,18 @@ func (s *State) FindNode(nameOrID string) (*Node, *Error) {
 	return findPrefix(s.Nodes, NodeID(nameOrID), "node")
 }
 
-// FindInstance finds an instance by id or unique id prefix. Codes: not_found, ambiguous.
+// FindInstance finds an instance by id or unique id prefix. Of one that runs and that a restored state does not know, the refusal says where it
+// runs. Codes: not_found, ambiguous.
 func (s *State) FindInstance(prefix string) (*Instance, *Error) {
-	return findExactOrPrefix(s.Instances, InstanceID(prefix), "instance")
+	inst, refusal := findExactOrPrefix(s.Instances, InstanceID(prefix), "instance")
+	if refusal == nil || refusal.Code != CodeNotFound {
+		return inst, refusal
+	}
+	if n, h, ok := s.UnknownOn(InstanceID(prefix)); ok {
+		return nil, Refuse(CodeNotFound, "instance %s runs on node %s, and the restored state does not know it", h.ID, n.Name).
+			WithHint("see: outspan node status %s; what confirming the restore does with it: outspan settings resume restore --dry-run", n.Name)
+	}
+	return nil, refusal
 }
 
 // FindDrain finds a drain by id or unique id prefix. Codes: not_found, ambiguous.

@@ -259,3 +259,17 @@ func TestTooManyUnknownInstances(t *testing.T) {
 		}
 	}
 }
+
+// Whoever asks for an instance that runs and that a restored state does not know is told where it is.
+func TestFindUnknownInstance(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	s = inventory(t, s, "n3", []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, Holding{ID: "x", Group: aloneGroup})
+	for id, want := range map[string]string{
+		"x": "instance x runs on node n3, and the restored state does not know it",
+		"y": `there is no instance "y"`,
+	} {
+		if _, refusal := s.FindInstance(id); refusal == nil || refusal.Code != CodeNotFound || refusal.Message != want {
+			t.Errorf("instance %s: %v, want %q", id, refusal, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -101,11 +102,18 @@ func (e *Explanation) remaining(status *fsm.DrainStatus, d *drainPart) {
 	if d.part.Phase == fsm.PhaseDraining {
 		status.Blockers = append(status.Blockers, e.p.keptBlockers(d)...)
 	}
-	if d.part.Phase == fsm.PhaseDraining && len(status.Blockers) == 0 {
-		if left := e.p.in.State.DrainLeft(d.drain, d.node); left != nil {
-			status.Blockers = append(status.Blockers, fsm.Blocker{Code: left.Code, Message: left.Message, Unblock: left.Hint})
-		}
+	if d.part.Phase != fsm.PhaseDraining {
+		return
 	}
+	left := e.p.in.State.DrainLeft(d.drain, d.node)
+	if left != nil && (len(status.Blockers) == 0 || ofRestore(left.Code)) {
+		status.Blockers = slices.Insert(status.Blockers, 0, fsm.Blocker{Code: left.Code, Message: left.Message, Unblock: left.Hint})
+	}
+}
+
+// ofRestore reports whether a drain waits for what a restore left open. People must do that first, whatever else blocks the drain.
+func ofRestore(code fsm.Code) bool {
+	return code == fsm.CodeRestoreUnconfirmed || code == fsm.CodeUnknownInstance || code == fsm.CodeInventoryMissing
 }
 
 // Wake is when the answer could change by itself; Never = only after a change.

@@ -40,6 +40,9 @@ func (e *Explanation) Why(object string) (fsm.WhyResult, *fsm.Error) {
 	case noNode == nil:
 		return e.whyNode(node), nil
 	}
+	if _, _, unknown := s.UnknownOn(fsm.InstanceID(object)); unknown {
+		return fsm.WhyResult{}, noInstance
+	}
 	return fsm.WhyResult{}, fsm.Refuse(fsm.CodeNotFound, "there is no job, group, node, drain or instance %q", object).WithHint("find ids with: outspan status")
 }
 
