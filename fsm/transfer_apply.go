@@ -237,8 +237,9 @@ func (s *State) planReplace(t *Transfer) *Error {
 		t.From = v.Home
 	}
 	if inst, busy := s.slotBusy(t.Group, t.Slot); busy && inst.Status.Observed == ObservedLost {
-		return Refuse(CodeVolumeInUse, "instance %s is on the offline node %s and not known to have stopped", inst.ID, inst.Node).
-			WithHint("if the machine is gone: outspan node confirm-dead %s", inst.Node)
+		n, _ := s.Nodes.Get(inst.Node)
+		return Refuse(CodeVolumeInUse, "instance %s is on the offline node %s and not known to have stopped", inst.ID, n.Name).
+			WithHint("if the machine is gone: outspan node confirm-dead %s", n.Name)
 	}
 	return s.mayMoveTo(t)
 }

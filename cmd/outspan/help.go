@@ -37,7 +37,7 @@ func childNamed(cmd *cobra.Command, word string) *cobra.Command {
 // samples stand in examples for what people give. The longer word comes first where one begins with another.
 var samples = strings.NewReplacer(
 	"JOB|JOB/GROUP|INSTANCE", "web", "JOB/GROUP", "web/http", "FILE|DIR...", "/etc/outspan.d", "[INSTANCE...]", "", "[NODE...]", "n7", "NODE...", "n7 n8",
-	"[NODE]", "n7", "NODE", "n7", "[SERVER]", "s2", "SERVER", "s2", "JOB", "web", "[VERSION]", "3", "[GROUP]", "http", "INSTANCE", "3k9f", "DRAIN", "01J9Z",
+	"[NODE]", "n7", "NODE", "n7", "[SERVER]", "s2", "SERVER", "s2", "JOB", "web", "[VERSION]", "3", "[GROUP]", "http", "INSTANCE", "3k9fq2", "DRAIN", "01J9Z5XK3M7Q2W8R4T6Y0B1C2D",
 	"bash|zsh|fish", "bash", "DEPLOYMENT", "web-3", "SERVICE", "web", "[FILE]", "web.hcl", "FILE...", "web.hcl", "FILE", "web.hcl", "[KEY]", "offline_after", "[ID]", "web", "ID", "web",
 	"[actuation|hold|restore]", "hold", "[actuation]", "actuation",
 )
