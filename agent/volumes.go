@@ -128,6 +128,9 @@ type account struct {
 	other    bool // not the agent's own user
 }
 
+// nogroup is the group of a number without an account, as the driver has it.
+const nogroup = 65534
+
 // accountOf finds the user by name or number. Whether it may be used is the driver's to decide.
 func accountOf(name, fallback string) (account, error) {
 	own := account{uid: os.Geteuid(), gid: os.Getegid()}
@@ -144,7 +147,7 @@ func accountOf(name, fallback string) (account, error) {
 			if nerr != nil {
 				return account{}, fsm.Refuse(fsm.CodeInvalid, "user %q does not exist on this node", name)
 			}
-			return account{name: name, uid: uid, gid: uid, other: uid != 0}, nil
+			return account{name: name, uid: uid, gid: nogroup, other: uid != 0}, nil
 		}
 	}
 	uid, uerr := strconv.Atoi(u.Uid)

@@ -76,7 +76,10 @@ func lookupAccount(name string) (account, error) {
 	return a, nil
 }
 
-// lookupNumber accepts a uid, known to the user database or not. An unknown one gets the group of its number.
+// nogroup is the group of a uid without an account: the group of the same number may be one with rights, such as kmem.
+const nogroup = 65534
+
+// lookupNumber accepts a uid, known to the user database or not.
 func lookupNumber(name string) (account, error) {
 	uid, err := strconv.ParseUint(name, 10, 31)
 	if err != nil {
@@ -86,5 +89,5 @@ func lookupNumber(name string) (account, error) {
 	if u, err := user.LookupId(name); err == nil {
 		return lookupAccount(u.Username)
 	}
-	return account{UID: int(uid), GID: int(uid), Groups: []int{int(uid)}}, nil
+	return account{UID: int(uid), GID: nogroup, Groups: []int{nogroup}}, nil
 }

@@ -241,7 +241,7 @@ func TestUsers(t *testing.T) {
 	}
 	task, err := start("54321") // a number without an account
 	must(t, err)
-	b.says(task, "54321\n54321\n54321\n")
+	b.says(task, "54321\n65534\n65534\n")
 }
 
 func TestAllowRoot(t *testing.T) {

@@ -115,7 +115,7 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 
 // writeEntry adds one file. Of a live volume a file may vanish, grow or become shorter meanwhile: then it is left out, cut, or filled up.
 func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
-	h := &tar.Header{Name: e.Path, Mode: int64(tarMode(e.mode())), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime), Format: tar.FormatPAX}
+	h := &tar.Header{Name: e.Path, Mode: tarMode(e.mode()), Uid: e.UID, Gid: e.GID, ModTime: time.Unix(0, e.Mtime), Format: tar.FormatPAX}
 	switch {
 	case e.mode().IsDir():
 		h.Typeflag, h.Name = tar.TypeDir, e.Path+"/"
@@ -124,7 +124,7 @@ func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 		h.Typeflag, h.Linkname = tar.TypeSymlink, e.Link
 		return w.WriteHeader(h)
 	}
-	f, err := root.Open(e.Path)
+	f, err := openRegular(root, e.Path)
 	if live && vanished(err) {
 		return nil
 	}
@@ -155,31 +155,18 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 // tarMode is a mode in the bits of tar, and fromTar the way back.
-func tarMode(m fs.FileMode) uint32 {
-	bits := uint32(m.Perm())
-	for _, b := range specialBits() {
-		if m&b.mode != 0 {
-			bits |= b.bit
-		}
+func tarMode(m fs.FileMode) int64 {
+	bits := int64(m.Perm())
+	if m&fs.ModeSticky != 0 {
+		bits |= unix.S_ISVTX
 	}
 	return bits
 }
 
 func fromTar(bits int64) fs.FileMode {
 	m := fs.FileMode(bits) & fs.ModePerm
-	for _, b := range specialBits() {
-		if uint32(bits)&b.bit != 0 {
-			m |= b.mode
-		}
+	if bits&unix.S_ISVTX != 0 {
+		m |= fs.ModeSticky
 	}
 	return m
-}
-
-type specialBit struct {
-	mode fs.FileMode
-	bit  uint32
-}
-
-func specialBits() [3]specialBit {
-	return [3]specialBit{{fs.ModeSetuid, unix.S_ISUID}, {fs.ModeSetgid, unix.S_ISGID}, {fs.ModeSticky, unix.S_ISVTX}}
 }

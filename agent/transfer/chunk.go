@@ -95,7 +95,7 @@ func (c *content) each(i int, visit func(e *entry, at, n int64) error) error {
 func (c *content) read(i int, buf []byte) ([]byte, error) {
 	buf = buf[:0]
 	err := c.each(i, func(e *entry, at, n int64) error {
-		f, err := c.root.Open(e.Path)
+		f, err := openRegular(c.root, e.Path)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (c *content) clear(i int) error {
 // hole reports whether no byte of a chunk is on the disk: all are zeros.
 func (c *content) hole(i int) bool {
 	return c.each(i, func(e *entry, at, n int64) error {
-		f, err := c.root.Open(e.Path)
+		f, err := openRegular(c.root, e.Path)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -25,7 +27,7 @@ const maxTreeBytes = int64(1) << 56
 // processes. Hard links become files of their own; extended attributes are not kept.
 type entry struct {
 	Path  string `cbor:"1,keyasint"`           // NAME/..., with slashes
-	Mode  uint32 `cbor:"2,keyasint"`           // fs.FileMode: type, permissions, setuid, setgid, sticky
+	Mode  uint32 `cbor:"2,keyasint"`           // fs.FileMode: type, permissions, sticky
 	UID   int    `cbor:"3,keyasint,omitempty"` // kept where the agent is root
 	GID   int    `cbor:"4,keyasint,omitempty"`
 	Size  int64  `cbor:"5,keyasint,omitempty"` // of a regular file
@@ -34,7 +36,8 @@ type entry struct {
 	Used  int64  `cbor:"8,keyasint,omitempty"` // of a regular file: what it takes on the disk; less than Size where it has holes
 }
 
-const keptBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+// keptBits are the bits of a mode that arrive elsewhere. setuid and setgid don't: a node could plant programs with the rights of root on others.
+const keptBits = fs.ModePerm | fs.ModeSticky
 
 func (e *entry) mode() fs.FileMode { return fs.FileMode(e.Mode) }
 
@@ -168,6 +171,23 @@ func layOut(root *os.Root, entries []entry) error {
 		}
 	}
 	return nil
+}
+
+// openRegular opens a file of a volume whose program may run meanwhile. The program can put something else in its place at any time: a named pipe would block
+// whoever opens it. Code: conflict.
+func openRegular(root *os.Root, path string) (*os.File, error) {
+	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fsm.Refuse(fsm.CodeConflict, "%s is no regular file any more", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 func makeFile(root *os.Root, e *entry) error {
