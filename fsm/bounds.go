@@ -4,10 +4,11 @@ import "slices"
 
 // Bounds of what rows gather over many entries, so that each fits into a snapshot (maxFrame) and can be read back (maxElements).
 const (
-	maxLabels      = 64  // of a node; its attributes may be four times as many
-	maxLabelValue  = 256 // bytes
-	maxAgentText   = 256 // bytes of what an agent says of itself, such as its version
-	maxWarnings    = 32  // of an agent; the rest is dropped
+	maxLabels      = 64       // of a node; its attributes may be four times as many
+	maxLabelValue  = 256      // bytes
+	maxAgentText   = 256      // bytes of what an agent says of itself, such as its version
+	maxAttributes  = 16 << 10 // bytes of a node's attributes, names included
+	maxWarnings    = 32       // of an agent; the rest is dropped
 	maxDrainNodes  = 10_000
 	maxDrainErrors = 2 << 20  // bytes of last errors in one drain
 	maxDrainError  = 4 << 10  // bytes of one
@@ -43,7 +44,11 @@ func (c *NodeRegister) checkBounds() *Error {
 	if len(c.Shape.Attributes) > 4*maxLabels {
 		return Refuse(CodeInvalid, "node %s has %d attributes, at most %d are allowed", c.Name, len(c.Shape.Attributes), 4*maxLabels)
 	}
+	size := 0
 	for _, name := range sortedKeys(c.Shape.Attributes) {
+		if size += len(name) + len(c.Shape.Attributes[name]); size > maxAttributes {
+			return Refuse(CodeInvalid, "node %s: its attributes have more than %d bytes", c.Name, maxAttributes)
+		}
 		if len(name) > maxAgentText || len(c.Shape.Attributes[name]) > maxAgentText {
 			return Refuse(CodeInvalid, "node %s: the attribute %s is longer than %d bytes", c.Name, clipText(name, 100), maxAgentText)
 		}

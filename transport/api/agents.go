@@ -60,7 +60,7 @@ func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) func(c
 // AnswerAgent answers a call of an agent, or has the leader do it. It is a transport.AnswerAgent.
 func (s *Server) AnswerAgent(ctx context.Context, id transport.Identity, call transport.AgentCall, question []byte) (answer []byte, err error) {
 	defer s.agentRecovered(call, &err)
-	err = s.rates.take(id)
+	err = s.rates.takeRequest(id)
 	if id.Role != transport.RoleAgent {
 		err = fsm.Refuse(fsm.CodeForbidden, "%s may not speak the agents' protocol: it has the role %s", id.Name, id.Role)
 	}
@@ -134,6 +134,11 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape, Seen: q.Seen}
 	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil { // an agent tries again and again: that must not fill the log
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
+	}
+	if !s.registrations.take(who.Identity) {
+		err := fsm.Refuse(transport.CodeRateLimited, "the agent of node %s registers again and again", q.Name).WithHint("look at its log; it may go on in a few seconds")
+		s.cfg.Refused(err)
+		return transport.RegisterReply{}, err
 	}
 	if _, err := s.commitFor(ctx, who, register); err != nil {
 		return transport.RegisterReply{}, err

@@ -11,10 +11,11 @@ import (
 // maxCallers bounds the callers whose rate is remembered. Every one of them holds a certificate, so there are few.
 const maxCallers = 16384
 
-// rates limits how many requests a second each caller may send, with a burst of twice as many.
+// rates limits how often each caller may do something.
 type rates struct {
 	mu      sync.Mutex
 	perSec  float64
+	burst   float64 // how often at once, after a while without
 	buckets map[transport.Identity]bucket
 }
 
@@ -35,34 +36,44 @@ func (b *bucket) take(now time.Time, perSec, full float64) bool {
 	return true
 }
 
-func newRates(perSecond int) *rates {
-	return &rates{perSec: float64(perSecond), buckets: map[transport.Identity]bucket{}}
+func newRates(perSecond, burst float64) *rates {
+	return &rates{perSec: perSecond, burst: burst, buckets: map[transport.Identity]bucket{}}
 }
+
+// requestRates lets each caller send so many requests a second, and twice as many at once.
+func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*float64(perSecond)) }
+
+// registrationRates lets an agent register whenever a person restarts it, and not so often that its registrations fill the log.
+func registrationRates() *rates { return newRates(0.2, 20) }
 
 func (r *rates) set(perSecond int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.perSec = float64(perSecond)
+	r.perSec, r.burst = float64(perSecond), 2*float64(perSecond)
 }
 
-// take counts one request of a caller. Code: rate_limited.
-func (r *rates) take(who transport.Identity) error {
+// takeRequest counts one request of a caller. Code: rate_limited.
+func (r *rates) takeRequest(who transport.Identity) error {
+	if r.take(who) {
+		return nil
+	}
+	return fsm.Refuse(transport.CodeRateLimited, "%s sends more requests than limits.requests_per_second allows", who).
+		WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
+}
+
+// take counts one deed of a caller, unless it is one too many.
+func (r *rates) take(who transport.Identity) bool {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	burst := 2 * r.perSec
 	b, known := r.buckets[who]
 	if !known {
 		if len(r.buckets) >= maxCallers {
 			clear(r.buckets)
 		}
-		b = bucket{left: burst, at: now}
+		b = bucket{left: r.burst, at: now}
 	}
-	taken := b.take(now, r.perSec, burst)
+	taken := b.take(now, r.perSec, r.burst)
 	r.buckets[who] = b
-	if !taken {
-		return fsm.Refuse(transport.CodeRateLimited, "%s sends more than %.0f requests a second", who, r.perSec).
-			WithHint("slow down, wait for changes with index and wait, or raise limits.requests_per_second")
-	}
-	return nil
+	return taken
 }

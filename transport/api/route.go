@@ -98,7 +98,7 @@ func (s *Server) guard(rt route, next http.Handler) http.Handler {
 			err = who.may(rt)
 		}
 		if err == nil && who.via == "" && who.Role != transport.RoleServer {
-			err = s.rates.take(who.Identity)
+			err = s.rates.takeRequest(who.Identity)
 		}
 		if err != nil {
 			s.refuse(w, rt, who, err)

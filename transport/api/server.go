@@ -26,11 +26,12 @@ type Server struct {
 	plainOps []operation
 	document []byte
 
-	rates   *rates
-	streams chan struct{}
-	watches *watches
-	waiting *sharedWaiting
-	agents  agentDesk
+	rates         *rates // of requests
+	registrations *rates
+	streams       chan struct{}
+	watches       *watches
+	waiting       *sharedWaiting
+	agents        agentDesk
 }
 
 // New builds a server from its parts. Error: invalid when a required part is missing.
@@ -50,7 +51,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
-		rates: newRates(cfg.Limits.RequestsPerSecond), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
+		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), streams: make(chan struct{}, cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
 	s.agents = agentDesk{
 		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), peers: newLinger(lingerPeers),
