@@ -29,6 +29,7 @@ func TestWork(t *testing.T) {
 		{"BadBodies", testBadBodies},
 		{"Strangers", testStrangers},
 		{"Garbage", testGarbage},
+		{"Greed", testGreed},
 		{"Connections", testConnections},
 		{"Snapshots", testSnapshots},
 		{"ForeignData", testForeignData},
