@@ -184,7 +184,7 @@ func broken(err error) bool {
 func (a *app) printEvent(e api.Event, raw []byte) error {
 	switch {
 	case a.output.template != "":
-		return printTemplate(a.out, a.output.template, raw)
+		return printTemplate(a.shown(), a.output.template, raw)
 	case a.output.is(asJSON):
 		a.printf("%s\n", raw)
 	case a.output.is(asYAML):

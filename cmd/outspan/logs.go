@@ -143,14 +143,14 @@ func logsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// copyLogs writes a log as it comes. The bytes are the program's own: they are not changed.
+// copyLogs writes a log as it comes. The bytes are the program's own: they are changed only for a terminal.
 func (a *app) copyLogs(ctx context.Context, path string, q url.Values) error {
 	body, err := a.stream(ctx, path, q, "")
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	_, err = io.Copy(a.out, body)
+	_, err = io.Copy(a.shown(), body)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -98,7 +98,7 @@ type shown struct {
 // show prints s in the format that was asked for.
 func (a *app) show(s shown) error {
 	if a.output.template != "" {
-		return printTemplate(a.out, a.output.template, s.json)
+		return printTemplate(a.shown(), a.output.template, s.json)
 	}
 	switch a.output.effective() {
 	case asJSON:
