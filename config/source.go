@@ -69,7 +69,10 @@ func asError(diags hcl.Diagnostics) error {
 		return nil
 	}
 	var lines []string
-	for _, d := range diags {
+	for i, d := range diags {
+		if i > 0 && d.Summary == diags[i-1].Summary && d.Detail == diags[i-1].Detail {
+			continue // a missing quote is found again in each line below it
+		}
 		where := ""
 		if d.Subject != nil {
 			where = d.Subject.Filename

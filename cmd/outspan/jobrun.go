@@ -145,6 +145,9 @@ func (a *app) showJobReply(got answer[api.JobReply], done string, change *change
 			p.line("job %s is so already: nothing was changed", name)
 			return
 		}
+		if change.write.dryRun {
+			done = "would be " + strings.TrimPrefix(done, "is ")
+		}
 		p.line("job %s %s, version %d %s", name, done, r.Job.Version, change.write.done(r.Index))
 	}})
 }

@@ -168,6 +168,9 @@ func plainStyle(n *yaml.Node) {
 
 // printTemplate runs the template over each item of a list, or over the one object there is.
 func printTemplate(w io.Writer, text string, raw []byte) error {
+	if !strings.Contains(text, "{{") {
+		return usage("--format %s is no template: it names no field", text).WithHint("for JSON write -o json; a template is '{{.name}} {{.state}}'")
+	}
 	t, err := template.New("--format").Option("missingkey=error").Funcs(template.FuncMap{"json": jsonText, "join": joinAny}).Parse(text)
 	if err != nil {
 		return usage("--format: %s", err).WithHint("it is a Go template, such as '{{.name}} {{.state}}'")

@@ -16,6 +16,11 @@ func usage(format string, args ...any) *fsm.Error {
 	return fsm.Refuse(fsm.CodeInvalid, format, args...)
 }
 
+// habits are words that people bring from other tools, and what they mean here.
+var habits = map[string]string{
+	"start": "job run FILE", "submit": "job run FILE", "apply": "job run FILE", "delete": "job stop JOB --purge", "top": "instance ls", "ps": "instance ls",
+}
+
 // unknownCommand says that a word is no command here, and which one was probably meant.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	refusal := usage("%q is not a command of %s", word, cmd.CommandPath())
@@ -24,6 +29,9 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 		if child.IsAvailableCommand() {
 			names = append(names, child.Name())
 		}
+	}
+	if way, ok := habits[word]; ok && !cmd.HasParent() || ok && strings.HasPrefix(way, cmd.Name()+" ") {
+		return refusal.WithHint("write: outspan %s", way)
 	}
 	if near := nearest(word, names); near != "" {
 		return refusal.WithHint("did you mean: %s %s", cmd.CommandPath(), near)
@@ -100,7 +108,7 @@ func useLine(cmd *cobra.Command) string {
 // nearest returns the name that a mistyped one was probably meant to be, or "".
 func nearest(word string, names []string) string {
 	best, least := "", 3
-	if len(word) <= 3 {
+	if len(word) <= 5 {
 		least = 2
 	}
 	names = slices.Sorted(slices.Values(names))
