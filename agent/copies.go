@@ -29,13 +29,6 @@ func freshen(a transport.Assignment, spec fsm.VolumeSpec, dir string) error {
 	_, missing := os.Lstat(dir)
 	switch {
 	case have == want && local && errors.Is(missing, fs.ErrNotExist):
-		// It may have been put aside for a move that a restore has lost from the state.
-		switch back, err := transfer.PutBack(dir, want); {
-		case err != nil:
-			return diskError("put volume "+spec.Name+" back in its place", err)
-		case back:
-			return nil
-		}
 		return lostVolume(a, "the directory of volume %s, %s, was here and is missing", spec.Name, dir)
 	case have == want:
 		return nil

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -97,32 +96,6 @@ func TestReplicatedCopyInterrupted(t *testing.T) {
 	}
 	if note, err := os.ReadFile(dir + "@copy"); err != nil || string(note) != "30\n" {
 		t.Fatalf("the note says %q, %v", note, err)
-	}
-}
-
-// TestDataThatWasPutAside: a restored state means data that was moved away since, and put aside here. It is put back in its place, and nothing else is.
-func TestDataThatWasPutAside(t *testing.T) {
-	v := newVolumes(t.TempDir())
-	a := copyAssignment(7)
-	a.Spec.Volumes[0].Kind = fsm.VolumeLocal
-	must(t, v.prepare(a, account{}))
-	dir := v.dir(a, "data")
-	a.Held = []string{"data"}
-	put(t, filepath.Join(dir, "rows"), "first")
-	must(t, transfer.PutAside(dir, "7"))
-	must(t, v.prepare(a, account{}))
-	if got := listed(t, dir); !slices.Equal(got, []string{"rows"}) {
-		t.Fatalf("the instance finds %v", got)
-	}
-	must(t, transfer.PutAside(dir, "7"))
-	must(t, os.Mkdir(dir+"@7.1", 0o700))
-	if err := v.prepare(a, account{}); err == nil {
-		t.Error("one of two that were put aside was taken")
-	}
-	must(t, os.Remove(dir+"@7.1"))
-	must(t, os.Rename(dir+"@7", dir+"@6"))
-	if err := v.prepare(a, account{}); err == nil {
-		t.Error("data of another epoch was taken")
 	}
 }
 

@@ -64,15 +64,6 @@ func aside(dir, epoch string, n int) string {
 	return fmt.Sprintf("%s@%s.%d", dir, epoch, n)
 }
 
-// PutBack takes back what PutAside did with data of an epoch, if it did so once. It reports whether the directory is in its place again.
-func PutBack(dir, epoch string) (bool, error) {
-	if !exists(aside(dir, epoch, 0)) || exists(aside(dir, epoch, 1)) || exists(dir) {
-		return false, nil
-	}
-	err := move(aside(dir, epoch, 0), dir)
-	return err == nil, err
-}
-
 // volume is where one of the task's volumes stands, and the epoch of the data that the task is about.
 type volume struct {
 	name, dir string
