@@ -165,7 +165,7 @@ func (f *forwarder) learn(answer transport.Services) {
 	f.last.keep(answer)
 }
 
-// withLost adds to the services of a restored state those exposed ones, and those backends, that it lacks: what runs goes on until the restore is confirmed.
+// withLost adds the exposed services and backends that a restored state lacks. They stay until the restore is confirmed.
 func withLost(now, lost []transport.ServiceBackends) []transport.ServiceBackends {
 	all := slices.Clone(now)
 	for _, before := range lost {

@@ -164,22 +164,18 @@ func (i *instance) bringDown(ctx context.Context, task Task, gently bool) {
 
 // abandon ends a program whose after_start hook failed: its start counts as a failed one.
 func (i *instance) abandon(ctx context.Context, task Task, why error) {
-	i.stopTask(ctx, task, 0)
-	switch {
-	case !ended(task):
-	case i.wanted().Desired != fsm.DesiredRunning:
-		i.ended(task)
-	default:
-		i.shop.release(i.id)
-		i.entry.Live = false
-		i.failed(failure{code: string(fsm.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
-	}
+	i.stopAsFailed(ctx, task, failure{code: string(fsm.CodeHookFailed), detail: "after_start: " + message(why), final: hopeless(why)})
 }
 
-// restartIll ends a program of which a check has failed for too long. That counts as an end of its own.
+// restartIll ends a program whose check has failed for too long. It is restarted as if it had ended by itself.
 func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 	i.log.Warn("restarting a program whose check has failed for too long", "check", why)
-	i.judge(verdict{reason: why}) // its service hears of it first, where nobody had time to say so
+	i.judge(verdict{reason: why}) // withdraws it from its service before the stop
+	i.stopAsFailed(ctx, task, failure{code: string(fsm.CauseCheckFailed), detail: why})
+}
+
+// stopAsFailed stops a program that is still wanted, and notes why it failed.
+func (i *instance) stopAsFailed(ctx context.Context, task Task, why failure) {
 	i.stopTask(ctx, task, 0)
 	switch {
 	case !ended(task):
@@ -188,7 +184,7 @@ func (i *instance) restartIll(ctx context.Context, task Task, why string) {
 	default:
 		i.shop.release(i.id)
 		i.entry.Live = false
-		i.failed(failure{code: string(fsm.CauseCheckFailed), detail: why})
+		i.failed(why)
 	}
 }
 

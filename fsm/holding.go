@@ -128,12 +128,8 @@ func (s *State) filledSince(group GroupID, slot int) bool {
 
 // SlotFilled reports whether an instance of the state may run in a slot.
 func (s *State) SlotFilled(group GroupID, slot int) bool {
-	for inst := range s.InstancesInSlot(group, slot) {
-		if inst.holdsClaims() {
-			return true
-		}
-	}
-	return false
+	_, busy := s.slotBusy(group, slot)
+	return busy
 }
 
 // strangers are the holdings of a full report that have no row. Whole tells that they are all that can hold a slot: a node has room for maxHoldings, and those

@@ -221,7 +221,7 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	}
 }
 
-// A node whose slots were filled anew while it was taken for dead ends what it runs in them, also where a restore has lost the rows of that.
+// A node was taken for dead and its slots were filled elsewhere. When it returns it stops its old instances, even if a restore lost their rows.
 func TestReturnedNodeEndsWhatWasReplaced(t *testing.T) {
 	for name, given := range map[string][]Command{"confirmed dead": nil, "forgotten": {&NodeForget{ID: "n3"}}} {
 		t.Run(name, func(t *testing.T) {

@@ -29,8 +29,8 @@ type Trouble struct {
 	Reason string    `cbor:"2,keyasint"` // at most 256 bytes
 }
 
-// NodeSelf is what an agent says of its own machine. While it has troubles its node is degraded by its own word:
-// nothing new is placed there, and what runs there leaves once its group's toleration not_ready is over.
+// NodeSelf is what an agent says of its own machine. A node with troubles is degraded: it gets no new instances, and
+// those that it has leave when their group's toleration.not_ready is over.
 type NodeSelf struct {
 	Since    Time      `cbor:"1,keyasint,omitempty"` // when the first of them was reported; 0 without troubles
 	Troubles []Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
@@ -137,8 +137,7 @@ func (s *State) Tolerated(inst *Instance) (until Time, leaves bool) {
 	return 0, false
 }
 
-// mayLeaveTroubled checks what is particular to a stop because the node is degraded by its own word: it still is,
-// longer than the group tolerates, and not too many are. Codes: stale, mass_offline_hold.
+// mayLeaveTroubled refuses a stop for node_not_ready if the node has recovered, if its group still tolerates the trouble, or if too many nodes are degraded. Codes: stale, mass_offline_hold.
 func (s *State) mayLeaveTroubled(inst *Instance) *Error {
 	until, leaves := s.Tolerated(inst)
 	switch {
