@@ -27,6 +27,7 @@ const CodeAgentRuns fsm.Code = "agent_running"
 //	peers/     the instances of each group that has one here: JOB/GROUP and JOB/GROUP.json, readable for all
 //	services   the exposed services and their backends as they were known last
 //	cluster    the cluster and the lineage that it follows
+//	refused    there while the servers refuse this agent for another one of its node
 //	journal    what is known of each instance, and the newest assignments that were acted on
 //	door/      the control socket of the process that listens on exposed ports, and what it printed
 //	driver/    what the driver keeps of each instance: its shim, exit status, logs
@@ -159,6 +160,28 @@ func (h *home) pin(answered string) error {
 		return diskError("write "+h.path("cluster"), err)
 	}
 	return nil
+}
+
+// noteAnswer notes whether the servers refused this agent for another one of its node, for as long as they don't take it. Another failure says nothing.
+func (h *home) noteAnswer(answer error) error {
+	var refused *fsm.Error
+	var err error
+	switch {
+	case answer == nil && h.refused():
+		err = os.Remove(h.path("refused"))
+	case errors.As(answer, &refused) && refused.Code == fsm.CodeNodeTaken && !h.refused():
+		err = writeLine(h.path("refused"), refused.Message)
+	}
+	if err != nil {
+		return diskError("write "+h.path("refused"), err)
+	}
+	return nil
+}
+
+// refused reports whether the servers refused this agent for another one of its node, and have not accepted it since.
+func (h *home) refused() bool {
+	_, err := os.Stat(h.path("refused"))
+	return err == nil
 }
 
 // KnownServers returns host:port of each server that the agent of a data directory heard of last; none at its first start.

@@ -49,3 +49,28 @@ func TestPinLineage(t *testing.T) {
 		h.close()
 	}
 }
+
+// That the servers refused the agent for another one of its node is noted until they take it, over restarts. Other answers say nothing of it.
+func TestRefusalIsNoted(t *testing.T) {
+	dir := t.TempDir()
+	for _, step := range []struct {
+		name    string
+		answer  error
+		refused bool
+	}{
+		{name: "no server answers", answer: errors.New("connection refused")},
+		{name: "another node has the name", answer: fsm.Refuse(fsm.CodeNameTaken, "the name n1 belongs to the node 01X")},
+		{name: "another agent is that of the node", answer: fsm.Refuse(fsm.CodeNodeTaken, "node n1 is in use"), refused: true},
+		{name: "no server answers then", answer: errors.New("connection refused"), refused: true},
+		{name: "taken"},
+	} {
+		h, err := openHome(dir, hclog.NewNullLogger())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.noteAnswer(step.answer); err != nil || h.refused() != step.refused {
+			t.Errorf("%s: refused %v, error %v", step.name, h.refused(), err)
+		}
+		h.close()
+	}
+}

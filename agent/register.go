@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -115,10 +117,14 @@ func (a *Agent) keepRegistered(ctx context.Context) {
 // register tries until a server has committed the registration. It returns false when ctx ended.
 func (a *Agent) register(ctx context.Context) bool {
 	retry := backoff{first: 100 * time.Millisecond, most: 10 * time.Second}
+	var logged string // the hint of the refusal that was logged last
 	for {
 		request := a.registration()
 		reply, err := a.registerOnce(ctx, request)
 		a.shop.standing.Store(int32(standing(a.shop.standing.Load()).after(err)))
+		if err := a.home.noteAnswer(err); err != nil {
+			a.log.Error("the answer to a registration could not be noted", "error", err)
+		}
 		if err == nil {
 			a.registered(reply, request.Shape.Labels)
 			return true
@@ -127,10 +133,14 @@ func (a *Agent) register(ctx context.Context) bool {
 			return false
 		}
 		a.setProblem("registration", err.Error())
-		a.log.Log(retry.level(), "registration failed", "error", err)
-		pause := retry.next(rand.Float64())
+		level := retry.level()
 		var refused *fsm.Error
-		if errors.As(err, &refused) && (refused.Code == fsm.CodeNameTaken || refused.Code == fsm.CodeConflict || refused.Code == fsm.CodeForbidden) {
+		if errors.As(err, &refused) && refused.Hint != logged {
+			level, logged = hclog.Warn, refused.Hint // another reason than before
+		}
+		a.log.Log(level, "registration failed", "error", err)
+		pause := retry.next(rand.Float64())
+		if refused != nil && (refused.Code == fsm.CodeNameTaken || refused.Code == fsm.CodeNodeTaken || refused.Code == fsm.CodeConflict || refused.Code == fsm.CodeForbidden) {
 			pause = max(pause, 2*time.Second) // a person has to act
 		}
 		if !sleep(ctx, pause, nil) {
@@ -164,7 +174,7 @@ func (a *Agent) registration() transport.RegisterRequest {
 			BootID: a.identity.BootID, Incarnation: a.identity.Incarnation, Address: node.Address, APIAddress: node.APIAddress,
 			Version: a.cfg.Version, Warnings: a.warnings(), Format: fsm.CurrentFormat, Machine: machineID(), Born: a.home.born(),
 		},
-		Shape: a.shape(node), Cluster: a.home.cluster(), Seen: seen,
+		Shape: a.shape(node), Cluster: a.home.cluster(), Seen: seen, Refused: a.home.refused(),
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *servers) enter(op string) error {
 	case s.down:
 		return fsm.Refuse(transport.CodeUnreachable, "no server could be reached")
 	case s.others && op == "register":
-		return fsm.Refuse(fsm.CodeNameTaken, "the node is in use by another agent")
+		return fsm.Refuse(fsm.CodeNodeTaken, "the node is in use by another agent")
 	}
 	return nil
 }

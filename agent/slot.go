@@ -23,7 +23,7 @@ func (s standing) after(err error) standing {
 	switch {
 	case err == nil:
 		return standingGood
-	case errors.As(err, &refused) && refused.Code == fsm.CodeNameTaken:
+	case errors.As(err, &refused) && refused.Code == fsm.CodeNodeTaken:
 		return standingOther
 	case s == standingOther:
 		return s

@@ -89,3 +89,44 @@ func (c *cluster) copyAgent(t *testing.T, first *member, prepare func(*member, *
 	clone.configure(t, s)
 	return clone
 }
+
+// The agent of a copy was refused, and asks before the original does when a state is restored that does not know the node. It is refused still: the original's
+// programs go on, and nothing runs twice.
+func TestRefusedCopyAfterARestore(t *testing.T) {
+	c := newCluster(t, options{servers: 3, agents: 2})
+	early, first := c.agents[0], c.agents[1]
+	for _, m := range append(slices.Clone(c.servers), early) {
+		m.start(t)
+	}
+	c.waitEligible(t, early)
+	saved := c.path("saved.snap")
+	c.must(t, "server", "snapshot", "save", saved)
+	first.start(t)
+	c.waitEligible(t, first)
+	c.run(t, job{name: "single", count: 2, more: quorum + apart})
+	clone := c.copyAgent(t, first, func(*member, *testing.T) {})
+	clone.start(t)
+	clone.waitSays(t, "node "+first.name+" is in use by the agent at "+first.address, "empty data_dir")
+	before, stopWatching := c.programs(), c.watchPrograms()
+
+	first.kill()
+	c.must(t, "server", "snapshot", "restore", saved, "--yes")
+	clone.waitSays(t, "was refused as that of a copy", "remove the file refused")
+	first.start(t)
+	c.waitEligible(t, c.agents...)
+	if n := c.node(t, first); n.Address != first.address {
+		t.Errorf("the node is at %s, want %s", n.Address, first.address)
+	}
+	c.must(t, "settings", "resume", "restore")
+	c.waitHeard(t)
+	time.Sleep(2 * time.Second)
+	if code := clone.terminate(t); code != 0 {
+		t.Errorf("the copy's agent ended with %d", code)
+	}
+	seen := stopWatching()
+	for id, was := range before {
+		if !slices.Equal(seen[id], was) {
+			t.Errorf("instance %s ran as %v and was seen as %v", id, was, seen[id])
+		}
+	}
+}

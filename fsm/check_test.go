@@ -88,6 +88,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"unsettled", "is it unsettled?", func(s *State) { mark(s.unsettled, "web/api", !s.unsettled.Has("web/api")) }},
 		{"off duty and gone", "nodes off duty has", func(s *State) { s.offDuty.put("gone", present{}) }},
 		{"off duty", "is it off duty?", func(s *State) { mark(s.offDuty, "n1", !s.offDuty.Has("n1")) }},
+		{"unheard", "unheard since a restore?", func(s *State) { mark(s.unheard, "n1", true) }},
 		{"row of a group", "has another row", func(s *State) {
 			row, _ := s.Instances.Get("i1")
 			other := *row

@@ -48,6 +48,7 @@ const (
 	CodeNodeNotEligible  Code = "node_not_eligible"
 	CodeSlotTaken        Code = "slot_taken"
 	CodeNameTaken        Code = "name_taken"
+	CodeNodeTaken        Code = "node_taken" // another agent is that of the node
 	CodeServiceTaken     Code = "service_taken"
 	CodeUnknownClass     Code = "unknown_class"
 	CodeUnknownBudget    Code = "unknown_budget"

@@ -61,6 +61,9 @@ func (r *NodeRestore) Ends(id InstanceID) bool {
 	return !r.Owes && !r.Behind
 }
 
+// unheard reports whether the node is online by what a restored state says, and its agent has not told since what runs there.
+func (n *Node) unheard() bool { return n.Restore.Owes && n.Health != HealthOffline }
+
 // pending reports whether a restore left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 

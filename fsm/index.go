@@ -74,6 +74,7 @@ func (s *State) delDeployment(id DeploymentID) {
 func (s *State) indexNode(n *Node) {
 	mark(s.offDuty, n.ID, n.Intent != IntentActive && s.Nodes.Has(n.ID))
 	mark(s.restoring, n.ID, n.Restore.pending() && s.Nodes.Has(n.ID))
+	mark(s.unheard, n.ID, n.unheard() && s.Nodes.Has(n.ID))
 }
 
 // Departing iterates over the instances that are on their way out or are wished to go and are not confirmed stopped, in order of id.
@@ -159,7 +160,7 @@ func slotPrefix(group GroupID, slot int) string {
 // unsettledIndexes holds that the indexes of what is not settled have exactly what the rows say.
 func (c *checker) unsettledIndexes() {
 	s := c.s
-	departing, unsettled, open, off, restoring := 0, 0, 0, 0, 0
+	departing, unsettled, open, off, restoring, unheard := 0, 0, 0, 0, 0, 0
 	for id, i := range s.Instances.All() {
 		c.want(s.departing.Has(id) == i.departs(), "instance %s: is it departing? by the index %v, by its row %v", id, s.departing.Has(id), i.departs())
 		departing += count(i.departs())
@@ -181,11 +182,15 @@ func (c *checker) unsettledIndexes() {
 		is = n.Restore.pending()
 		c.want(s.restoring.Has(id) == is, "node %s: did a restore leave something open? by the index %v, by its row %v", id, s.restoring.Has(id), is)
 		restoring += count(is)
+		is = n.unheard()
+		c.want(s.unheard.Has(id) == is, "node %s: does it count as online unheard since a restore? by the index %v, by its row %v", id, s.unheard.Has(id), is)
+		unheard += count(is)
 	}
 	for _, size := range [...]struct {
 		name      string
 		got, want int
-	}{{"departing instances", s.departing.Len(), departing}, {"unsettled groups", s.unsettled.Len(), unsettled}, {"open deployments", s.openDeployments.Len(), open}, {"nodes off duty", s.offDuty.Len(), off}, {"nodes with something open after a restore", s.restoring.Len(), restoring}} {
+	}{{"departing instances", s.departing.Len(), departing}, {"unsettled groups", s.unsettled.Len(), unsettled}, {"open deployments", s.openDeployments.Len(), open}, {"nodes off duty", s.offDuty.Len(), off},
+		{"nodes with something open after a restore", s.restoring.Len(), restoring}, {"nodes unheard since a restore", s.unheard.Len(), unheard}} {
 		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
 	}
 }

@@ -15,6 +15,9 @@ type Ledger struct {
 	Ready  int
 	Held   int // ready ones whose stop is being prepared
 	Stops  []Time
+
+	// Unheard is how many of Ready nobody has vouched for since a restore: their nodes' agents have not told what runs there. Those being prepared are not among them.
+	Unheard int
 }
 
 // Ledgers lists the budgets of a group: its own first, then the shared ones that it names.
@@ -23,7 +26,7 @@ func (s *State) Ledgers(id GroupID) []Ledger {
 	if !ok {
 		return nil
 	}
-	all := []Ledger{{Name: string(id), Budget: g.Budget, Want: s.Want(g), Ready: g.Ready, Held: g.Held, Stops: g.Stops}}
+	all := []Ledger{{Name: string(id), Budget: g.Budget, Want: s.Want(g), Ready: g.Ready, Held: g.Held, Stops: g.Stops, Unheard: s.unheardOf(id)}}
 	for _, b := range s.SharedBudgets(id) {
 		all = append(all, s.SharedLedger(b))
 	}
@@ -38,14 +41,27 @@ func (s *State) SharedLedger(b *SharedBudget) Ledger {
 			l.Want += s.Want(g)
 			l.Ready += g.Ready
 			l.Held += g.Held
+			l.Unheard += s.unheardOf(id)
 		}
 	}
 	return l
 }
 
+// unheardOf counts the ready instances of a group of which only a restored state says that they are.
+func (s *State) unheardOf(id GroupID) int {
+	if s.unheard.Len() == 0 {
+		return 0
+	}
+	n := 0
+	for inst := range s.InstancesOf(id) {
+		n += count(inst.Ready() && !inst.holdsUnit() && s.unheard.Has(inst.Node))
+	}
+	return n
+}
+
 // Allowed is how many stops of ready members may begin now.
 func (l *Ledger) Allowed(now Time) int {
-	n := max(0, l.Ready-l.Held-l.Budget.MinReady)
+	n := max(0, l.Ready-l.Held-l.Unheard-l.Budget.MinReady)
 	if l.Budget.RateMax > 0 {
 		n = min(n, max(0, l.Budget.RateMax-l.Used(now)))
 	}
@@ -155,25 +171,32 @@ func (s *State) goesWithNode(inst *Instance, cause Cause) bool {
 // until is how long it is to a time: whole seconds, so that who waits for them is not refused again.
 func (s *State) until(t Time) Duration { return (t.Sub(s.Now) + Second - 1) / Second * Second }
 
-// checkReady asks one budget whether inst may go. A unit that inst holds itself is not counted against it.
+// checkReady asks one budget whether inst may go. A unit that inst holds itself is not counted against it, and one that is ready only by the word of
+// a restored state does not count.
 func (s *State) checkReady(l *Ledger, inst *Instance, cause Cause) *Error {
 	held, minReady := l.Held-count(inst.holdsUnit()), l.Budget.MinReady
-	going := ""
+	but := ""
 	if held > 0 {
-		going = fmt.Sprintf(", %d of them about to stop,", held)
+		but = fmt.Sprintf(", %d of them about to stop,", held)
+	}
+	if l.Unheard > 0 {
+		but += fmt.Sprintf(", %d of them on nodes whose agents have not told since the restore what runs there,", l.Unheard)
+	}
+	stay := l.Ready - held - l.Unheard
+	if inst.Ready() && (inst.holdsUnit() || !s.unheard.Has(inst.Node)) {
+		stay-- // it is one of them
 	}
 	switch {
+	case stay >= minReady:
+		return nil
 	case inst.Ready():
-		if l.Ready-held-1 < minReady {
-			return Refuse(CodeBudgetMinReady, "%s has %d ready%s and must keep %d", l.Name, l.Ready, going, minReady).
-				WithHint("it waits until %d are ready; see: outspan budget status %s", minReady+1, l.Name)
-		}
-	case cause == CauseScaleDown:
-	case l.Ready-held < minReady && !s.unreadyLong(inst):
-		return Refuse(CodeBudgetMinReady, "%s has %d ready%s and must have %d before one that isn't ready may go", l.Name, l.Ready, going, minReady).
-			WithHint("it waits until %d are ready; see: outspan budget status %s", minReady, l.Name)
+		return Refuse(CodeBudgetMinReady, "%s has %d ready%s and must keep %d", l.Name, l.Ready, but, minReady).
+			WithHint("it waits until %d are ready; see: outspan budget status %s", minReady+1, l.Name)
+	case cause == CauseScaleDown || s.unreadyLong(inst):
+		return nil
 	}
-	return nil
+	return Refuse(CodeBudgetMinReady, "%s has %d ready%s and must have %d before one that isn't ready may go", l.Name, l.Ready, but, minReady).
+		WithHint("it waits until %d are ready; see: outspan budget status %s", minReady, l.Name)
 }
 
 // holdsUnit reports whether the instance is ready and its stop is being prepared: it is counted in Group.Held.

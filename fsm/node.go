@@ -145,6 +145,8 @@ type NodeRegister struct {
 	Shape NodeShape `cbor:"4,keyasint"`
 	// Seen is the newest state whose assignments the agent acted on. It ignores older ones.
 	Seen Seen `cbor:"5,keyasint,omitempty"`
+	// Refused tells that the agent was refused for another one of its node (node_taken), and has not been accepted since.
+	Refused bool `cbor:"6,keyasint,omitempty"`
 }
 
 // NodeHealth writes what the detector found. Offline makes the node's instances lost. It is refused with stale if boot id or epoch moved: silence is that of a

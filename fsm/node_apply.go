@@ -81,10 +81,12 @@ func (c *NodeRegister) apply(s *State) error {
 		return Refuse(CodeNameTaken, "the name %s belongs to the node %s", c.Name, owner).WithHint("choose another name, or remove the old node: outspan node forget %s", owner)
 	}
 	old, known := s.Nodes.Get(c.ID)
-	if known {
-		if refusal := c.takesOver(s, old); refusal != nil {
-			return refusal
-		}
+	refusal := c.refusedBefore(old)
+	if known && refusal == nil {
+		refusal = c.takesOver(s, old)
+	}
+	if refusal != nil {
+		return refusal
 	}
 	incarnation, refusal := s.above(c.Name, c.Seen, known && old.Restore.Raised)
 	if refusal != nil {

@@ -47,7 +47,23 @@ func (a *AgentInfo) firmware() string {
 	return id
 }
 
-// takesOver refuses a registration by another machine than the last one while what only one may run may run there. Code: name_taken.
+// refusedBefore refuses an agent that was refused for another one of its node, where that one can't be compared with it any more: a restored state, or one that
+// has forgotten the node, does not know it, or may know an earlier one. Old is the node's row, nil if there is none. Code: node_taken.
+func (c *NodeRegister) refusedBefore(old *Node) *Error {
+	switch {
+	case !c.Refused:
+		return nil
+	case old == nil:
+		return Refuse(CodeNodeTaken, "the agent of node %s was refused as that of a copy, and the state no longer knows the agent that was not", c.Name).
+			WithHint("if this is the copy, give it an empty data_dir; if it is the only one left: stop it, remove the file refused from its data_dir, and start it")
+	case old.Restore.Owes:
+		return Refuse(CodeNodeTaken, "the agent of node %s was refused as that of a copy, and the one that was not has not registered since the restore", c.Name).
+			WithHint("if this is the copy, give it an empty data_dir; if the other machine is off for good: outspan node confirm-dead %s --force", c.Name)
+	}
+	return nil
+}
+
+// takesOver refuses a registration by another machine than the last one while what only one may run may run there. Code: node_taken.
 func (c *NodeRegister) takesOver(s *State, old *Node) *Error {
 	if !old.Agent.otherMachine(&c.Agent) || old.Return.ConfirmedDead || plant.Is(plant.ClonedMachine) {
 		return nil
@@ -57,9 +73,9 @@ func (c *NodeRegister) takesOver(s *State, old *Node) *Error {
 		return nil
 	}
 	if c.Agent.BootID == old.Agent.BootID && c.Agent.copied(&old.Agent) {
-		return Refuse(CodeNameTaken, "the data directory of this agent is a copy of that of node %s at %s: %s", old.Name, old.Agent.Address, held.Message).
+		return Refuse(CodeNodeTaken, "the data directory of this agent is a copy of that of node %s at %s: %s", old.Name, old.Agent.Address, held.Message).
 			WithHint("give the copy an empty data_dir; if it replaces the other one, of which nothing runs any more: outspan node confirm-dead %s --force", old.Name)
 	}
-	return Refuse(CodeNameTaken, "node %s is another machine, at %s, and not the one at %s: %s", old.Name, old.Agent.Address, c.Agent.Address, held.Message).
+	return Refuse(CodeNodeTaken, "node %s is another machine, at %s, and not the one at %s: %s", old.Name, old.Agent.Address, c.Agent.Address, held.Message).
 		WithHint("a copy of a machine needs an empty data_dir; if this one replaces the other, which is off: outspan node confirm-dead %s --force", old.Name)
 }

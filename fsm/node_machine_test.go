@@ -19,13 +19,13 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 		{name: "a reboot with another address", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/fw"}},
 		{name: "a reboot as a user who can't read the firmware", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/"}},
 		{name: "another address", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw"}},
-		{name: "a copy", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, want: CodeNameTaken},
-		{name: "a copy with the address", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/other"}, want: CodeNameTaken},
-		{name: "a copy that can't read its firmware", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/"}, want: CodeNameTaken},
-		{name: "a copy without ids", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9"}, want: CodeNameTaken},
-		{name: "a container on the same kernel", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "other/fw"}, want: CodeNameTaken},
-		{name: "a copied container on the same kernel", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, want: CodeNameTaken},
-		{name: "a copied container with the address", agent: AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Born: 8}, want: CodeNameTaken},
+		{name: "a copy", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, want: CodeNodeTaken},
+		{name: "a copy with the address", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/other"}, want: CodeNodeTaken},
+		{name: "a copy that can't read its firmware", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/"}, want: CodeNodeTaken},
+		{name: "a copy without ids", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9"}, want: CodeNodeTaken},
+		{name: "a container on the same kernel", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "other/fw"}, want: CodeNodeTaken},
+		{name: "a copied container on the same kernel", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, want: CodeNodeTaken},
+		{name: "a copied container with the address", agent: AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Born: 8}, want: CodeNodeTaken},
 		{name: "a reboot of a machine whose disk was replaced", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/fw", Born: 8}},
 		{name: "a copy where any number may run", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, free: true},
 		{name: "the first is confirmed dead", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, dead: true},
@@ -48,4 +48,30 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 			wantCode(t, "S2: register", refusal, tt.want)
 		})
 	}
+}
+
+// A copy that was refused may ask first after a restore. It is refused for as long as the state can't tell it from the original: it does not know the node, or
+// nobody has told what runs there. The original, which was not refused, is taken.
+func TestRefusedCopyAfterARestore(t *testing.T) {
+	original, refused := register("n1"), register("n1")
+	refused.Refused = true
+	take := func(s State, c *NodeRegister) *Error {
+		_, refusal := attempt(s, s.Now, c)
+		return refusal
+	}
+
+	empty := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()}, &RestoreMark{})
+	wantCode(t, "the state lacks the node, the copy", take(empty, refused), CodeNodeTaken)
+	wantCode(t, "the state lacks the node, the original", take(empty, original), "")
+	confirmed := run(t, empty, 1000, &RestoreMark{Confirm: true})
+	wantCode(t, "the restore is confirmed, the copy", take(confirmed, refused), CodeNodeTaken)
+
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	wantCode(t, "the state has the node, the copy", take(s, refused), CodeNodeTaken)
+	dead := run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
+	wantCode(t, "the original is confirmed dead, the copy", take(dead, refused), "")
+	s = run(t, s, 2000, original)
+	wantCode(t, "the original has registered, the copy", take(s, refused), CodeNodeTaken)
+	s = inventory(t, s, "n1", nil)
+	wantCode(t, "the original was refused too, and has told what runs", take(s, refused), "")
 }

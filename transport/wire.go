@@ -53,6 +53,8 @@ type RegisterRequest struct {
 	Cluster string `cbor:"5,keyasint,omitempty"`
 	// Seen is the newest state whose assignments the agent acted on; see fsm.NodeRegister.
 	Seen fsm.Seen `cbor:"6,keyasint,omitempty"`
+	// Refused tells that the agent was refused for another one of its node; see fsm.NodeRegister.
+	Refused bool `cbor:"7,keyasint,omitempty"`
 }
 
 // RegisterReply tells the agent what it needs to begin.

@@ -136,7 +136,8 @@ func (p *page) budget(b api.Budget) {
 	p.fields(
 		field{"Name", budgetName(b)}, field{"Scope", b.Scope}, field{"Ready", fmt.Sprintf("%d of %d", b.Ready, b.Want)},
 		field{"Min ready", fmt.Sprint(b.MinReady)}, field{"Max down", fmt.Sprint(b.MaxDown)}, field{"Why so", b.Text}, field{"Down", downByCause(b)},
-		field{"Being prepared", number(b.Held)}, field{"Allowed now", fmt.Sprint(b.Allowed)}, field{"Rate", rateText(b)}, field{"Next allowed", nextAllowed(b)},
+		field{"Being prepared", number(b.Held)},
+		field{"Not heard of since the restore", number(b.Unheard)}, field{"Allowed now", fmt.Sprint(b.Allowed)}, field{"Rate", rateText(b)}, field{"Next allowed", nextAllowed(b)},
 		field{"Groups", groups}, field{"Also under", strings.Join(b.Shared, ", ")},
 	)
 }

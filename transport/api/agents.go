@@ -122,7 +122,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 		return transport.RegisterReply{}, err
 	}
 	if known, ok := state.Nodes.Get(q.Node); ok && known.Name != q.Name {
-		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeNameTaken, "the node id is that of node %s, not of %s", known.Name, q.Name).
+		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeNodeTaken, "the node id is that of node %s, not of %s", known.Name, q.Name).
 			WithHint("each agent needs a data directory of its own; to rename a node, drain and forget it, then start it with an empty one")
 	}
 	if err := s.usedElsewhere(&state, q); err != nil {
@@ -131,7 +131,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	key := make([]byte, heartbeatKey)
 	rand.Read(key) // never fails: the runtime ends the process if there is no randomness
 	q.Agent.Key, q.Agent.Epoch = key, 0
-	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape, Seen: q.Seen}
+	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape, Seen: q.Seen, Refused: q.Refused}
 	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil { // an agent tries again and again: that must not fill the log
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
 	}
@@ -157,7 +157,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 }
 
 // usedElsewhere refuses an agent whose node another agent uses, as after a machine was copied: that one's heartbeats still come. One that restarts, also after a
-// reboot, is not refused, and one that moved to another address only until the old heartbeats are late. Code: name_taken.
+// reboot, is not refused, and one that moved to another address only until the old heartbeats are late. Code: node_taken.
 func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) error {
 	n, known := state.Nodes.Get(q.Node)
 	if !known || n.Health == fsm.HealthOffline || !n.Agent.Elsewhere(&q.Agent) {
@@ -172,7 +172,7 @@ func (s *Server) usedElsewhere(state *fsm.State, q transport.RegisterRequest) er
 	if live.Unheard { // since this server leads
 		heard = "may not have found this leader yet"
 	}
-	return fsm.Refuse(fsm.CodeNameTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name, n.Agent.Address, heard, clip(q.Agent.Address)).
+	return fsm.Refuse(fsm.CodeNodeTaken, "node %s is in use by the agent at %s, which %s; this one is at %s", n.Name, n.Agent.Address, heard, clip(q.Agent.Address)).
 		WithHint("if this machine is a copy, stop the agent and give it an empty data_dir, a name and a certificate of its own; if the node moved here, stop the agent there")
 }
 

@@ -57,7 +57,7 @@ func TestRefusedAgentsWriteNothing(t *testing.T) {
 		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2"})
 		wantCode(t, err, fsm.CodeInvalid)
 		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: agent})
-		wantCode(t, err, fsm.CodeNameTaken)
+		wantCode(t, err, fsm.CodeNodeTaken)
 		_, err = c.Register(t.Context(), transport.RegisterRequest{Node: "01N2", Name: "n2", Agent: agent, Cluster: "01ANOTHER"})
 		wantCode(t, err, fsm.CodeConflict)
 		_, err = c.Report(t.Context(), transport.ReportRequest{Node: "01N2", Epoch: 77, Full: true})
@@ -408,7 +408,7 @@ func TestSecondAgentOfANode(t *testing.T) {
 		"the same kernel": {BootID: "b2", Address: "127.0.0.9"},
 	} {
 		_, err := register(copied)
-		wantCode(t, err, fsm.CodeNameTaken)
+		wantCode(t, err, fsm.CodeNodeTaken)
 		if err == nil || !strings.Contains(err.Error(), "127.0.0.1") || !strings.Contains(err.Error(), copied.Address) {
 			t.Errorf("%s: the refusal names not both: %v", what, err)
 		}

@@ -63,7 +63,7 @@ func TestAgentOfAnotherNode(t *testing.T) {
 	_, err := thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b"}})
 	wantCode(t, err, fsm.CodeForbidden)
 	_, err = thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: fsm.AgentInfo{BootID: "b"}})
-	wantCode(t, err, fsm.CodeNameTaken)
+	wantCode(t, err, fsm.CodeNodeTaken)
 	_, err = thief.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1"), Full: true})
 	wantCode(t, err, fsm.CodeForbidden)
 	_, err = thief.Assignments(t.Context(), transport.AssignmentsRequest{Node: "01N1", Epoch: r.epoch("01N1")})

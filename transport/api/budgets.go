@@ -18,6 +18,7 @@ type Budget struct {
 	MaxDown  int            `json:"max_down"`
 	Ready    int            `json:"ready"`
 	Held     int            `json:"held" doc:"ready ones whose stop is being prepared"`
+	Unheard  int            `json:"unheard" doc:"ready ones by the word of a restored state only: no agent has told since that they run, so none of them allows a stop"`
 	Down     BudgetDown     `json:"down"`
 	Allowed  int            `json:"allowed" doc:"stops that may begin now"`
 	Rate     *BudgetRate    `json:"rate" doc:"null: no rate"`
@@ -73,7 +74,7 @@ func (r *reading) sharedBudget(b *fsm.SharedBudget) Budget {
 
 func (r *reading) budgetOf(l *fsm.Ledger, scope string, groups []fsm.GroupID) Budget {
 	v := Budget{
-		Name: l.Name, Scope: scope, Want: l.Want, MinReady: l.Budget.MinReady, MaxDown: l.Budget.MaxDown, Ready: l.Ready, Held: l.Held,
+		Name: l.Name, Scope: scope, Want: l.Want, MinReady: l.Budget.MinReady, MaxDown: l.Budget.MaxDown, Ready: l.Ready, Held: l.Held, Unheard: l.Unheard,
 		Down: r.down(l, groups), Allowed: l.Allowed(r.now), Groups: notNil(groups), Shared: []string{},
 	}
 	if l.Budget.RateMax > 0 {
