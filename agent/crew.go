@@ -54,15 +54,18 @@ func (c *crew) adopt(ctx context.Context) error {
 	c.ctx = ctx
 	go c.tidy(ctx)
 	entries := c.shop.records.entries()
-	tasks, err := c.shop.runtime.Adopt(ctx)
+	tasks, unclear, err := c.shop.runtime.Adopt(ctx)
 	if err != nil {
 		return err
 	}
 	found, forgotten := c.sort(tasks, entries)
+	for _, id := range unclear {
+		c.enter(fsm.InstanceID(id), entries)
+	}
 	// All are made before the first one begins, so that everything that is in use is claimed.
 	var list []*instance
 	for _, id := range sortedKeys(entries) {
-		list = append(list, newInstance(c.shop, entries[id], found[id]))
+		list = append(list, newInstance(c.shop, entries[id], found[id], slices.Contains(unclear, driver.ID(id))))
 	}
 	c.followPeers(list)
 	for _, i := range list {
@@ -93,13 +96,19 @@ func (c *crew) sort(tasks []Task, entries map[fsm.InstanceID]entry) (found map[f
 			continue
 		}
 		found[id] = t
-		if !known {
-			c.shop.log.Warn("a program runs that the journal does not tell of; the servers will", "instance", id)
-			entries[id] = newEntry(transport.Assignment{ID: id, Desired: fsm.DesiredRunning})
-		}
+		c.enter(id, entries)
 	}
 	slices.SortFunc(forgotten, func(a, b Task) int { return endedAt(a).Compare(endedAt(b)) })
 	return found, forgotten
+}
+
+// enter begins the record of an instance that runs, or may run, if the journal has none.
+func (c *crew) enter(id fsm.InstanceID, entries map[fsm.InstanceID]entry) {
+	if _, known := entries[id]; known {
+		return
+	}
+	c.shop.log.Warn("a program runs that the journal does not tell of; the servers will", "instance", id)
+	entries[id] = newEntry(transport.Assignment{ID: id, Desired: fsm.DesiredRunning})
 }
 
 // newEntry begins the record of an instance. Generations begin with the clock: should the journal be lost and the record
@@ -153,7 +162,7 @@ func (c *crew) converge(now term, a transport.Assignments) (whole bool) {
 		if as.Desired == fsm.DesiredRunning && c.shop.records.hasStopped(as.ID) {
 			e.Status.Observed, e.Status.Reason = fsm.ObservedStopped, fsm.ReasonEnded
 		}
-		fresh = append(fresh, newInstance(c.shop, e, nil))
+		fresh = append(fresh, newInstance(c.shop, e, nil, false))
 	}
 	for _, m := range c.list() {
 		m.strange = !assigned[m.id]

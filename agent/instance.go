@@ -54,6 +54,7 @@ type instance struct {
 	retryAt time.Time
 	told    int  // of peers.version: what the program began with, or was signalled of
 	adopted bool // the program that runs was started by an earlier agent; written while nothing goes on beside it
+	unclear bool // the runtime can't tell yet whether a program of an earlier agent runs
 	// unkept is the final word that the journal refused. It is told once the journal has taken it.
 	unkept *fsm.InstanceStatus
 }
@@ -61,10 +62,10 @@ type instance struct {
 // journalRetry is how long the journal's refusal of a final word stands before it is tried again.
 const journalRetry = time.Second
 
-// newInstance makes the supervisor of an instance that e tells of. task is what the runtime knows of it, or nil.
-func newInstance(shop *workshop, e entry, task Task) *instance {
+// newInstance makes the supervisor of an instance that e tells of. task is what the runtime knows of it, or nil; unclear says that it can't tell yet.
+func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
 	i := &instance{
-		id: e.Status.ID, shop: shop, entry: e, want: e.Assignment, task: task,
+		id: e.Status.ID, shop: shop, entry: e, want: e.Assignment, task: task, unclear: unclear,
 		log: shop.log.With("instance", e.Status.ID, "group", e.Assignment.Group), changed: make(chan struct{}, 1),
 	}
 	if len(e.Status.Facts) > 0 { // what an earlier agent knew may be over
@@ -73,7 +74,7 @@ func newInstance(shop *workshop, e entry, task Task) *instance {
 		_ = shop.records.save(i.id, i.entry) // logged; the next change is written again
 	}
 	shop.reports.set(i.entry.Status)
-	if task != nil && !ended(task) { // before any other instance is started
+	if unclear || task != nil && !ended(task) { // before any other instance is started
 		i.entry.Live, i.adopted, i.entry.Host = true, true, shop.host
 		shop.claim(e.Assignment)
 	}
@@ -116,7 +117,7 @@ func (i *instance) current() Task {
 
 // run supervises until ctx ends. What runs then goes on.
 func (i *instance) run(ctx context.Context) {
-	i.recover()
+	i.recover(ctx)
 	for ctx.Err() == nil {
 		want := i.wanted()
 		i.declinePreparation(want)
@@ -138,14 +139,6 @@ func (i *instance) run(ctx context.Context) {
 		default:
 			i.start(ctx)
 		}
-	}
-}
-
-// recover accounts for a program of which neither a process nor an exit status is left.
-func (i *instance) recover() {
-	if i.entry.Live && i.task == nil {
-		i.setLive(false)
-		i.failed(failure{code: driver.ReasonShimLost.String()})
 	}
 }
 

@@ -74,14 +74,16 @@ func (m *memory) Start(_ context.Context, spec driver.Spec) (Task, error) {
 	return t, nil
 }
 
-func (m *memory) Adopt(context.Context) ([]Task, error) {
+func (m *memory) Readopt(context.Context, driver.ID) (Task, error) { return nil, nil }
+
+func (m *memory) Adopt(context.Context) ([]Task, []driver.ID, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var list []Task
 	for _, id := range sortedKeys(m.tasks) {
 		list = append(list, m.tasks[id])
 	}
-	return list, nil
+	return list, nil, nil
 }
 
 func (m *memory) task(id fsm.InstanceID) *memTask {

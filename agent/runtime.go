@@ -14,8 +14,10 @@ import (
 type Runtime interface {
 	// Start runs spec and returns once the program is executed. An instance that has ended is started anew.
 	Start(context.Context, driver.Spec) (Task, error)
-	// Adopt returns everything that an earlier agent left, running or ended. It is called once, before Start.
-	Adopt(context.Context) ([]Task, error)
+	// Adopt returns everything that an earlier agent left, running or ended, and the ids of what it can't tell of. It is called once, before Start.
+	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)
+	// Readopt looks again at what Adopt could not tell of. It returns nil if nothing of it is left, and an error if it still can't tell.
+	Readopt(context.Context, driver.ID) (Task, error)
 	// Capabilities says what is enforced; its notes are shown with the node.
 	Capabilities() driver.Capabilities
 	// BootNow is the clock of leases.
@@ -69,16 +71,24 @@ func (r execRuntime) Start(ctx context.Context, spec driver.Spec) (Task, error) 
 	return execTask{t}, nil
 }
 
-func (r execRuntime) Adopt(ctx context.Context) ([]Task, error) {
-	list, err := r.Driver.Adopt(ctx)
+func (r execRuntime) Adopt(ctx context.Context) (found []Task, unclear []driver.ID, err error) {
+	list, unclear, err := r.Driver.Adopt(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	tasks := make([]Task, 0, len(list))
 	for _, t := range list {
 		tasks = append(tasks, execTask{t})
 	}
-	return tasks, nil
+	return tasks, unclear, nil
+}
+
+func (r execRuntime) Readopt(ctx context.Context, id driver.ID) (Task, error) {
+	t, err := r.Driver.Readopt(ctx, id)
+	if t == nil || err != nil {
+		return nil, err
+	}
+	return execTask{t}, nil
 }
 
 // execOutput is how much of a check's output is kept, for people.

@@ -134,7 +134,7 @@ func TestVolumeIsExclusive(t *testing.T) {
 		b.change(func(a *transport.Assignments) { a.Unconfirmed = true })
 		next := b.wantedOf(old)
 		next.ID = "next"
-		b.agent.crew.begin(newInstance(b.agent.shop, newEntry(next), nil))
+		b.agent.crew.begin(newInstance(b.agent.shop, newEntry(next), nil, false))
 		b.pass(5 * time.Second)
 		if b.mem.starts() != 1 {
 			t.Fatal("a second program was started on the volume")

@@ -73,11 +73,33 @@ func (c *InstancePlace) apply(s *State) error {
 	if refusal != nil {
 		return refusal
 	}
+	if refusal := c.heldBack(s, old); refusal != nil {
+		return refusal
+	}
 	if refusal := s.CheckQuota(jobOf(c.Group), claims.Resources, c.ended(old)); refusal != nil {
 		return refusal
 	}
 	s.place(c, g, node, spec, old, claims)
 	return nil
+}
+
+// heldBack refuses what a hold forbids, whenever it was decided: a preemption, and a replacement of a lost instance. One that goes on from a node where people
+// want it gone is not new. Code: mass_offline_hold.
+func (c *InstancePlace) heldBack(s *State, old *Instance) *Error {
+	switch {
+	case !s.Hold.Active:
+		return nil
+	case len(c.Awaits) > 0:
+		return Refuse(CodeHold, "a hold is set: nothing is stopped to make room for instance %s", c.ID)
+	case old == nil || old.Status.Observed != ObservedLost || c.Cause != CauseNodeOffline:
+		return nil
+	}
+	if next, ok := s.Successor(old); ok {
+		if n, ok := s.Nodes.Get(next.Node); ok && n.Health == HealthOnline && n.Intent != IntentActive {
+			return nil
+		}
+	}
+	return Refuse(CodeHold, "a hold is set: the lost instance %s is not replaced", old.ID)
 }
 
 // ended is the replaced instance if the placement itself ends it: one that failed does not count beside the new one.

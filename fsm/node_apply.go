@@ -155,6 +155,8 @@ func (c *NodeHealth) apply(s *State) error {
 		return nil
 	case n.Health == HealthOffline:
 		return Refuse(CodeConflict, "node %s is offline until its agent registers again", n.Name)
+	case c.Health == HealthOffline && s.Hold.Active:
+		return Refuse(CodeHold, "node %s is silent, but a hold is set: no node is declared offline", n.Name)
 	}
 	next := *n
 	next.Health = c.Health

@@ -75,11 +75,14 @@ func (l *log) propose(p *proposal) bool {
 	return true
 }
 
+// slowCommit is the longest that a commit takes, in ms.
+const slowCommit = 3000
+
 func (l *log) commitDelay() fsm.Duration {
 	r := l.w.chance
 	switch {
 	case r.IntN(200) == 0:
-		return between(r, 200, 3000)
+		return between(r, 200, slowCommit)
 	case r.IntN(6) == 0:
 		return between(r, 20, 300)
 	}

@@ -198,13 +198,17 @@ func (w *world) silence() {
 		return
 	}
 	threshold, interval := s.Settings.OfflineAfter, w.net.interval()
+	silent := w.now
 	victim.stop()
 	w.until(w.now.Add(threshold + 2*interval + 2*fsm.Second))
+	if w.lead != nil && len(w.lead.flights) > 0 { // it is decided, and the log is slow
+		w.until(w.now.Add(slowCommit))
+	}
 	if w.failure != nil {
 		return
 	}
 	if n, ok := w.log.first.Nodes.Get(victim.id); !ok || n.Health != fsm.HealthOffline {
-		w.fail("L4", "node %s is silent for %s, and not offline", victim.id, threshold+2*interval+2*fsm.Second)
+		w.fail("L4", "node %s is silent for %s, and not offline", victim.id, w.now.Sub(silent))
 		return
 	}
 	w.counts[CountOfflineProved]++

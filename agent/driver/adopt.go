@@ -20,20 +20,23 @@ const adoptTimeout = 5 * time.Second
 // Adopt finds what an earlier agent left on this node and returns it sorted by id: running instances are
 // watched again, ended ones carry their Exit. Call it once, right after New. It deletes half-made and
 // unreadable state directories, after killing what still runs of them. Instances whose shim died, or that ran
-// before a reboot, come back as ended. CodeStateFailed if the directory can't be read; ctx ends it early.
-func (d *Driver) Adopt(ctx context.Context) ([]*Task, error) {
+// before a reboot, come back as ended. Unclear are the ids of those that may run: see Readopt. CodeStateFailed if the
+// directory can't be read; ctx ends it early.
+func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err error) {
 	entries, err := os.ReadDir(d.stateRoot())
 	if err != nil {
-		return nil, fsm.Refuse(CodeStateFailed, "read state directory: %v", err)
+		return nil, nil, fsm.Refuse(CodeStateFailed, "read state directory: %v", err)
 	}
-	var tasks []*Task
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		t, err := d.adoptEntry(ctx, e.Name())
 		if err != nil {
 			d.cfg.Logger.Error("state directory can't be adopted", "name", e.Name(), "error", err)
+			if ID(e.Name()).Valid() {
+				unclear = append(unclear, ID(e.Name()))
+			}
 		}
 		if t != nil {
 			tasks = append(tasks, t)
@@ -42,7 +45,20 @@ func (d *Driver) Adopt(ctx context.Context) ([]*Task, error) {
 	d.sweepWork()
 	d.host.sweep(d.cgroupsInUse())
 	sort.Slice(tasks, func(i, j int) bool { return tasks[i].ID() < tasks[j].ID() })
-	return tasks, nil
+	return tasks, unclear, nil
+}
+
+// Readopt looks again at an instance that Adopt named as unclear: its shim may run, but it could not be reached, or the disk refused. It returns nil if nothing of it is left,
+// and an error if that still can't be told. It blocks for up to 5 s.
+func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
+	if _, err := os.Lstat(string(d.dir(id))); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	t, err := d.adoptEntry(ctx, string(id))
+	if err != nil {
+		return nil, fsm.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err)
+	}
+	return t, nil
 }
 
 // adoptEntry handles one name in the state directory; nil without error means that it was cleaned away.

@@ -154,7 +154,7 @@ func lateShim(t *testing.T, run int) {
 	if err := d.prepare(dir, l); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := d.Adopt(t.Context())
+	tasks, _, err := d.Adopt(t.Context())
 	if err != nil || len(tasks) != run-1 {
 		t.Fatalf("run %d: adopted %d, %v", run, len(tasks), err)
 	}

@@ -142,7 +142,7 @@ func (b *bench) restart() []*driver.Task {
 
 func (b *bench) adopt() []*driver.Task {
 	b.t.Helper()
-	tasks, err := b.d.Adopt(b.t.Context())
+	tasks, _, err := b.d.Adopt(b.t.Context())
 	must(b.t, err)
 	for _, task := range tasks {
 		b.ids[task.ID()] = true

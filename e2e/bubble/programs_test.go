@@ -206,15 +206,18 @@ func (p *programs) Start(_ context.Context, spec driver.Spec) (agent.Task, error
 }
 
 // Adopt implements agent.Runtime.
-func (p *programs) Adopt(context.Context) ([]agent.Task, error) {
+func (p *programs) Adopt(context.Context) ([]agent.Task, []driver.ID, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []agent.Task
 	for _, id := range slices.Sorted(maps.Keys(p.tasks)) {
 		list = append(list, p.tasks[id])
 	}
-	return list, nil
+	return list, nil, nil
 }
+
+// Readopt implements agent.Runtime.
+func (p *programs) Readopt(context.Context, driver.ID) (agent.Task, error) { return nil, nil }
 
 // Capabilities implements agent.Runtime.
 func (p *programs) Capabilities() driver.Capabilities { return driver.Capabilities{} }
