@@ -229,7 +229,7 @@ func reapChild(id Identity, d time.Duration) {
 
 // reapLate is reapChild for a process that takes long to end, as on a busy machine. It blocks until that is gone or ctx ends.
 func reapLate(ctx context.Context, id Identity) {
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Minute) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		if st, ok := id.stat(); !ok || st.ppid != os.Getpid() {
 			return
 		}
