@@ -193,15 +193,19 @@ func jobOf(s *fsm.State, id fsm.GroupID) *fsm.Job {
 	return job
 }
 
-// needed holds that nobody was stopped while a node had room, where nothing but room decides. Room that others wait for, until somebody has stopped, is theirs.
+// needed holds that nobody was stopped while a node had room, also when that was decided, where nothing but room decides. Room that others wait for, until somebody has stopped, is theirs.
 func (j *judge) needed(c *committed, place *fsm.InstancePlace) {
 	spec, ok := c.before.Spec(place.Group, place.Version)
 	if !ok || len(spec.Constraints)+len(spec.Ports)+len(spec.Volumes)+len(spec.Distinct) > 0 || spec.OneHolder() || spec.Role == fsm.RoleSystem || place.Replaces != "" {
 		return
 	}
 	room := c.after.ClaimsOf(spec, nil).Resources.MemoryBytes + waitedFor(c.after)
+	had := func(s *fsm.State, id fsm.NodeID) bool {
+		n, ok := s.Nodes.Get(id)
+		return ok && s.Eligible(n) == nil && n.FreeBytes() >= room
+	}
 	for _, n := range c.after.Nodes.All() {
-		if n.ID != place.Node && c.after.Eligible(n) == nil && n.FreeBytes() >= room {
+		if n.ID != place.Node && had(c.after, n.ID) && (c.basis == nil || had(c.basis, n.ID)) {
 			j.fail("S11", "entry %d preempts on %s for %s, and %s has %d MiB free", c.index, place.Node, place.Group, n.ID, n.FreeBytes()/mib)
 			return
 		}
