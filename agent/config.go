@@ -148,10 +148,8 @@ func (c Config) validate() error {
 	if c.Servers == nil {
 		return bad("agent %s has no servers to talk to", c.Name)
 	}
-	for name := range c.Node.Labels {
-		if !fsm.ValidName(name) {
-			return bad("%q is no label name: use 1 to 63 letters, digits, '-', '_' or '.'", name)
-		}
+	if refusal := fsm.CheckAgentLabels(c.Node.Labels); refusal != nil {
+		return refusal
 	}
 	return nil
 }

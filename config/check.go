@@ -124,5 +124,8 @@ func (c *Config) checkAgent(invalid func(string, ...any) *fsm.Error) *fsm.Error 
 	case a.Reserve.CPU < 0 || a.Reserve.MemoryBytes < 0 || a.Capacity.CPU < 0 || a.Capacity.MemoryBytes < 0:
 		return invalid("agent.reserve and agent.capacity must not be negative")
 	}
+	if refusal := fsm.CheckAgentLabels(a.Labels); refusal != nil {
+		return invalid("agent.labels: %s", refusal.Message).WithHint("%s", refusal.Hint)
+	}
 	return nil
 }

@@ -90,6 +90,7 @@ func TestLoadChecksTheWhole(t *testing.T) {
 		{"no certificates", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n", "outspan tls ca create"},
 		{"dir off loopback", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nlisten { address = \"10.0.0.1\" }\n", "single machine"},
 		{"any address", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls {\n ca_file = \"a\"\n cert_file = \"b\"\n key_file = \"c\"\n}\ngossip { key_file = \"k\" }\nlisten { address = \"0.0.0.0\" }\n", "GetPrivateIP"},
+		{"a label of operators", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"h:1\"]\n  labels = { \"operator.trusted\" = \"yes\" }\n}\ntls { dir = \"/t\" }\n", "set by operators alone"},
 		{"agent alone", "name = \"a\"\ndata_dir = \"/d\"\nagent {}\ntls { dir = \"/t\" }\n", "agent.servers is missing"},
 		{"two servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n", "bootstrap_expect is 2"},
 		{"short threshold", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nsettings { offline_after = \"10ms\" }\n", "offline_after is 10ms"},

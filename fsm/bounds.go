@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Bounds of what rows gather over many entries, so that each fits into a snapshot (maxFrame) and can be read back (maxElements).
 const (
@@ -23,7 +26,7 @@ const (
 // checkLabels refuses more labels than a node may have, or longer ones.
 func checkLabels(labels map[string]string) *Error {
 	if len(labels) > maxLabels {
-		return Refuse(CodeInvalid, "a node has at most %d labels, these are %d", maxLabels, len(labels)).WithHint("remove a label with: outspan node label NODE NAME=")
+		return Refuse(CodeInvalid, "a node has at most %d labels, these are %d", maxLabels, len(labels)).WithHint("remove a label with: outspan node label NODE NAME-")
 	}
 	for _, name := range sortedKeys(labels) {
 		switch {
@@ -36,9 +39,20 @@ func checkLabels(labels map[string]string) *Error {
 	return nil
 }
 
+// CheckAgentLabels refuses labels that an agent may not have in its configuration. Code: invalid.
+func CheckAgentLabels(labels map[string]string) *Error {
+	for _, name := range sortedKeys(labels) {
+		if strings.HasPrefix(name, OperatorLabel) {
+			return Refuse(CodeInvalid, "an agent may not set the label %s: labels that begin with %q are set by operators alone", name, OperatorLabel).
+				WithHint("take it out of the agent's configuration, and set it with: outspan node label NODE %s=%s", name, clipText(labels[name], 100))
+		}
+	}
+	return checkLabels(labels)
+}
+
 // checkBounds refuses a registration that is too large, and cuts its warnings.
 func (c *NodeRegister) checkBounds() *Error {
-	if refusal := checkLabels(c.Shape.Labels); refusal != nil {
+	if refusal := CheckAgentLabels(c.Shape.Labels); refusal != nil {
 		return refusal
 	}
 	if len(c.Shape.Attributes) > 4*maxLabels {

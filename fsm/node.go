@@ -51,6 +51,14 @@ type Node struct {
 	Registrations uint64      `cbor:"17,keyasint"`
 	Restore       NodeRestore `cbor:"18,keyasint,omitzero"`
 	Self          NodeSelf    `cbor:"19,keyasint,omitzero"`
+	Labels        NodeLabels  `cbor:"20,keyasint,omitzero"`
+}
+
+// NodeLabels is who said what of a node's labels. Shape.Labels is what counts.
+type NodeLabels struct {
+	Agent map[string]string `cbor:"1,keyasint,omitempty"` // of its agent's configuration
+	// People is what operators set over that. An empty value takes away what the agent says.
+	People map[string]string `cbor:"2,keyasint,omitempty"`
 }
 
 // AgentInfo is what an agent said at its last registration.
@@ -184,7 +192,7 @@ type NodeIntent struct {
 	Reason string `cbor:"3,keyasint,omitempty"`
 }
 
-// NodeLabel sets (or with an empty value removes) labels.
+// NodeLabel sets (or with an empty value removes) labels. They win over those of the agent's configuration.
 type NodeLabel struct {
 	ID     NodeID            `cbor:"1,keyasint"`
 	Labels map[string]string `cbor:"2,keyasint"`

@@ -112,11 +112,11 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation
-	labels := n.Shape.Labels
 	n.Shape = c.Shape
-	if known && c.Shape.Labels == nil {
-		n.Shape.Labels = labels
+	if c.Shape.Labels != nil {
+		n.Labels = n.Labels.told(c.Shape.Labels)
 	}
+	n.Shape.Labels = n.Labels.all()
 	n.Return.Recovering, n.Return.ConfirmedDead = true, false
 	if known && old.Health == HealthOffline {
 		n.Return.Hold, n.Return.HeldUntil = s.flapHold(old)
@@ -331,20 +331,12 @@ func (c *NodeLabel) apply(s *State) error {
 	if !ok {
 		return Refuse(CodeNotFound, "there is no node %s", c.ID)
 	}
-	labels := map[string]string{}
-	for _, k := range sortedKeys(n.Shape.Labels) {
-		labels[k] = n.Shape.Labels[k]
-	}
-	for _, k := range sortedKeys(c.Labels) {
-		if labels[k] = c.Labels[k]; c.Labels[k] == "" {
-			delete(labels, k)
-		}
-	}
-	if refusal := cmp.Or(checkLabels(c.Labels), checkLabels(labels)); refusal != nil {
+	next := *n
+	next.Labels = n.Labels.set(c.Labels)
+	next.Shape.Labels = next.Labels.all()
+	if refusal := cmp.Or(checkLabels(c.Labels), checkLabels(next.Labels.People), checkLabels(next.Shape.Labels)); refusal != nil {
 		return refusal
 	}
-	next := *n
-	next.Shape.Labels = labels
 	s.setNode(n, next)
 	return nil
 }

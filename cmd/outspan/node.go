@@ -301,6 +301,7 @@ func nodeLabel(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "label NODE KEY=VALUE... KEY-...", Short: "set labels of a node, or remove them", Args: atLeast(2), ValidArgsFunction: a.complete("nodes"),
 		Example: "outspan node label n7 rack=r2 disk=ssd\noutspan node label n7 disk-",
+		Long:    "Sets labels of a node, or removes them. They win over those of the agent's configuration. An agent can't set labels that begin with \"operator.\":\nuse these in constraints that must not depend on what a machine says of itself.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			labels := map[string]string{}
 			for _, arg := range args[1:] {
