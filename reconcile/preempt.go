@@ -223,10 +223,7 @@ func (p *pass) blameVictim(h *hole, c *fsm.InstancePlace, first []fsm.Command, r
 			scratch := p.state().NewDraft(p.in.Now)
 			if again := scratch.Try(append(group, &part)...); again != nil && again.Code == refusal.Code {
 				v.spare(h.victims[i].ID, refusal)
-				_, next := p.state().CheckBudget(h.victims[i], fsm.CausePreempted)
-				if next > p.in.Now && next != fsm.Never {
-					p.plan.wakeAt(next)
-				}
+				p.wakeForRate(h.victims[i].Group)
 				return
 			}
 		}

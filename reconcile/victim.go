@@ -136,14 +136,22 @@ func (p *pass) lowerOn(n *need, v *nodeView, c *crowd) (lower []*fsm.Instance, h
 	return lower, held
 }
 
-// wakeForRate asks to be woken when the oldest stop that a rate of a group counts leaves its window: one more may be taken then.
+// wakeForRate asks to be woken when the oldest stop that a rate of a group, or that of preemption, counts leaves its window: one more may be taken then.
 func (p *pass) wakeForRate(group fsm.GroupID) {
 	for _, l := range p.state().Ledgers(group) {
-		for _, at := range l.Stops {
-			if left := at.Add(l.Budget.Window); left > p.in.Now {
-				p.plan.wakeAt(left)
-				break
-			}
+		p.wakeWhenLeft(l.Stops, l.Budget.Window)
+	}
+	if l, ok := p.state().Actors.Get(fsm.ByPreemption); ok {
+		p.wakeWhenLeft(l.Stops, p.state().Settings.ActorRate(fsm.ByPreemption).Window)
+	}
+}
+
+// wakeWhenLeft asks to be woken when the oldest of stops that is within a window leaves it.
+func (p *pass) wakeWhenLeft(stops []fsm.Time, window fsm.Duration) {
+	for _, at := range stops {
+		if left := at.Add(window); left > p.in.Now {
+			p.plan.wakeAt(left)
+			return
 		}
 	}
 }

@@ -10,40 +10,47 @@ import (
 type requestBook struct {
 	effects map[fsm.RequestID]uint64 // index of the entry whose outcome was made, not repeated
 	refused map[fsm.RequestID]bool   // what was made was a refusal
-	labels  map[fsm.NodeID]map[string]string
+	labels  map[fsm.NodeID]map[string]string // that clients wrote
+	said    map[fsm.NodeID]map[string]string // by agents when they registered
 }
 
 func newRequestBook() requestBook {
-	return requestBook{effects: map[fsm.RequestID]uint64{}, refused: map[fsm.RequestID]bool{}, labels: map[fsm.NodeID]map[string]string{}}
+	return requestBook{
+		effects: map[fsm.RequestID]uint64{}, refused: map[fsm.RequestID]bool{}, labels: map[fsm.NodeID]map[string]string{}, said: map[fsm.NodeID]map[string]string{},
+	}
 }
 
 // repeats is the half of S4 that entries show: a request takes effect once, however often it is in the log; and labels are a register that every write and
-// nothing else changes.
+// nothing else changes, over those of the agent.
 func (j *judge) repeats(c *committed) {
 	if id := c.entry.Request; id != "" {
 		j.effect(c, id)
 	}
-	before := j.requests.labels
+	written, said := j.requests.labels, j.requests.said
 	c.taken(func(_ []fsm.Command, command fsm.Command) {
 		switch one := command.(type) {
 		case *fsm.NodeLabel:
-			labels := maps.Clone(before[one.ID])
-			if labels == nil {
-				labels = map[string]string{}
+			if written[one.ID] == nil {
+				written[one.ID] = map[string]string{}
 			}
-			maps.Copy(labels, one.Labels)
-			before[one.ID] = labels
+			maps.Copy(written[one.ID], one.Labels)
 		case *fsm.NodeRegister:
 			if one.Shape.Labels != nil {
-				before[one.ID] = one.Shape.Labels
+				said[one.ID] = one.Shape.Labels
 			}
 		case *fsm.NodeForget:
-			delete(before, one.ID)
+			delete(written, one.ID)
+			delete(said, one.ID)
 		}
 	})
 	for id, n := range c.after.Nodes.All() {
-		if !maps.Equal(n.Shape.Labels, before[id]) {
-			j.fail("S4", "node %s has the labels %v, what was committed gives %v", id, n.Shape.Labels, before[id])
+		want := maps.Clone(said[id])
+		if want == nil {
+			want = map[string]string{}
+		}
+		maps.Copy(want, written[id])
+		if !maps.Equal(n.Shape.Labels, want) {
+			j.fail("S4", "node %s has the labels %v, what was committed gives %v", id, n.Shape.Labels, want)
 			return
 		}
 	}
