@@ -8,8 +8,8 @@ import (
 
 // requestBook is what was answered, and what took effect, told from the log alone.
 type requestBook struct {
-	effects map[fsm.RequestID]uint64 // index of the entry whose outcome was made, not repeated
-	refused map[fsm.RequestID]bool   // what was made was a refusal
+	effects map[fsm.RequestID]uint64         // index of the entry whose outcome was made, not repeated
+	refused map[fsm.RequestID]bool           // what was made was a refusal
 	labels  map[fsm.NodeID]map[string]string // that clients wrote
 	said    map[fsm.NodeID]map[string]string // by agents when they registered
 }

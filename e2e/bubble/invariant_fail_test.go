@@ -194,7 +194,10 @@ func TestJudgesCanFail(t *testing.T) {
 		{"S12", "offline during a hold", func(d *docket) step {
 			d.apply(fsm.ActorLeader, &fsm.HoldSet{Active: true, Reason: "test"})
 			n, _ := d.state.Nodes.Get("n2")
-			return d.entry(fsm.ActorLeader, &fsm.NodeHealth{ID: "n2", Health: fsm.HealthOffline, BootID: "b", Epoch: n.Agent.Epoch})
+			s := d.entry(fsm.ActorLeader, &fsm.NodeHealth{ID: "n2", Health: fsm.HealthDegraded, BootID: "b", Epoch: n.Agent.Epoch})
+			n, _ = s.after.Nodes.Get("n2")
+			n.Health = fsm.HealthOffline // Apply refuses it
+			return s
 		}},
 		{"S15", "another node's instance", func(d *docket) step {
 			return d.entry("agent:n2", report("n1", "w0", 2, fsm.ObservedUnready))
