@@ -50,7 +50,7 @@ func TestBudgetBehindARestore(t *testing.T) {
 	wantCode(t, "i1 goes, i2", stop(s, "i2"), CodeBudgetMinReady)
 
 	s = run(t, s, 20_000, offline(s, "n3"))
-	if got := s.unheardOf(api); got != 0 {
+	if got := s.Ledgers(api)[0].Unheard; got != 0 {
 		t.Errorf("%d instances count as unheard on a node that is offline", got)
 	}
 	if err := Check(s); err != nil {

@@ -14,6 +14,15 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	_, refusal = attempt(run(t, held, 20_000, end), 20_000, late)
 	wantCode(t, "the hold has ended, a node is declared offline", refusal, "")
 
+	s = leaseState(t, fencedSpec(), 6*Second)
+	s = run(t, s, 10_000, offline(s, "n1"))
+	lost, _ := s.Instances.Get("i1")
+	over := s.LeaseEnd(lost)
+	_, refusal = attempt(run(t, s, over, set), over, &InstanceFenced{ID: "i1"})
+	wantCode(t, "S12: the lease of a lost instance is over", refusal, CodeHold)
+	_, refusal = attempt(s, over, &InstanceFenced{ID: "i1"})
+	wantCode(t, "without a hold, the lease of a lost instance is over", refusal, "")
+
 	m := gateWorld(t, "", 2)
 	mustApply(t, m, offline(m.State(), "n0"))
 	again := &InstancePlace{ID: "next", Group: "db/main", Slot: 0, Version: 1, Node: "n1", Replaces: "i0", Cause: CauseNodeOffline}

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"iter"
+	"maps"
 	"strconv"
 )
 
@@ -39,12 +40,30 @@ func (s *State) indexInstance(before, after *Instance) {
 	} else {
 		s.inGroup.put(inGroupKey(after), after)
 	}
+	row := after
+	if row == nil {
+		row = before
+	}
 	if was, is := before.departs(), after.departs(); was != is {
-		row := after
-		if row == nil {
-			row = before
-		}
 		mark(s.departing, row.ID, is)
+	}
+	if s.unheard.Has(row.Node) {
+		s.countUnheard(row.Group, count(after.free())-count(before.free()))
+	}
+}
+
+// free reports whether the instance is ready and its stop is not being prepared.
+func (i *Instance) free() bool { return i.isReady() && !i.holdsUnit() }
+
+// countUnheard adds to the ready instances of a group of which only a restored state says that they are.
+func (s *State) countUnheard(group GroupID, n int) {
+	was, _ := s.unheardReady.Get(group)
+	switch {
+	case n == 0:
+	case was+n == 0:
+		s.unheardReady.del(group)
+	default:
+		s.unheardReady.put(group, was+n)
 	}
 }
 
@@ -74,7 +93,16 @@ func (s *State) delDeployment(id DeploymentID) {
 func (s *State) indexNode(n *Node) {
 	mark(s.offDuty, n.ID, n.Intent != IntentActive && s.Nodes.Has(n.ID))
 	mark(s.restoring, n.ID, n.Restore.pending() && s.Nodes.Has(n.ID))
-	mark(s.unheard, n.ID, n.unheard() && s.Nodes.Has(n.ID))
+	was, is := s.unheard.Has(n.ID), n.unheard() && s.Nodes.Has(n.ID)
+	if was == is {
+		return
+	}
+	mark(s.unheard, n.ID, is)
+	for inst := range s.InstancesOn(n.ID) {
+		if inst.free() {
+			s.countUnheard(inst.Group, count(is)-count(was))
+		}
+	}
 }
 
 // Departing iterates over the instances that are on their way out or are wished to go and are not confirmed stopped, in order of id.
@@ -167,6 +195,14 @@ func (c *checker) unsettledIndexes() {
 		row, _ := s.inGroup.Get(inGroupKey(i))
 		c.want(row == i, "instance %s: the index of its group has another row", id)
 	}
+	vouched := map[GroupID]int{}
+	for _, i := range s.Instances.All() {
+		if n, ok := s.Nodes.Get(i.Node); ok && n.unheard() && i.free() {
+			vouched[i.Group]++
+		}
+	}
+	c.want(maps.Equal(vouched, maps.Collect(s.unheardReady.All())), "ready instances unheard since a restore: %v by the index, %v by the rows",
+		maps.Collect(s.unheardReady.All()), vouched)
 	for id, g := range s.Groups.All() {
 		c.want(s.unsettled.Has(id) == g.unsettled(), "group %s: is it unsettled? by the index %v, by its row %v", id, s.unsettled.Has(id), g.unsettled())
 		unsettled += count(g.unsettled())

@@ -83,23 +83,30 @@ func (c *InstancePlace) apply(s *State) error {
 	return nil
 }
 
-// heldBack refuses what a hold forbids, whenever it was decided: a preemption, and a replacement of a lost instance. One that goes on from a node where people
-// want it gone is not new. Code: mass_offline_hold.
+// heldBack refuses what a hold forbids, whenever it was decided: a preemption, and a replacement of a lost instance. Code: mass_offline_hold.
 func (c *InstancePlace) heldBack(s *State, old *Instance) *Error {
 	switch {
 	case !s.Hold.Active:
 		return nil
 	case len(c.Awaits) > 0:
 		return Refuse(CodeHold, "a hold is set: nothing is stopped to make room for instance %s", c.ID)
-	case old == nil || old.Status.Observed != ObservedLost || c.Cause != CauseNodeOffline:
-		return nil
+	case old != nil && c.Cause == CauseNodeOffline && s.HoldsBack(old):
+		return Refuse(CodeHold, "a hold is set: the lost instance %s is not replaced", old.ID)
 	}
-	if next, ok := s.Successor(old); ok {
-		if n, ok := s.Nodes.Get(next.Node); ok && n.Health == HealthOnline && n.Intent != IntentActive {
-			return nil
-		}
+	return nil
+}
+
+// HoldsBack reports whether a hold keeps a lost instance from being replaced. A replacement that has begun goes on elsewhere where people want its node empty.
+func (s *State) HoldsBack(lost *Instance) bool {
+	if !s.Hold.Active || lost.Status.Observed != ObservedLost {
+		return false
 	}
-	return Refuse(CodeHold, "a hold is set: the lost instance %s is not replaced", old.ID)
+	next, ok := s.Instances.Get(lost.Links.ReplacedBy)
+	if !ok || next.Terminal() {
+		return true
+	}
+	n, ok := s.Nodes.Get(next.Node)
+	return !ok || n.Health != HealthOnline || n.Intent == IntentActive
 }
 
 // ended is the replaced instance if the placement itself ends it: one that failed does not count beside the new one.

@@ -68,6 +68,8 @@ func (c *InstanceFenced) apply(s *State) error {
 	switch {
 	case inst.Status.Observed != ObservedLost || end == Never:
 		return Refuse(CodeStale, "instance %s is not lost on an offline node, or runs under no lease", c.ID)
+	case s.Hold.Active:
+		return Refuse(CodeHold, "a hold is set: the slot of the lost instance %s is not filled anew", inst.ID)
 	case n.Restore.Owes: // its silence may have ended in the entries that a restore lost
 		return Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name).
 			WithHint("start its agent; or if the machine is off: outspan node confirm-dead %s --force", n.Name)

@@ -26,11 +26,17 @@ func (s *State) Ledgers(id GroupID) []Ledger {
 	if !ok {
 		return nil
 	}
-	all := []Ledger{{Name: string(id), Budget: g.Budget, Want: s.Want(g), Ready: g.Ready, Held: g.Held, Stops: g.Stops, Unheard: s.unheardOf(id)}}
+	all := []Ledger{s.GroupLedger(g)}
 	for _, b := range s.SharedBudgets(id) {
 		all = append(all, s.SharedLedger(b))
 	}
 	return all
+}
+
+// GroupLedger is a group's own budget.
+func (s *State) GroupLedger(g *Group) Ledger {
+	unheard, _ := s.unheardReady.Get(g.ID)
+	return Ledger{Name: string(g.ID), Budget: g.Budget, Want: s.Want(g), Ready: g.Ready, Held: g.Held, Stops: g.Stops, Unheard: unheard}
 }
 
 // SharedLedger sums up a shared budget over its groups.
@@ -41,22 +47,11 @@ func (s *State) SharedLedger(b *SharedBudget) Ledger {
 			l.Want += s.Want(g)
 			l.Ready += g.Ready
 			l.Held += g.Held
-			l.Unheard += s.unheardOf(id)
+			unheard, _ := s.unheardReady.Get(id)
+			l.Unheard += unheard
 		}
 	}
 	return l
-}
-
-// unheardOf counts the ready instances of a group of which only a restored state says that they are.
-func (s *State) unheardOf(id GroupID) int {
-	if s.unheard.Len() == 0 {
-		return 0
-	}
-	n := 0
-	for inst := range s.InstancesOf(id) {
-		n += count(inst.Ready() && !inst.holdsUnit() && s.unheard.Has(inst.Node))
-	}
-	return n
 }
 
 // Allowed is how many stops of ready members may begin now.

@@ -61,6 +61,7 @@ type State struct {
 	offDuty         Table[NodeID, present] // cordoned, draining or disabled
 	restoring       Table[NodeID, present] // on which a restore left something open
 	unheard         Table[NodeID, present] // see Node.unheard
+	unheardReady    Table[GroupID, int]    // see Ledger.Unheard; no row: 0
 
 	entry entryContext // of the entry being applied; zero in a published State
 	undo  *undoLog     // of a fork
@@ -108,7 +109,7 @@ func (s State) fork() *State {
 	s.nodeNames, s.households, s.inGroup = s.nodeNames.fork(s.undo), s.households.fork(s.undo), s.inGroup.fork(s.undo)
 	s.copiesOn = s.copiesOn.fork(s.undo)
 	s.departing, s.unsettled, s.openDeployments, s.offDuty = s.departing.fork(s.undo), s.unsettled.fork(s.undo), s.openDeployments.fork(s.undo), s.offDuty.fork(s.undo)
-	s.restoring, s.unheard = s.restoring.fork(s.undo), s.unheard.fork(s.undo)
+	s.restoring, s.unheard, s.unheardReady = s.restoring.fork(s.undo), s.unheard.fork(s.undo), s.unheardReady.fork(s.undo)
 	return &s
 }
 

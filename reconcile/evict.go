@@ -319,6 +319,10 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 	default:
 		return nil
 	}
+	if w == wishLost && p.state().HoldsBack(slot.holder) {
+		p.onHold(slot.holder)
+		return nil
+	}
 	tooMany := w == wishRolled && p.canarying(g) && next.Version != g.row.Version && p.current(g)+g.outdated(slot.n) >= g.spec.Update.Canary
 	if tooMany || p.state().NeedsPreparing(next, cause, "") {
 		p.stop(next, cause, "it came to nothing") // its slot gets another one when it has gone

@@ -51,7 +51,7 @@ type BudgetReply struct {
 }
 
 func (r *reading) groupBudget(g *fsm.Group) Budget {
-	l := r.Ledgers(g.ID)[0]
+	l := r.GroupLedger(g)
 	v := r.budgetOf(&l, fsm.ScopeGroup, []fsm.GroupID{g.ID})
 	for _, b := range r.SharedBudgets(g.ID) {
 		v.Shared = append(v.Shared, string(b.Name))

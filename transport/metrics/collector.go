@@ -154,7 +154,8 @@ func (s *scrape) groups() {
 		}
 		s.gauge(s.g.desired, float64(s.s.Want(g)), job, group)
 		s.gauge(s.g.ready, float64(g.Ready), job, group)
-		s.gauge(s.g.allowed, float64(s.s.Ledgers(id)[0].Allowed(s.s.Now)), string(id))
+		own := s.s.GroupLedger(g)
+		s.gauge(s.g.allowed, float64(own.Allowed(s.s.Now)), string(id))
 	}
 	for name, b := range s.s.Budgets.All() {
 		l := s.s.SharedLedger(b)
