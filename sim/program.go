@@ -103,12 +103,12 @@ func (p *program) want(a assignment) {
 	}
 }
 
-// start starts the process: a fenced one once the lease is held.
+// start starts the process: a fenced one once the lease is held and the servers have said since the last registration what is assigned, as the agent does.
 func (p *program) start() {
 	if p.alive || p.gone || p.desired != fsm.DesiredRunning && p.desired != "" {
 		return
 	}
-	if p.fenced() && !p.m.lease.held {
+	if p.fenced() && !(p.m.lease.held && p.m.opened) {
 		p.m.soon(500, p.start)
 		return
 	}
