@@ -111,7 +111,7 @@ func TestRefusedCopyAfterARestore(t *testing.T) {
 
 	first.kill()
 	c.must(t, "server", "snapshot", "restore", saved, "--yes")
-	clone.waitSays(t, "was refused as that of a copy", "remove the file refused")
+	clone.waitSays(t, "was refused for another one of that node", "remove the file refused")
 	first.start(t)
 	c.waitEligible(t, c.agents...)
 	if n := c.node(t, first); n.Address != first.address {

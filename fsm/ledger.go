@@ -33,6 +33,11 @@ func (s *State) Ledgers(id GroupID) []Ledger {
 	return all
 }
 
+// Unheard reports whether a budget of a group counts less than the state says is ready, since agents have not told since a restore what runs on their nodes.
+func (s *State) Unheard(id GroupID) bool {
+	return s.unheard.Len() > 0 && slices.ContainsFunc(s.Ledgers(id), func(l Ledger) bool { return l.Unheard > 0 })
+}
+
 // GroupLedger is a group's own budget.
 func (s *State) GroupLedger(g *Group) Ledger {
 	unheard, _ := s.unheardReady.Get(g.ID)
@@ -181,17 +186,22 @@ func (s *State) checkReady(l *Ledger, inst *Instance, cause Cause) *Error {
 	if inst.Ready() && (inst.holdsUnit() || !s.unheard.Has(inst.Node)) {
 		stay-- // it is one of them
 	}
+	refused := func(format string, wait int) *Error {
+		refusal := Refuse(CodeBudgetMinReady, format, l.Name, l.Ready, but, minReady)
+		if l.Unheard > 0 {
+			return refusal.WithHint("it waits until these agents have told, or their nodes are offline, or until %d others are ready; see: outspan node ls", wait)
+		}
+		return refusal.WithHint("it waits until %d are ready; see: outspan budget status %s", wait, l.Name)
+	}
 	switch {
 	case stay >= minReady:
 		return nil
 	case inst.Ready():
-		return Refuse(CodeBudgetMinReady, "%s has %d ready%s and must keep %d", l.Name, l.Ready, but, minReady).
-			WithHint("it waits until %d are ready; see: outspan budget status %s", minReady+1, l.Name)
+		return refused("%s has %d ready%s and must keep %d", minReady+1)
 	case cause == CauseScaleDown || s.unreadyLong(inst):
 		return nil
 	}
-	return Refuse(CodeBudgetMinReady, "%s has %d ready%s and must have %d before one that isn't ready may go", l.Name, l.Ready, but, minReady).
-		WithHint("it waits until %d are ready; see: outspan budget status %s", minReady, l.Name)
+	return refused("%s has %d ready%s and must have %d before one that isn't ready may go", minReady)
 }
 
 // holdsUnit reports whether the instance is ready and its stop is being prepared: it is counted in Group.Held.

@@ -47,6 +47,9 @@ func (a *AgentInfo) firmware() string {
 	return id
 }
 
+const refusedHint = "if this machine is a copy, give its agent an empty data_dir; if nothing of the other one runs any more, or there never was one: " +
+	"stop this agent, remove the file refused from its data_dir, and start it"
+
 // refusedBefore refuses an agent that was refused for another one of its node, where that one can't be compared with it any more: a restored state, or one that
 // has forgotten the node, does not know it, or may know an earlier one. Old is the node's row, nil if there is none. Code: node_taken.
 func (c *NodeRegister) refusedBefore(old *Node) *Error {
@@ -54,11 +57,10 @@ func (c *NodeRegister) refusedBefore(old *Node) *Error {
 	case !c.Refused:
 		return nil
 	case old == nil:
-		return Refuse(CodeNodeTaken, "the agent of node %s was refused as that of a copy, and the state no longer knows the agent that was not", c.Name).
-			WithHint("if this is the copy, give it an empty data_dir; if it is the only one left: stop it, remove the file refused from its data_dir, and start it")
+		return Refuse(CodeNodeTaken, "the agent of node %s was refused for another one of that node, which the servers don't know any more", c.Name).WithHint(refusedHint)
 	case old.Restore.Owes:
-		return Refuse(CodeNodeTaken, "the agent of node %s was refused as that of a copy, and the one that was not has not registered since the restore", c.Name).
-			WithHint("if this is the copy, give it an empty data_dir; if the other machine is off for good: outspan node confirm-dead %s --force", c.Name)
+		return Refuse(CodeNodeTaken, "the agent of node %s was refused for another one of that node, which has not told since the restore what runs there", c.Name).
+			WithHint(refusedHint)
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (p *pass) stopsEnd(g *groupView) fsm.Time {
 }
 
 // rolloutWaits says for what a rollout waits that has its own limits and is no fault of the version: a transfer of a slot's volumes, nodes that take anything new,
-// the rate of a budget.
+// the rate of a budget, or what a budget does not count since a restore.
 func (p *pass) rolloutWaits(g *groupView) *fsm.Error {
 	if g.system() && p.systemWant(g) == 0 {
 		return fsm.Refuse(fsm.CodeNoNodes, "no node with an instance of %s takes new ones now", g.id)
@@ -138,7 +138,7 @@ func (p *pass) rolloutWaits(g *groupView) *fsm.Error {
 }
 
 // slotWaits says for what the rollout of one slot waits: the node with its data takes nothing new, its instance is lost and nothing may take its place, or the
-// rate of a budget refuses the stop of the old one.
+// stop of the old one is refused by the rate of a budget, or by one that does not count what no agent has told since a restore.
 func (p *pass) slotWaits(g *groupView, slot *slotView) *fsm.Error {
 	if slot.dropped {
 		return nil
@@ -159,7 +159,8 @@ func (p *pass) slotWaits(g *groupView, slot *slotView) *fsm.Error {
 	}
 	b, blocked := p.reasons.blockers[old.ID]
 	lost := !g.system() && old.Status.Observed == fsm.ObservedLost && slot.successor == nil
-	if blocked && (lost || g.behind(slot) && b.Code == fsm.CodeBudgetRate) {
+	limited := b.Code == fsm.CodeBudgetRate || b.Code == fsm.CodeBudgetMinReady && p.state().Unheard(g.id)
+	if blocked && (lost || g.behind(slot) && limited) {
 		return fsm.Refuse(b.Code, "%s slot %d: %s", g.id, slot.n, b.Message)
 	}
 	return nil

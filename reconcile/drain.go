@@ -275,7 +275,7 @@ func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 		return
 	}
 	stage, refusal := p.stopAs(d.subject(), c)
-	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) {
+	if refusal != nil && refusal.Code == fsm.CodeBudgetMinReady && d.drain.Options.AcceptsDowntime(inst.Group) && p.reasons.lacksRoom(inst.Group) && !p.keepsAll(inst.Group) && !p.state().Unheard(inst.Group) {
 		bypass := *c
 		bypass.Bypass = true
 		stage, refusal = p.stopAs(d.subject(), &bypass)
