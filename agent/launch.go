@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -61,9 +62,12 @@ func (w *workshop) mounts(a transport.Assignment) (binds []driver.Bind, places m
 	return binds, places
 }
 
+// defaultPids bounds the processes and threads of an instance whose job file says nothing of them.
+const defaultPids = 4096
+
 func limits(a transport.Assignment) driver.Limits {
 	l := driver.Limits{
-		MemoryBytes: a.Memory, PidsMax: a.Spec.Resources.Pids,
+		MemoryBytes: a.Memory, PidsMax: cmp.Or(a.Spec.Resources.Pids, defaultPids),
 		CPUShares: min(max(a.Spec.Resources.CPU, minShares), maxShares),
 	}
 	if len(a.Spec.Exec.Rlimits) > 0 {

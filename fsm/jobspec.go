@@ -54,7 +54,7 @@ type ExecSpec struct {
 type Resources struct {
 	CPU         int64 `json:"cpu" cbor:"1,keyasint,omitempty"`          // default 100
 	MemoryBytes int64 `json:"memory_bytes" cbor:"2,keyasint,omitempty"` // default 64 MiB
-	Pids        int64 `json:"pids,omitempty" cbor:"3,keyasint,omitempty"`
+	Pids        int64 `json:"pids,omitempty" cbor:"3,keyasint,omitempty"` // 0: 4096
 }
 
 // PortSpec asks for a TCP port of the node: a dynamic one, or Static.

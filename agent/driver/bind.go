@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -17,7 +18,7 @@ import (
 // else on the node. It needs Capabilities.Binds.
 type Bind struct {
 	Source string `cbor:"1,keyasint"` // absolute; an existing directory; its parents need not be open to the user
-	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links; made by root with mode 0755 when missing
+	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links; made by root with mode 0755 when missing, but not in systemDirs
 }
 
 // validateBinds looks at the names alone; what is on the disk is seen by the init step.
@@ -191,6 +192,10 @@ const openDirectory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_
 
 func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
+// systemDirs belong to the machine: a directory in one of them may mean something to a program that runs as root, as
+// in /etc/cron.d. An instance can have a directory there that exists, but none is made.
+var systemDirs = []string{"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/root", "/run", "/sbin", "/usr", "/var/spool"}
+
 // openTarget walks from the root to path, name by name, makes what is missing and follows no symbolic link: one
 // could lead root's hand anywhere. It returns the last two directories.
 func openTarget(path string) (parent, dir int, err error) {
@@ -201,6 +206,9 @@ func openTarget(path string) (parent, dir int, err error) {
 	for name := range strings.SplitSeq(path[1:], "/") {
 		parent, at = dir, filepath.Join(at, name)
 		dir, err = unix.Openat(parent, name, openDirectory, 0)
+		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(systemDirs, func(dir string) bool { return within(at, dir) }) {
+			return -1, -1, fmt.Errorf("%s does not exist, and no directory is made there: it belongs to the machine", at)
+		}
 		if errors.Is(err, unix.ENOENT) {
 			if err = unix.Mkdirat(parent, name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
 				return -1, -1, fmt.Errorf("make %s: %w", at, err)

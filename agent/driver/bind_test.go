@@ -211,6 +211,7 @@ func TestBindRefused(t *testing.T) {
 		{"the driver's", filepath.Join(b.cfg.Dir, "state", "x"), driver.CodeInvalidSpec, b.cfg.Dir},
 		{"file", at("file"), driver.CodeStartFailed, "not a directory"},
 		{"below a file", at("file/x"), driver.CodeStartFailed, "not a directory"},
+		{"a new directory of the machine", filepath.Join("/etc/cron.d", filepath.Base(root), "x"), driver.CodeStartFailed, "belongs to the machine"},
 		{"link", at("link"), driver.CodeStartFailed, "link to real"},
 		{"below a link", at("link/x"), driver.CodeStartFailed, "link to real"},
 	}
@@ -222,6 +223,9 @@ func TestBindRefused(t *testing.T) {
 			t.Errorf("%s: started = %v, error %v; want %s with %q", tt.name, task != nil, err, tt.code, tt.says)
 		}
 		b.nothingLeftOf(spec.ID)
+	}
+	if _, err := os.Lstat(filepath.Join("/etc/cron.d", filepath.Base(root))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory was made in /etc: %v", err)
 	}
 	if entries, err := os.ReadDir(at("real")); err != nil || len(entries) != 0 {
 		t.Errorf("something was made behind the link: %v, %v", entries, err)
