@@ -91,7 +91,31 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 		raw.Close()
 		return nil, Explain(addr, err)
 	}
+	if err := checkPeer(ctx, addr, conn.ConnectionState()); err != nil {
+		raw.Close()
+		return nil, err
+	}
 	return conn, nil
+}
+
+type expectedPeer struct{}
+
+// ExpectPeer returns a context for requests that only a peer of this name in its certificate may get. Another one gets no byte of them: certificate_refused.
+func ExpectPeer(ctx context.Context, name string) context.Context {
+	return context.WithValue(ctx, expectedPeer{}, name)
+}
+
+// checkPeer refuses a peer that is not the one that the context expects.
+func checkPeer(ctx context.Context, addr string, state tls.ConnectionState) error {
+	want, _ := ctx.Value(expectedPeer{}).(string)
+	if want == "" {
+		return nil
+	}
+	peer, err := PeerIdentity(state)
+	if err == nil && peer.Name != want {
+		err = fsm.Refuse(CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).WithHint("check who has that address")
+	}
+	return err
 }
 
 // HTTPTransport is an http.RoundTripper for https:// addresses; http:// is refused. It uses HTTP/2, finds dead
@@ -129,6 +153,12 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		GotConn: func(info httptrace.GotConnInfo) { fresh.Store(!info.Reused) },
 	})
 	resp, err := t.Transport.RoundTrip(req.WithContext(ctx))
+	if err == nil && resp.TLS != nil { // the connection may have been made for another request
+		if err := checkPeer(ctx, req.URL.Host, *resp.TLS); err != nil {
+			resp.Body.Close()
+			return nil, err
+		}
+	}
 	if err == nil {
 		return resp, nil
 	}

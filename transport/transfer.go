@@ -39,6 +39,8 @@ type TransferOrder struct {
 	Epoch  uint64         `cbor:"13,keyasint,omitempty"` // attach: that the volumes have from then on
 	// Epochs are those of the data that the task is about, in the order of Names; of an attach: of the old copy, or of what was found, that is put to use again. It touches no other.
 	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
+	// PeerName is the name of the source's node, which its certificate has. Fetch.
+	PeerName string `cbor:"15,keyasint,omitempty"`
 }
 
 // VolumeData is data of a volume on a node's disk, in use or not, as GET PathAgentVolumes of its agent lists it.

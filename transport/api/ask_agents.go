@@ -56,7 +56,7 @@ func (s *Server) askAgent(ctx context.Context, n *fsm.Node, path string, answer 
 	ctx, cancel := context.WithTimeout(ctx, agentWait)
 	defer cancel()
 	target := url.URL{Scheme: "https", Host: n.Agent.APIAddress, Path: path}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	req, err := http.NewRequestWithContext(transport.ExpectPeer(ctx, n.Name), http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
 		return unreachable
 	}

@@ -89,7 +89,7 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	case transport.TaskFetch:
 		o.Token = t.Token
 		if n, ok := r.Nodes.Get(t.From); ok {
-			o.Peer = n.Agent.APIAddress
+			o.Peer, o.PeerName = n.Agent.APIAddress, n.Name
 		}
 	case transport.TaskRestore:
 		if b, ok := r.Backups.Get(t.Backup); ok {

@@ -1,0 +1,39 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// An agent that answers at the address of another one gets no request that is for that one.
+func TestPeerIsTheOneThatWasMeant(t *testing.T) {
+	ca := authority(t, "c1")
+	var asked atomic.Int32
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) })
+	s := start(t, credentials(t, ca, transport.RoleAgent, "n2"), stationConfig{handler: handler})
+	c := client(t, transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1"), Peer: transport.RoleAgent})
+	ask := func(name string) error {
+		ctx := context.Context(t.Context())
+		if name != "" {
+			ctx = transport.ExpectPeer(ctx, name)
+		}
+		_, err := get(ctx, c, "https://"+s.addr+"/")
+		return err
+	}
+	refused := &fsm.Error{Code: transport.CodeCertificateRefused}
+	if err := ask("n1"); !errors.Is(err, refused) || asked.Load() != 0 {
+		t.Errorf("n2 answers for n1: %v, it got %d requests", err, asked.Load())
+	}
+	if err := errors.Join(ask("n2"), ask("")); err != nil || asked.Load() != 2 {
+		t.Errorf("n2 answers for itself: %v, it got %d requests of 2", err, asked.Load())
+	}
+	if err := ask("n1"); !errors.Is(err, refused) {
+		t.Errorf("n2 answers for n1 over a connection that is there: %v", err)
+	}
+}
