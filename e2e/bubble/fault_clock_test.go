@@ -41,7 +41,8 @@ func TestWallClocksJump(t *testing.T) {
 				}
 				clock, at = now, time.Now()
 			}
-			if phase := w.part(drain, n).Phase; phase != fsm.PhaseDraining {
+			// The last turn may have ended after the deadline, when another leader had to be found.
+			if phase := w.part(drain, n).Phase; phase != fsm.PhaseDraining && time.Since(began) < after {
 				t.Errorf("S8: the drain is %s %s before its deadline", phase, after-time.Since(began))
 			}
 			w.eventually(time.Minute, "L2: the drain ends", func() bool { return w.part(drain, n).Phase == fsm.PhaseFailed })
