@@ -117,7 +117,7 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	}
 	d, err := driver.New(driver.Config{
 		Dir: filepath.Join(h.dir, "driver"), CgroupParent: parent, Executable: cfg.Exec.Binary, AllowRoot: cfg.Exec.AllowRoot,
-		DefaultUser: cfg.Exec.defaultUser(), Logger: cfg.Log.Named("driver"),
+		AllowUsers: cfg.Exec.AllowUsers, MinUID: cfg.Exec.MinUID, DefaultUser: cfg.Exec.defaultUser(), Logger: cfg.Log.Named("driver"),
 	})
 	if err != nil {
 		return nil, err

@@ -86,6 +86,10 @@ type NodeConfig struct {
 type ExecConfig struct {
 	// AllowRoot lets instances run as uid 0; default refused.
 	AllowRoot bool
+	// AllowUsers, by name or number, and those with a number from MinUID on are the users that a job file may name; with neither, any. Neither concerns
+	// DefaultUser.
+	AllowUsers []string
+	MinUID     int
 	// DefaultUser runs what names no user, when the agent is root; default nobody.
 	DefaultUser string
 	// CgroupParent is the path below each cgroup mount for the instances of this agent alone; default outspan/NODE-ID.

@@ -121,6 +121,8 @@ func (c *Config) checkAgent(invalid func(string, ...any) *fsm.Error) *fsm.Error 
 		return invalid("agent.drivers is %v; the only driver is exec", a.Drivers)
 	case a.PortMin < 1024 || a.PortMax > 65535 || a.PortMin > a.PortMax:
 		return invalid("agent.ports is %d to %d; it must lie within 1024 to 65535", a.PortMin, a.PortMax)
+	case a.MinUID < 0:
+		return invalid("agent.min_uid is %d; it must not be negative", a.MinUID)
 	case a.Reserve.CPU < 0 || a.Reserve.MemoryBytes < 0 || a.Capacity.CPU < 0 || a.Capacity.MemoryBytes < 0:
 		return invalid("agent.reserve and agent.capacity must not be negative")
 	}

@@ -15,6 +15,8 @@ agent {
     cpu    = 200
     memory = "256MiB" # for the machine itself
   }
+  # allow_users = ["postgres", "redis"] # job files may name these users alone; by default any but root
+  # min_uid     = 1000                  # and any from this number on
   on_shutdown = "keep" # instances go on when the agent stops; "drain" empties the node first
 }
 

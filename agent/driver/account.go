@@ -3,6 +3,7 @@ package driver
 import (
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 
 	"github.com/outspan/outspan/fsm"
@@ -24,7 +25,8 @@ func resolveAccount(name string, cfg Config) (account, error) {
 	if name == "" && !root {
 		return ownAccount(), nil
 	}
-	if name == "" {
+	named := name != ""
+	if !named {
 		name = cfg.DefaultUser
 	}
 	a, err := lookupAccount(name)
@@ -32,6 +34,9 @@ func resolveAccount(name string, cfg Config) (account, error) {
 		return account{}, err
 	}
 	switch {
+	case named && !cfg.allows(a):
+		return account{}, fsm.Refuse(CodeUserNotAllowed, "user %q (uid %d) is none that this node allows", name, a.UID).
+			WithHint("name another user, or add it to allow_users in the agent's configuration")
 	case a.UID == 0 && !cfg.AllowRoot:
 		return account{}, fsm.Refuse(CodeRootNotAllowed, "user %q is root, which this node refuses for instances", name).
 			WithHint("name another user, or allow root in the agent's configuration")
@@ -41,6 +46,17 @@ func resolveAccount(name string, cfg Config) (account, error) {
 	}
 	a.Switch = root
 	return a, nil
+}
+
+// allows reports whether a Spec may name this account. Of root AllowRoot decides.
+func (c Config) allows(a account) bool {
+	if a.UID == 0 || slices.ContainsFunc(c.AllowUsers, func(user string) bool { return user == a.Name && user != "" || user == strconv.Itoa(a.UID) }) {
+		return true
+	}
+	if c.MinUID > 0 {
+		return a.UID >= c.MinUID
+	}
+	return len(c.AllowUsers) == 0
 }
 
 // ownAccount describes the agent's own user; a uid without an entry in the user database is fine.

@@ -33,6 +33,10 @@ type Config struct {
 	Executable string
 	// AllowRoot lets instances that name it run as uid 0. Default: refused with root_not_allowed.
 	AllowRoot bool
+	// AllowUsers, by name or uid, and those with a uid from MinUID on are the users that a Spec may name; with neither,
+	// any. Others are refused with user_not_allowed. DefaultUser is not asked about.
+	AllowUsers []string
+	MinUID     int
 	// DefaultUser is used by an agent that runs as root for instances that name no user. Default "nobody".
 	DefaultUser string
 	// StartTimeout bounds one start, from fork to exec. Default 20 s; too short a one fails starts on a busy node.

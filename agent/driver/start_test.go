@@ -244,6 +244,36 @@ func TestUsers(t *testing.T) {
 	b.says(task, "54321\n65534\n65534\n")
 }
 
+// A job file may name the users that the node allows, and no other. The default user is not asked about.
+func TestAllowUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to run an instance as another user")
+	}
+	for _, tt := range []struct {
+		allow []string
+		min   int
+		user  string
+		ok    bool
+	}{
+		{user: "daemon", ok: true},
+		{allow: []string{"bin"}, user: "daemon"},
+		{allow: []string{"bin"}, user: "54321"},
+		{allow: []string{"bin"}, user: "bin", ok: true},
+		{allow: []string{"bin"}, user: "", ok: true},
+		{allow: []string{"54321"}, user: "54321", ok: true},
+		{min: 1000, user: "daemon"},
+		{min: 1000, user: "54321", ok: true},
+		{allow: []string{"daemon"}, min: 1000, user: "daemon", ok: true},
+		{allow: []string{"daemon"}, min: 1000, user: "54321", ok: true},
+	} {
+		b := newBench(t, func(c *driver.Config) { c.AllowUsers, c.MinUID = tt.allow, tt.min })
+		_, err := b.d.Start(t.Context(), b.sh("exec sleep 1000", func(s *driver.Spec) { s.User = tt.user }))
+		if tt.ok && err != nil || !tt.ok && !errors.Is(err, &fsm.Error{Code: driver.CodeUserNotAllowed}) {
+			t.Errorf("allow_users %v, min_uid %d: an instance as %q: %v", tt.allow, tt.min, tt.user, err)
+		}
+	}
+}
+
 func TestAllowRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root")

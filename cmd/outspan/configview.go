@@ -41,6 +41,8 @@ type agentShown struct {
 	OnShutdown string            `json:"on_shutdown"`
 	Drivers    []string          `json:"drivers"`
 	AllowRoot  bool              `json:"allow_root"`
+	AllowUsers []string          `json:"allow_users,omitempty"`
+	MinUID     int               `json:"min_uid,omitempty"`
 	Ports      map[string]int    `json:"ports"`
 	CgroupRoot string            `json:"cgroup_root"`
 }
@@ -84,7 +86,7 @@ func configView(c *config.Config) configShown {
 	if a := c.Agent; a != nil {
 		v.Agent = &agentShown{
 			Servers: a.Servers, Labels: a.Labels, Reserve: a.Reserve, Capacity: a.Capacity, OnShutdown: a.OnShutdown, Drivers: a.Drivers,
-			AllowRoot: a.AllowRoot, Ports: map[string]int{"min": a.PortMin, "max": a.PortMax}, CgroupRoot: a.CgroupRoot,
+			AllowRoot: a.AllowRoot, AllowUsers: a.AllowUsers, MinUID: a.MinUID, Ports: map[string]int{"min": a.PortMin, "max": a.PortMax}, CgroupRoot: a.CgroupRoot,
 		}
 	}
 	return v

@@ -84,7 +84,9 @@ func (a *agentPart) config() agent.Config {
 			Address: cfg.Advertise, APIAddress: a.p.advertised(a.listener), Labels: cfg.Agent.Labels,
 			Capacity: cfg.Agent.Capacity, Reserve: cfg.Agent.Reserve, PortMin: cfg.Agent.PortMin, PortMax: cfg.Agent.PortMax,
 		},
-		Exec:       agent.ExecConfig{AllowRoot: cfg.Agent.AllowRoot, CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name},
+		Exec: agent.ExecConfig{
+			AllowRoot: cfg.Agent.AllowRoot, AllowUsers: cfg.Agent.AllowUsers, MinUID: cfg.Agent.MinUID, CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name,
+		},
 		OnShutdown: agent.Shutdown(cfg.Agent.OnShutdown),
 		Servers:    &registrar{Client: a.client, joined: a.joinGossip},
 		BackupDir:  cfg.Agent.BackupDir,
