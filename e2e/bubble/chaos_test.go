@@ -65,6 +65,7 @@ func (c *chaos) run(during time.Duration, things ...func()) {
 			c.w.t.Logf("what was done:\n%s\nthe last entries:\n%s", strings.Join(c.log, "\n"), c.w.history.tail())
 		}
 	})
+	c.w.supervised.Store(true)
 	for until := time.Now().Add(during); time.Now().Before(until); {
 		time.Sleep(time.Duration(c.random.IntN(1500)) * time.Millisecond)
 		c.mend(time.Now())
@@ -72,7 +73,7 @@ func (c *chaos) run(during time.Duration, things ...func()) {
 	}
 }
 
-// mend ends the faults whose time has come.
+// mend ends the faults whose time has come, and starts servers whose leadership nobody took when their disks were full: these end on purpose.
 func (c *chaos) mend(now time.Time) {
 	c.repairs = slices.DeleteFunc(c.repairs, func(r repair) bool {
 		if now.Before(r.at) {
@@ -81,6 +82,12 @@ func (c *chaos) mend(now time.Time) {
 		r.mend()
 		return true
 	})
+	for _, s := range c.w.servers {
+		if broken := slices.ContainsFunc(c.repairs, func(r repair) bool { return r.what == s }); !broken && s.stuck.Swap(false) && s.ended() {
+			c.say("restart %s, whose leadership was not taken", s.name)
+			s.again()
+		}
+	}
 }
 
 // settle ends all faults and drains, and wants everything to be there again, once, and then nothing to be written.

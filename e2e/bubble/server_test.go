@@ -34,6 +34,7 @@ type server struct {
 	host    string
 	disk    *memdisk.Disk
 	mayFail atomic.Bool  // it may end by itself: its disk is broken
+	stuck   atomic.Bool  // it ended by itself, for a transfer of its leadership that did not end
 	skew    atomic.Int64 // ns that its wall clock is ahead
 	*serverProcess
 }
@@ -143,7 +144,9 @@ func (s *server) fail(p *serverProcess) func(error) {
 		if p.fatal = err; p.gone {
 			return
 		}
-		if !s.mayFail.Load() {
+		if s.w.supervised.Load() && strings.Contains(err.Error(), "leadership transfer has not ended") {
+			s.stuck.Store(true)
+		} else if !s.mayFail.Load() {
 			s.w.t.Errorf("%s ended by itself: %v", s.name, err)
 		}
 		p.gone = true

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"runtime/debug"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,8 @@ type world struct {
 	receipts *receipts
 	did      map[string]int // by kind; see chaos.say
 	cli      *transport.Client
+
+	supervised atomic.Bool // the test starts servers again that end on purpose
 }
 
 // options are what a world is made of. Zero means: three servers, four nodes, offline after 2 s.
