@@ -161,7 +161,7 @@ type Servers struct {
 type Limits struct {
 	// RequestsPerSecond of one caller, with a burst of twice as many; default 200.
 	RequestsPerSecond int
-	// Streams is how many event and log streams may be open; default 512.
+	// Streams is how many event and log streams may be open, a quarter of them by one caller; default 512.
 	Streams int
 }
 

@@ -76,7 +76,7 @@ type eventStream struct {
 }
 
 func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
-	release, err := s.openStream()
+	release, err := s.streams.take(callerFrom(r.Context()).Identity)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -97,16 +97,6 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	if err := stream.run(ctx, w); err != nil {
 		s.log.Debug("event stream ended", "caller", callerFrom(ctx).Identity, "error", err)
-	}
-}
-
-// openStream takes one of the places for streams. Code: busy.
-func (s *Server) openStream() (release func(), _ error) {
-	select {
-	case s.streams <- struct{}{}:
-		return func() { <-s.streams }, nil
-	default:
-		return nil, fsm.Refuse(fsm.CodeBusy, "%d streams are open already", cap(s.streams)).WithHint("ask another server, or close some")
 	}
 }
 

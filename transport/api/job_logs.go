@@ -25,7 +25,7 @@ func deadline(d time.Duration) time.Time { return time.Now().Add(d) }
 
 // jobLogs reads the logs of every instance of a job into one answer, a line at a time: "group[slot] id | text".
 func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
-	release, err := s.openStream()
+	release, err := s.streams.take(callerFrom(r.Context()).Identity)
 	if err != nil {
 		writeError(w, err)
 		return

@@ -59,7 +59,7 @@ func checkLogQuery(r *http.Request, also ...string) error {
 
 // instanceLogs passes an agent's answer on. Any server can: it asks the agent of the instance's node.
 func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
-	release, err := s.openStream()
+	release, err := s.streams.take(callerFrom(r.Context()).Identity)
 	if err != nil {
 		writeError(w, err)
 		return

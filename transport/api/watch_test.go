@@ -345,6 +345,26 @@ func TestStreamLimit(t *testing.T) {
 	})
 }
 
+// One caller can't take all places for streams.
+func TestStreamsOfOneCaller(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.start("s2", api.Limits{Streams: 8, RequestsPerSecond: 100_000})
+	greedy, other := r.client(transport.RoleCLI, "greedy", "s2"), r.client(transport.RoleCLI, "other", "s2")
+	open := func(c *transport.Client) error {
+		resp, err := c.Open(t.Context(), transport.Request{Path: "/v1/events"})
+		if err == nil {
+			t.Cleanup(func() { resp.Body.Close() })
+		}
+		return err
+	}
+	for range 2 {
+		must(0, open(greedy))(t)
+	}
+	wantCode(t, open(greedy), fsm.CodeBusy)
+	must(0, open(other))(t)
+}
+
 // An id that is no longer kept is answered with 410 and the oldest, never with a silent gap.
 func TestEventsGone(t *testing.T) {
 	r := newRig(t)
