@@ -2,6 +2,7 @@ package transport
 
 import (
 	"container/list"
+	"crypto/x509"
 	"net"
 	"sync"
 	"time"
@@ -11,8 +12,9 @@ import (
 // raft, a limit. It lies below TLS, because net/http wants to see a *tls.Conn itself.
 type gate struct {
 	net.Conn
-	source string    // address without the port
-	since  time.Time // when it was let in
+	source string              // address without the port
+	since  time.Time           // when it was let in
+	proof  []*x509.Certificate // what the peer showed; set before it enters an account
 
 	mu     sync.Mutex
 	closed bool
@@ -103,6 +105,22 @@ func (b *budget) len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.open)
+}
+
+// closeIf closes those of which wrong is true.
+func (b *budget) closeIf(wrong func(*gate) bool) (closed int) {
+	b.mu.Lock()
+	var list []*gate
+	for g := range b.open {
+		if wrong(g) {
+			list = append(list, g)
+		}
+	}
+	b.mu.Unlock() // a gate's Close comes back to remove
+	for _, g := range list {
+		_ = g.Close()
+	}
+	return len(list)
 }
 
 // closeAll refuses newcomers from now on and closes what is open.

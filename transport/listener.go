@@ -258,7 +258,24 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 		l.reject(limit, g, err)
 		return
 	}
+	g.proof = state.PeerCertificates
 	l.deliver(ctx, g, conn, peer, state.NegotiatedProtocol)
+	if !l.cfg.Credentials.Trusts(g.proof) { // its CA was taken away meanwhile
+		_ = g.Close()
+	}
+}
+
+// Reload reads the credentials anew, and ends the connections of peers whose CA is trusted no more. A certificate that has expired ends none. Errors: those of
+// Credentials.Reload; everything stays as it was then.
+func (l *Listener) Reload() error {
+	if err := l.cfg.Credentials.Reload(); err != nil {
+		return err
+	}
+	stranger := func(g *gate) bool { return !l.cfg.Credentials.Trusts(g.proof) }
+	if ended := l.api.closeIf(stranger) + l.raft.closeIf(stranger); ended > 0 {
+		l.cfg.Logger.Warn("connections ended: the CA of their certificates is trusted no more", "connections", ended)
+	}
+	return nil
 }
 
 // deliver moves a connection that proved itself from the strangers' account to its own and hands it over.

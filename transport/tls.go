@@ -113,6 +113,22 @@ func (c *Credentials) Reload() error {
 	return nil
 }
 
+// Trusts reports whether a certificate, the first of what a peer showed, is of a CA in use. When it is valid is not looked at.
+func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
+	if len(shown) == 0 {
+		return false
+	}
+	between := x509.NewCertPool()
+	for _, cert := range shown[1:] {
+		between.AddCert(cert)
+	}
+	roots := c.cur.Load().roots
+	return slices.ContainsFunc([]time.Time{shown[0].NotBefore, time.Now(), shown[0].NotAfter}, func(at time.Time) bool {
+		_, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		return err == nil
+	})
+}
+
 // Identity is what this process's certificate says.
 func (c *Credentials) Identity() Identity { return c.cur.Load().id }
 

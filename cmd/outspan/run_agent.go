@@ -212,7 +212,7 @@ func (a *agentPart) reload(cfg *config.Config) error {
 	if cfg.Agent != nil {
 		a.agent.SetLabels(cfg.Agent.Labels)
 	}
-	return a.creds.Reload()
+	return a.listener.Reload()
 }
 
 // release frees what open took, in reverse order.

@@ -228,7 +228,7 @@ func (s *serverPart) run(ctx context.Context) error {
 func (s *serverPart) reload(cfg *config.Config) error {
 	s.listener.SetLimits(transport.Limits{MaxAPI: cfg.Limits.Connections})
 	s.api.SetLimits(api.Limits{RequestsPerSecond: cfg.Limits.RequestsPerSecond})
-	return s.creds.Reload()
+	return s.listener.Reload()
 }
 
 // release frees what open took.
