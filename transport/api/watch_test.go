@@ -16,7 +16,6 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/api"
 )
 
 // poll is one blocking read in the background.
