@@ -21,13 +21,7 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	b.await(id, fsm.ObservedReady)
 	pid := pidOf(t, pidFile)
 	b.stopAgent()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must(t, err)
-	var shim int
-	_, line, _ := strings.Cut(string(status), "\nPPid:")
-	if _, err := fmt.Sscan(line, &shim); err != nil {
-		t.Fatalf("the parent of %d: %v", pid, err)
-	}
+	shim := parentOf(t, pid)
 	must(t, syscall.Kill(shim, syscall.SIGSTOP))
 	t.Cleanup(func() { _ = syscall.Kill(shim, syscall.SIGCONT) })
 	must(t, os.Remove(filepath.Join(b.dir, "data", "driver", "state", string(id), "shim")))
@@ -49,4 +43,75 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	if alive(pid) {
 		t.Error("it runs on after it was stopped")
 	}
+}
+
+// A disk that loses both the launch and the shim's identity under a running instance: what runs is ended before another one is started in its place. A shim that
+// can't be asked is found all the same, and as long as the disk refuses nothing is ended.
+func TestLaunchAndShimLost(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, dir string, shim int){
+		"files gone": func(t *testing.T, dir string, _ int) { removeFiles(t, dir, "launch", "shim") },
+		"all gone":   func(t *testing.T, dir string, _ int) { removeFiles(t, dir, "launch", "shim", "main", "control") },
+		"shim hangs": func(t *testing.T, dir string, shim int) {
+			removeFiles(t, dir, "launch", "shim", "main")
+			must(t, syscall.Kill(shim, syscall.SIGSTOP))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, allowRoot)
+			pidFile := filepath.Join(b.dir, "pid")
+			id := b.run("web", sh("setsid env -i sleep 1000 & echo $! > "+pidFile+".below; echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+			b.await(id, fsm.ObservedReady)
+			pid, below := pidOf(t, pidFile), pidOf(t, pidFile+".below")
+			b.stopAgent()
+			lose(t, b.stateDir(id), parentOf(t, pid))
+			b.start()
+			eventually(t, "a start in its place", func() bool { i := b.instance(id); return i.Ready() && pidOf(t, pidFile) != pid })
+			if alive(pid) || alive(below) {
+				t.Error("two run")
+			}
+		})
+	}
+}
+
+// A launch that the disk refuses to read is not a lost one: nothing is ended or removed, and once it can be read again the same program is adopted.
+func TestLaunchThatCannotBeReadNow(t *testing.T) {
+	b := newBench(t, allowRoot)
+	pidFile := filepath.Join(b.dir, "pid")
+	id := b.run("web", sh("echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+	b.await(id, fsm.ObservedReady)
+	pid := pidOf(t, pidFile)
+	b.stopAgent()
+	launch := filepath.Join(b.stateDir(id), "launch")
+	must(t, os.Rename(launch, launch+".kept"))
+	must(t, os.Mkdir(launch, 0o700)) // reads of it fail
+	b.start()
+	eventually(t, "word that it was not adopted", func() bool { return strings.HasPrefix(b.instance(id).Status.Reason, "not_adopted: ") })
+	must(t, os.Remove(launch))
+	must(t, os.Rename(launch+".kept", launch))
+	b.await(id, fsm.ObservedReady)
+	if pidOf(t, pidFile) != pid || !alive(pid) {
+		t.Errorf("pid %d was %d", pidOf(t, pidFile), pid)
+	}
+}
+
+func (b *bench) stateDir(id fsm.InstanceID) string {
+	return filepath.Join(b.dir, "data", "driver", "state", string(id))
+}
+
+func removeFiles(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		must(t, os.Remove(filepath.Join(dir, name)))
+	}
+}
+
+func parentOf(t *testing.T, pid int) (parent int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	must(t, err)
+	_, line, _ := strings.Cut(string(status), "\nPPid:")
+	if _, err := fmt.Sscan(line, &parent); err != nil {
+		t.Fatalf("the parent of %d: %v", pid, err)
+	}
+	return parent
 }

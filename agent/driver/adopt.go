@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -18,8 +18,8 @@ import (
 const adoptTimeout = 5 * time.Second
 
 // Adopt finds what an earlier agent left on this node and returns it sorted by id: running instances are
-// watched again, ended ones carry their Exit. Call it once, right after New. It deletes half-made and
-// unreadable state directories, after killing what still runs of them. Instances whose shim died, or that ran
+// watched again, ended ones carry their Exit. Call it once, right after New. It deletes half-made and damaged
+// state directories, after killing what still runs of them. Instances whose shim died, or that ran
 // before a reboot, come back as ended. Unclear are the ids of those that may run: see Readopt. CodeStateFailed if the
 // directory can't be read; ctx ends it early.
 func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err error) {
@@ -70,13 +70,19 @@ func (d *Driver) adoptEntry(ctx context.Context, name string) (*Task, error) {
 	if strings.HasPrefix(name, prefixNew) || strings.HasPrefix(name, prefixRemoved) {
 		return nil, os.RemoveAll(string(dir))
 	}
+	if st, err := os.Lstat(string(dir)); err == nil && !st.IsDir() {
+		return nil, os.Remove(string(dir))
+	}
 	l, err := dir.readLaunch()
 	if err == nil && string(l.Spec.ID) != name {
-		err = fmt.Errorf("it belongs to instance %s", l.Spec.ID)
+		err = fmt.Errorf("%w: it belongs to instance %s", errRecordDamaged, l.Spec.ID)
 	}
-	if err != nil {
-		d.cfg.Logger.Warn("removing an unreadable state directory", "name", name, "error", err)
-		return nil, d.discard(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errRecordDamaged):
+		d.cfg.Logger.Warn("removing a state directory without a launch", "name", name, "error", err)
+		return nil, d.discard(ctx, dir)
+	case err != nil: // the disk may be right the next time
+		return nil, err
 	}
 	t, err := d.reopen(ctx, dir, l)
 	if t != nil {
@@ -213,27 +219,6 @@ func (d *Driver) giveUp(dir stateDir, l launch) error {
 		}
 	}
 	return removeTree(dir.removedName())
-}
-
-// discard removes a directory whose launch can't be read, after killing what the file shim still names.
-func (d *Driver) discard(dir stateDir) error {
-	var shim, main runIdentity
-	_ = ReadRecord(dir.path(fileShim), &shim)
-	_ = ReadRecord(dir.path(fileMain), &main)
-	if shim.ID.Alive() { // killing it kills the program, by the death signal
-		_ = shim.ID.signal(syscall.SIGKILL)
-		awaitEnd(shim.ID, 5*time.Second)
-	}
-	if shim.ID.PID != 0 {
-		l := launch{Boot: shim.ID.Boot, Token: shim.Token, Cgroup: shim.Cgroup}
-		if err := killLeftovers(d.ctx, l, shim.ID, main.ID); err != nil {
-			return err
-		}
-		if c := l.Cgroup.open(); c != nil {
-			_ = c.remove()
-		}
-	}
-	return removeTree(string(dir))
 }
 
 // sweepWork removes working directories that belong to no instance any more.

@@ -173,8 +173,11 @@ func removeTree(path string) error {
 	return os.RemoveAll(path)
 }
 
+// tokenLength is how long the token of a run is, in hexadecimal digits.
+const tokenLength = 32
+
 func randomToken() string {
-	b := make([]byte, 16)
+	b := make([]byte, tokenLength/2)
 	_, _ = rand.Read(b) // never fails: crypto/rand ends the process instead
 	return hex.EncodeToString(b)
 }

@@ -1,0 +1,158 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// discard removes a directory whose launch is lost, after killing what runs of it. While that can't be told it returns an error, and the directory stays.
+func (d *Driver) discard(ctx context.Context, dir stateDir) error {
+	lock, err := d.endRun(ctx, dir, launch{})
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return removeTree(string(dir))
+}
+
+// endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns with the lock. What the launch does not
+// say, because it can't be read, is taken from the other files and from the processes. After an error something may run on. It blocks for up to half a minute.
+func (d *Driver) endRun(ctx context.Context, dir stateDir, l launch) (*os.File, error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	l.Boot = boot // who bears its token runs on this kernel, whatever the boot id was
+	shim, main := dir.traces(&l)
+	lock, err := dir.lock()
+	if errors.Is(err, errLocked) {
+		if shim = dir.holder(ctx, shim); shim.PID == 0 {
+			return nil, silentShim{}
+		}
+		if l.Token == "" {
+			if l.Token = tokenOf(shim); l.Token != "" {
+				l.Cgroup = d.host.ref(ID(filepath.Base(string(dir))), l.Token)
+			}
+		}
+		d.cfg.Logger.Warn("ending a run without its agent's help", "dir", dir, "shim", shim.PID)
+		endShim(ctx, dir, shim)
+		if lock, err = lockPatiently(dir.path(fileLock)); errors.Is(err, errLocked) {
+			err = silentShim{shim.PID}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.Token == "" && shim.PID == 0 {
+		return lock, nil // nothing was ever started, as far as anything tells
+	}
+	if err := killLeftovers(ctx, l, shim, main); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	if c := l.Cgroup.open(); c != nil {
+		if err := c.remove(); err != nil {
+			d.cfg.Logger.Warn("cgroup remains", "dir", dir, "error", err)
+		}
+	}
+	return lock, nil
+}
+
+// silentShim is the error of a shim that holds its lock and can't be reached.
+type silentShim struct{ pid int } // 0 = unknown
+
+func (e silentShim) Error() string {
+	if e.pid == 0 {
+		return "its shim holds the lock, but does not answer"
+	}
+	return fmt.Sprintf("its shim, process %d, holds the lock, but does not answer", e.pid)
+}
+
+// traces returns what the directory tells of the processes of its newest run, as far as they are of this boot, and completes l by their copies of it.
+func (d stateDir) traces(l *launch) (shim, main Identity) {
+	for file, id := range map[string]*Identity{fileShim: &shim, fileMain: &main} {
+		var r runIdentity
+		if ReadRecord(d.path(file), &r) != nil || l.Run != 0 && l.Run != r.Run {
+			continue
+		}
+		if r.ID.Boot == l.Boot {
+			*id = r.ID
+		}
+		if l.Token == "" {
+			l.Token, l.Cgroup = r.Token, r.Cgroup
+		}
+	}
+	return shim, main
+}
+
+// holder finds the shim that holds the directory's lock: the one that was noted, the one that listens at the control socket, or the one that was started with
+// the directory's name. It need not answer. Zero if nothing tells it.
+func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
+	if noted.Alive() {
+		return noted
+	}
+	if c, err := dialControl(ctx, d); err == nil {
+		defer c.Close()
+		if u, ok := c.(*net.UnixConn); ok {
+			if id, err := Listener(u); err == nil && id.Alive() {
+				return id
+			}
+		}
+	}
+	list, err := processes()
+	if err != nil {
+		return Identity{}
+	}
+	for _, p := range list {
+		cmd, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline")
+		if args := bytes.Split(cmd, []byte{0}); err == nil && len(args) > 2 && string(args[1]) == "shim" && string(args[2]) == string(d) {
+			if id, err := identify(p.pid); err == nil {
+				return id
+			}
+		}
+	}
+	return Identity{}
+}
+
+// endShim ends a shim and what is below it: by the shim itself if it answers, for it knows best what belongs to it. It blocks for up to 12 s.
+func endShim(ctx context.Context, dir stateDir, shim Identity) {
+	list, _ := processes()
+	below := descendants(list, shim.PID)
+	if _, err := callShim(ctx, dir, request{Op: opStop, Signal: int(syscall.SIGKILL)}, time.Second); err == nil {
+		awaitEnd(shim, 5*time.Second)
+	}
+	_ = shim.Kill()
+	for _, p := range below {
+		_ = p.identity(shim.Boot).signal(syscall.SIGKILL)
+	}
+}
+
+// tokenOf reads the token of a run from the environment of what its shim started; "" if nothing has one.
+func tokenOf(shim Identity) string {
+	list, err := processes()
+	if err != nil {
+		return ""
+	}
+	for _, p := range descendants(list, shim.PID) { // the program itself comes first
+		env, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+		if err != nil {
+			continue
+		}
+		entries := strings.Split(string(env), "\x00")
+		at := slices.IndexFunc(entries, func(e string) bool { return strings.HasPrefix(e, envRun+"=") && len(e) == len(envRun)+1+tokenLength })
+		if at >= 0 {
+			return entries[at][len(envRun)+1:]
+		}
+	}
+	return ""
+}
