@@ -208,7 +208,7 @@ func (c *crew) dismiss(m *member, alone bool) {
 		want.Desired = fsm.DesiredStopped
 		m.set(want)
 	}
-	if !known || status.Observed != fsm.ObservedStopped || !c.shop.reports.delivered(m.id, status.Generation) {
+	if !known || status.Observed != fsm.ObservedStopped || m.isUnclear() || !c.shop.reports.delivered(m.id, status.Generation) {
 		return
 	}
 	m.stop()

@@ -48,13 +48,14 @@ type instance struct {
 	mu   sync.Mutex
 	want transport.Assignment
 	task Task // the latest, running or ended; nil before the first start
+	// unclear says that the runtime can't tell yet whether a program of an earlier agent runs.
+	unclear bool
 
 	// Of the goroutine only.
 	entry   entry
 	retryAt time.Time
 	told    int  // of peers.version: what the program began with, or was signalled of
 	adopted bool // the program that runs was started by an earlier agent; written while nothing goes on beside it
-	unclear bool // the runtime can't tell yet whether a program of an earlier agent runs
 	// unkept is the final word that the journal refused. It is told once the journal has taken it.
 	unkept *fsm.InstanceStatus
 }
@@ -74,12 +75,18 @@ func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
 		_ = shop.records.save(i.id, i.entry) // logged; the next change is written again
 	}
 	shop.reports.set(i.entry.Status)
-	if unclear || task != nil && !ended(task) { // before any other instance is started
-		i.entry.Live, i.adopted, i.entry.Host = true, true, shop.host
+	runs := task != nil && !ended(task)
+	if runs || unclear && !e.over() {
+		i.adopt()
+	}
+	if runs || unclear { // before any other instance is started
 		shop.claim(e.Assignment)
 	}
 	return i
 }
+
+// adopt notes that a program of an earlier agent runs, or may run.
+func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shop.host }
 
 // set replaces what the servers want. A spec that is known is not forgotten: what runs is stopped by it. It does not
 // block.

@@ -34,6 +34,11 @@ type entry struct {
 	Host string `cbor:"8,keyasint,omitempty"`
 }
 
+// over reports whether the instance has stopped for good, or has failed and was not started again.
+func (e entry) over() bool {
+	return e.Status.Observed == fsm.ObservedStopped || e.Status.Observed == fsm.ObservedFailed && !e.Live
+}
+
 // Keys of the journal.
 const (
 	keySeen     = "seen"

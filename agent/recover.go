@@ -14,7 +14,7 @@ const adoptRetry = 2 * time.Second
 // recover finds out what became of an instance that an earlier agent ran, and accounts for a program of which neither a process nor an exit status is left. It
 // returns early when ctx ends.
 func (i *instance) recover(ctx context.Context) {
-	for i.unclear && ctx.Err() == nil {
+	for i.isUnclear() && ctx.Err() == nil {
 		i.readopt(ctx)
 	}
 	if ctx.Err() == nil && i.entry.Live && i.current() == nil {
@@ -23,25 +23,49 @@ func (i *instance) recover(ctx context.Context) {
 	}
 }
 
+// isUnclear reports whether the runtime can't tell yet if a program runs. It does not block, and may be called from any goroutine.
+func (i *instance) isUnclear() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.unclear
+}
+
 // readopt looks once more whether a program runs. While that can't be told the instance is not ready, and nothing says that it has ended: another one could be
-// started elsewhere.
+// started elsewhere. What is over as far as the journal knows stays so, unless a program is found.
 func (i *instance) readopt(ctx context.Context) {
 	part := "adoption of " + string(i.id)
 	task, err := i.shop.runtime.Readopt(ctx, driver.ID(i.id))
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil:
 		i.shop.problem(part, message(err))
-		o := i.down()
-		if was := i.entry.Status.Observed; was == fsm.ObservedDraining {
-			o = was
-		}
-		i.observe(o, "not_adopted: "+message(err), i.entry.Status.ExitCode)
+		i.observeUnclear(message(err))
 		sleep(ctx, adoptRetry, nil)
 		return
 	}
 	i.shop.problem(part, "")
 	i.mu.Lock()
-	i.task = task
+	i.task, i.unclear = task, false
 	i.mu.Unlock()
-	i.unclear = false
 	i.log.Info("adopted late", "found", task != nil)
+	switch {
+	case i.entry.Live:
+	case task != nil && !ended(task):
+		i.adopt()
+	default:
+		i.shop.release(i.id)
+	}
+}
+
+// observeUnclear reports why it can't be told whether a program runs.
+func (i *instance) observeUnclear(why string) {
+	if !i.entry.Live {
+		return
+	}
+	o := i.down()
+	if was := i.entry.Status.Observed; was == fsm.ObservedDraining {
+		o = was
+	}
+	i.observe(o, "not_adopted: "+why, i.entry.Status.ExitCode)
 }
