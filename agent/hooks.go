@@ -212,12 +212,17 @@ func (i *instance) conclude(r fsm.HookResult) {
 	i.report(s)
 }
 
-// declinePreparation answers for a program that doesn't run, which nothing can be asked: the servers try again later.
+// declinePreparation answers for a program that doesn't run, or may not, which nothing can be asked: the servers try again later.
 func (i *instance) declinePreparation(want transport.Assignment) {
-	if want.Prepare == 0 || i.entry.Live || want.Desired != fsm.DesiredRunning || i.entry.Status.Observed == fsm.ObservedPending || i.prepared(want.Prepare) {
+	unclear := i.isUnclear()
+	if want.Prepare == 0 || i.entry.Live && !unclear || want.Desired != fsm.DesiredRunning || i.entry.Status.Observed == fsm.ObservedPending || i.prepared(want.Prepare) {
 		return
 	}
-	i.conclude(fsm.HookResult{Seq: want.Prepare, Message: short("the program does not run: " + i.entry.Status.Reason)})
+	why := "the program does not run: "
+	if unclear {
+		why = "the program can't be reached: "
+	}
+	i.conclude(fsm.HookResult{Seq: want.Prepare, Message: short(why + i.entry.Status.Reason)})
 }
 
 // lastLook asks for the instance's own gates once more, right before the stop signal: since the servers decided, the program may have become what must not

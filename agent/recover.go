@@ -6,21 +6,46 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // adoptRetry is the time between two looks at an instance of which the runtime can't tell whether it runs.
 const adoptRetry = 2 * time.Second
 
-// recover finds out what became of an instance that an earlier agent ran, and accounts for a program of which neither a process nor an exit status is left. It
-// returns early when ctx ends.
+// recover finds out what became of an instance that an earlier agent ran, and accounts for a program of which neither a process nor an exit status is left. While
+// that can't be told the instance is not ready, and nothing says that it has ended: another one could be started elsewhere. What may run is ended when the
+// servers don't want it any more, after its grace. It returns early when ctx ends.
 func (i *instance) recover(ctx context.Context) {
+	var draining time.Time // since when, zero: it is not
 	for i.isUnclear() && ctx.Err() == nil {
-		i.readopt(ctx)
+		want := i.wanted()
+		if want.Desired == fsm.DesiredDraining && draining.IsZero() {
+			draining = time.Now()
+		}
+		if i.readopt(ctx, want) {
+			break
+		}
+		i.declinePreparation(want)
+		pause := adoptRetry
+		if left := i.patience(want, draining); left <= 0 {
+			i.endUnclear(ctx, want)
+		} else {
+			pause = min(pause, left)
+		}
+		if i.isUnclear() {
+			i.wait(ctx, pause)
+		}
 	}
-	if ctx.Err() == nil && i.entry.Live && i.current() == nil {
-		i.setLive(false)
-		i.failed(failure{code: driver.ReasonShimLost.String()})
+	if ctx.Err() != nil || !i.entry.Live || i.current() != nil {
+		return
 	}
+	i.entry.Live = false
+	if i.wanted().Desired != fsm.DesiredRunning {
+		i.observe(fsm.ObservedStopped, driver.ReasonShimLost.String(), nil)
+		i.shop.release(i.id)
+		return
+	}
+	i.failed(failure{code: driver.ReasonShimLost.String()})
 }
 
 // isUnclear reports whether the runtime can't tell yet if a program runs. It does not block, and may be called from any goroutine.
@@ -30,21 +55,30 @@ func (i *instance) isUnclear() bool {
 	return i.unclear
 }
 
-// readopt looks once more whether a program runs. While that can't be told the instance is not ready, and nothing says that it has ended: another one could be
-// started elsewhere. What is over as far as the journal knows stays so, unless a program is found.
-func (i *instance) readopt(ctx context.Context) {
-	part := "adoption of " + string(i.id)
+// readopt looks once more whether a program runs, and reports whether that can be told.
+func (i *instance) readopt(ctx context.Context, want transport.Assignment) (clear bool) {
 	task, err := i.shop.runtime.Readopt(ctx, driver.ID(i.id))
-	switch {
-	case ctx.Err() != nil:
-		return
-	case err != nil:
-		i.shop.problem(part, message(err))
-		i.observeUnclear(message(err))
-		sleep(ctx, adoptRetry, nil)
-		return
+	if err == nil {
+		i.cleared(task)
+		return true
 	}
-	i.shop.problem(part, "")
+	if ctx.Err() != nil {
+		return false
+	}
+	i.shop.problem(i.adoption(), message(err))
+	if i.entry.Live { // what is over as far as the journal knows stays so, unless a program is found
+		o := i.down()
+		if want.Desired == fsm.DesiredDraining || i.entry.Status.Observed == fsm.ObservedDraining {
+			o = fsm.ObservedDraining
+		}
+		i.observe(o, "not_adopted: "+message(err), i.entry.Status.ExitCode)
+	}
+	return false
+}
+
+// cleared takes over what became of the instance; nil: nothing is left of it.
+func (i *instance) cleared(task Task) {
+	i.shop.problem(i.adoption(), "")
 	i.mu.Lock()
 	i.task, i.unclear = task, false
 	i.mu.Unlock()
@@ -58,14 +92,36 @@ func (i *instance) readopt(ctx context.Context) {
 	}
 }
 
-// observeUnclear reports why it can't be told whether a program runs.
-func (i *instance) observeUnclear(why string) {
-	if !i.entry.Live {
+// adoption is the part of the agent that does not work as long as the instance is unclear.
+func (i *instance) adoption() string { return "adoption of " + string(i.id) }
+
+// patience is for how long the servers leave be what may run.
+func (i *instance) patience(want transport.Assignment, draining time.Time) time.Duration {
+	switch want.Desired {
+	case fsm.DesiredRunning:
+		return maxWait
+	case fsm.DesiredDraining:
+		_, grace := i.shop.stopPolicy(want)
+		if want.Spec != nil {
+			grace += asDuration(want.Spec.Stop.DrainDelay)
+		}
+		return grace - time.Since(draining)
+	}
+	return 0
+}
+
+// endUnclear kills what may run, and finds out what became of it.
+func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
+	runtime, can := i.shop.runtime.(doubter)
+	if !can {
 		return
 	}
-	o := i.down()
-	if was := i.entry.Status.Observed; was == fsm.ObservedDraining {
-		o = was
+	i.log.Warn("killing what may run: it is not wanted any more")
+	if err := runtime.End(ctx, driver.ID(i.id)); err != nil {
+		i.log.Error("what may run could not be ended", "error", err)
+		return
 	}
-	i.observe(o, "not_adopted: "+why, i.entry.Status.ExitCode)
+	if ctx.Err() == nil && !i.readopt(ctx, want) && ctx.Err() == nil {
+		i.cleared(nil) // nothing of it is alive, whatever the disk says
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -42,6 +43,40 @@ func TestShimThatDoesNotAnswerIsAwaited(t *testing.T) {
 	b.await(id, fsm.ObservedStopped)
 	if alive(pid) {
 		t.Error("it runs on after it was stopped")
+	}
+}
+
+// A stop ends what nobody can tell of: the shim that does not answer is named, and killed with everything below it. Its logs stay.
+func TestHungShimIsEnded(t *testing.T) {
+	for name, lose := range map[string][]string{"identity gone": {"shim"}, "all gone but the launch": {"shim", "main", "control"}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, allowRoot)
+			pidFile := filepath.Join(b.dir, "pid")
+			id := b.run("web", sh("setsid sleep 1000 & echo $! > "+pidFile+".below; echo $$ > "+pidFile+"; exec sleep 1000"), nil)
+			b.await(id, fsm.ObservedReady)
+			pid, below := pidOf(t, pidFile), pidOf(t, pidFile+".below")
+			b.stopAgent()
+			shim := parentOf(t, pid)
+			must(t, syscall.Kill(shim, syscall.SIGSTOP))
+			removeFiles(t, b.stateDir(id), lose...)
+			b.start()
+			eventually(t, "word of the shim", func() bool {
+				return strings.Contains(b.instance(id).Status.Reason, fmt.Sprintf("process %d, holds the lock, but does not answer; kill that process, or stop the instance", shim))
+			})
+			reports := len(b.history(id))
+			time.Sleep(2 * adoptRetry)
+			if got := b.history(id)[reports:]; len(got) > 0 {
+				t.Errorf("the same was told again: %q", got)
+			}
+			grace := fsm.Second
+			b.stop(id, &grace)
+			if i := b.await(id, fsm.ObservedStopped); i.Status.Reason != "shim_lost" {
+				t.Errorf("stopped as %+v", i.Status)
+			}
+			if alive(pid) || alive(below) || alive(shim) {
+				t.Error("something of it runs on")
+			}
+		})
 	}
 }
 

@@ -26,6 +26,12 @@ type Runtime interface {
 	Close() error
 }
 
+// doubter is a Runtime whose Adopt may name instances as unclear. One that can always tell need not be it. Safe for many goroutines.
+type doubter interface {
+	// End kills everything of an unclear instance. After an error something of it may run on. It blocks for up to half a minute.
+	End(context.Context, driver.ID) error
+}
+
 // Task is one instance of a Runtime, running or ended; see driver.Task. Safe for many goroutines.
 type Task interface {
 	ID() driver.ID
@@ -60,6 +66,8 @@ type Log interface {
 
 // execRuntime is the driver seen as a Runtime.
 type execRuntime struct{ *driver.Driver }
+
+var _ doubter = execRuntime{}
 
 type execTask struct{ *driver.Task }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // unsure is a memory that can't tell what became of what is in it, as long as it is blind.
@@ -16,6 +17,8 @@ type unsure struct {
 	*memory
 	blind bool        // under mu
 	named []driver.ID // what it can't tell of beside its tasks, of which nothing is left
+	// immortal tasks can't be ended in the dark; under mu
+	immortal bool
 }
 
 func (u *unsure) see(clearly bool) {
@@ -127,4 +130,105 @@ func TestUnclearStaysOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+func (u *unsure) End(_ context.Context, id driver.ID) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.immortal {
+		return errors.New("it can't be killed")
+	}
+	u.blind = false
+	u.tasks[id].finish(driver.Exit{Reason: driver.ReasonShimLost, Code: -1, EndedAt: time.Now()})
+	return nil
+}
+
+// dark has a program run, and an agent come that can't tell whether it does.
+func (b *bubble) dark(change func(*fsm.GroupSpec)) (*unsure, fsm.InstanceID) {
+	b.t.Helper()
+	u := b.unsure()
+	b.start()
+	g := sh("")
+	g.Stop = fsm.StopSpec{DrainDelay: 2 * fsm.Second, Grace: 7 * fsm.Second}
+	change(&g)
+	id := b.run("web", g)
+	b.pass(time.Second)
+	b.want(id, fsm.ObservedReady, "")
+	b.end()
+	u.see(false)
+	b.start()
+	b.pass(time.Second)
+	b.want(id, fsm.ObservedUnready, "not_adopted: it is dark")
+	return u, id
+}
+
+func asIs(*fsm.GroupSpec) {}
+
+// What the servers want of an instance is heeded while nobody can tell whether it runs: a drain is reported and has its grace, after which, as at a stop or when
+// it is not assigned any more, what may run is killed.
+func TestUnclearIsEnded(t *testing.T) {
+	t.Run("drain", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			_, id := b.dark(asIs)
+			b.stop(id, nil)
+			b.pass(100 * time.Millisecond)
+			b.want(id, fsm.ObservedDraining, "not_adopted: it is dark")
+			b.pass(8800 * time.Millisecond)
+			b.want(id, fsm.ObservedDraining, "not_adopted: it is dark")
+			if ended(b.mem.task(id)) {
+				t.Error("killed within its grace")
+			}
+			b.pass(300 * time.Millisecond)
+			b.want(id, fsm.ObservedStopped, "shim_lost")
+		})
+	})
+	t.Run("stop", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			u, id := b.dark(asIs)
+			u.mu.Lock()
+			u.immortal = true
+			u.mu.Unlock()
+			b.stop(id, nil)
+			b.pass(100 * time.Millisecond)
+			b.alter(func(a *transport.Assignment) { a.Desired = fsm.DesiredStopped })
+			b.pass(100 * time.Millisecond)
+			b.want(id, fsm.ObservedDraining, "not_adopted: it is dark")
+			u.mu.Lock()
+			u.immortal = false
+			u.mu.Unlock()
+			b.pass(adoptRetry)
+			b.want(id, fsm.ObservedStopped, "shim_lost")
+		})
+	})
+	t.Run("not assigned", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			_, id := b.dark(func(g *fsm.GroupSpec) { g.Stop.DrainDelay, g.Stop.Grace = fsm.Second, fsm.Second })
+			b.change(func(a *transport.Assignments) { a.Instances = nil })
+			b.alter(func(*transport.Assignment) {})
+			b.pass(2500 * time.Millisecond)
+			if !ended(b.mem.task(id)) {
+				t.Error("it runs on")
+			}
+			b.change(nil)
+		})
+	})
+}
+
+// A preparation for a stop is declined while nobody can tell whether the program runs.
+func TestUnclearDeclinesPreparation(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		u, id := b.dark(asIs)
+		b.alter(func(a *transport.Assignment) { a.Prepare = 7 })
+		b.pass(100 * time.Millisecond)
+		if st, _ := b.agent.shop.reports.status(id); st.Hook == nil || st.Hook.OK || st.Hook.Seq != 7 {
+			t.Errorf("the preparation: %+v", st.Hook)
+		}
+		b.alter(func(a *transport.Assignment) { a.Prepare = 0 })
+		u.see(true)
+		b.pass(adoptRetry)
+		b.want(id, fsm.ObservedReady, "")
+		if n := b.mem.starts(); n != 1 {
+			t.Errorf("%d were started", n)
+		}
+	})
 }

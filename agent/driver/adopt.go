@@ -31,7 +31,7 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		t, err := d.adoptEntry(ctx, e.Name())
+		t, err := d.adoptEntry(ctx, e.Name(), adoptTimeout)
 		if err != nil {
 			d.cfg.Logger.Error("state directory can't be adopted", "name", e.Name(), "error", err)
 			if ID(e.Name()).Valid() {
@@ -48,21 +48,22 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 	return tasks, unclear, nil
 }
 
-// Readopt looks again at an instance that Adopt named as unclear: its shim may run, but it could not be reached, or the disk refused. It returns nil if nothing of it is left,
-// and an error if that still can't be told. It blocks for up to 5 s.
+// Readopt looks again at an instance that Adopt named as unclear: its shim may run, but it could not be reached, or the disk refused. It returns nil if nothing
+// of it is left, and CodeShimSilent if that still can't be told, with the same words as long as the cause is the same. It blocks for a second or so; where a
+// damaged launch is found, for up to half a minute.
 func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	if _, err := os.Lstat(string(d.dir(id))); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	t, err := d.adoptEntry(ctx, string(id))
+	t, err := d.adoptEntry(ctx, string(id), 0)
 	if err != nil {
-		return nil, fsm.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err)
+		return nil, unclear(fsm.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err), err)
 	}
 	return t, nil
 }
 
-// adoptEntry handles one name in the state directory; nil without error means that it was cleaned away.
-func (d *Driver) adoptEntry(ctx context.Context, name string) (*Task, error) {
+// adoptEntry handles one name in the state directory; nil without error means that it was cleaned away. Patience is how long a shim may take to begin.
+func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Duration) (*Task, error) {
 	dir := stateDir(filepath.Join(d.stateRoot(), name))
 	if known, ok := d.Task(ID(name)); ok {
 		return known, nil
@@ -84,7 +85,7 @@ func (d *Driver) adoptEntry(ctx context.Context, name string) (*Task, error) {
 	case err != nil: // the disk may be right the next time
 		return nil, err
 	}
-	t, err := d.reopen(ctx, dir, l)
+	t, err := d.reopen(ctx, dir, l, patience)
 	if t != nil {
 		d.add(t)
 	}
@@ -92,7 +93,7 @@ func (d *Driver) adoptEntry(ctx context.Context, name string) (*Task, error) {
 }
 
 // reopen decides what became of a launch.
-func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch) (*Task, error) {
+func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch, patience time.Duration) (*Task, error) {
 	if e, ok := dir.readExit(l.Run); ok {
 		if shim, ok := dir.readIdentity(fileShim, l.Run); ok {
 			awaitEnd(shim, 5*time.Second) // it has only to let go
@@ -114,7 +115,7 @@ func (d *Driver) reopen(ctx context.Context, dir stateDir, l launch) (*Task, err
 			return t, nil
 		}
 	}
-	shim, main, err := d.findShim(ctx, dir, l)
+	shim, main, err := d.findShim(ctx, dir, l, patience)
 	if err != nil {
 		return nil, err
 	}
@@ -162,9 +163,9 @@ func (d *Driver) otherBoot(ctx context.Context, dir stateDir, l *launch, boot st
 // findShim returns the identities of the run's shim, dead or alive, and of its program; zero after giving the run
 // up because there never was a shim. A shim takes its lock first, then writes its identity, then starts the
 // program: a lock that is held means wait, and a free one without an identity means that nothing was started.
-// Should a disk have lost the identities, the shim itself tells them.
-func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (shim, main Identity, err error) {
-	for deadline := time.Now().Add(adoptTimeout); ; {
+// Should a disk have lost the identities, the shim itself tells them. It looks at least once.
+func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch, patience time.Duration) (shim, main Identity, err error) {
+	for deadline := time.Now().Add(patience); ; {
 		shim, known := dir.readIdentity(fileShim, l.Run)
 		main, started := dir.readIdentity(fileMain, l.Run)
 		if known && (started || !shim.Alive()) {
@@ -172,7 +173,7 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (shim, ma
 		}
 		lock, err := dir.lock()
 		if err == nil {
-			return d.unshimmed(lock, dir, l)
+			return d.unshimmed(ctx, lock, dir, l)
 		}
 		if !errors.Is(err, errLocked) {
 			return Identity{}, Identity{}, err
@@ -184,7 +185,7 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (shim, ma
 			return shim, main, nil
 		}
 		if time.Now().After(deadline) {
-			return Identity{}, Identity{}, errors.New("its shim holds the lock, but does not answer")
+			return Identity{}, Identity{}, silentShim{dir.holder(ctx, shim).PID}
 		}
 		if !sleep(ctx, 10*time.Millisecond) {
 			return Identity{}, Identity{}, ctx.Err()
@@ -192,12 +193,15 @@ func (d *Driver) findShim(ctx context.Context, dir stateDir, l launch) (shim, ma
 	}
 }
 
-// unshimmed looks again once the lock is ours: there is no living shim.
-func (d *Driver) unshimmed(lock *os.File, dir stateDir, l launch) (shim, main Identity, err error) {
+// unshimmed looks again once the lock is ours: there is no living shim. Should a disk have lost its identity, what it left is killed here.
+func (d *Driver) unshimmed(ctx context.Context, lock *os.File, dir stateDir, l launch) (shim, main Identity, err error) {
 	defer lock.Close()
 	if shim, known := dir.readIdentity(fileShim, l.Run); known {
 		main, _ := dir.readIdentity(fileMain, l.Run)
 		return shim, main, nil
+	}
+	if err := killLeftovers(ctx, l, Identity{}, Identity{}); err != nil {
+		return Identity{}, Identity{}, err
 	}
 	return Identity{}, Identity{}, d.giveUp(dir, l)
 }

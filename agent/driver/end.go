@@ -13,11 +13,53 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/outspan/outspan/fsm"
 )
+
+// End kills everything of an instance that Adopt named as unclear, its shim first, also one that does not answer. After that Readopt can tell what became of it,
+// unless the disk refuses. CodeShimSilent says that something may run on, CodeStillRunning that the instance is known: Task.Stop ends it. It blocks for up to half
+// a minute.
+func (d *Driver) End(ctx context.Context, id ID) error {
+	if err := d.claim(id); err != nil {
+		return err
+	}
+	defer d.unclaim(id)
+	if _, known := d.Task(id); known {
+		return fsm.Refuse(CodeStillRunning, "instance %s is adopted", id).WithHint("stop it")
+	}
+	dir := d.dir(id)
+	if _, err := os.Lstat(string(dir)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	l, unread := dir.readLaunch()
+	run := l.Run
+	lock, err := d.endRun(ctx, dir, &l)
+	if err != nil {
+		return unclear(fsm.Refuse(CodeShimSilent, "instance %s can't be ended: %v", id, err), err)
+	}
+	defer lock.Close()
+	if unread != nil && l.Token == "" {
+		return fsm.Refuse(CodeShimSilent, "whether instance %s has ended can't be told: %v", id, unread)
+	}
+	if _, known := dir.readExit(run); known || unread != nil {
+		return nil
+	}
+	return WriteRecord(dir.path(fileExit), exitRecord{Run: run, Reason: ReasonShimLost, Code: -1, Message: "its shim did not answer; it was killed, and what it left",
+		Ended: time.Now().UnixMilli()})
+}
+
+// unclear says what a person can do about an instance of which nobody can tell whether it runs.
+func unclear(refused *fsm.Error, why error) *fsm.Error {
+	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
+		return refused.WithHint("kill that process, or stop the instance")
+	}
+	return refused.WithHint("stop the instance to end what may run of it")
+}
 
 // discard removes a directory whose launch is lost, after killing what runs of it. While that can't be told it returns an error, and the directory stays.
 func (d *Driver) discard(ctx context.Context, dir stateDir) error {
-	lock, err := d.endRun(ctx, dir, launch{})
+	lock, err := d.endRun(ctx, dir, &launch{})
 	if err != nil {
 		return err
 	}
@@ -25,15 +67,15 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	return removeTree(string(dir))
 }
 
-// endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns with the lock. What the launch does not
-// say, because it can't be read, is taken from the other files and from the processes. After an error something may run on. It blocks for up to half a minute.
-func (d *Driver) endRun(ctx context.Context, dir stateDir, l launch) (*os.File, error) {
+// endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns with the lock. What l does not
+// say, because the launch can't be read, is taken from the other files and from the processes, and put into l. After an error something may run on. It blocks for up to half a minute.
+func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()
 	if err != nil {
 		return nil, err
 	}
 	l.Boot = boot // who bears its token runs on this kernel, whatever the boot id was
-	shim, main := dir.traces(&l)
+	shim, main := dir.traces(l)
 	lock, err := dir.lock()
 	if errors.Is(err, errLocked) {
 		if shim = dir.holder(ctx, shim); shim.PID == 0 {
@@ -56,7 +98,7 @@ func (d *Driver) endRun(ctx context.Context, dir stateDir, l launch) (*os.File, 
 	if l.Token == "" && shim.PID == 0 {
 		return lock, nil // nothing was ever started, as far as anything tells
 	}
-	if err := killLeftovers(ctx, l, shim, main); err != nil {
+	if err := killLeftovers(ctx, *l, shim, main); err != nil {
 		lock.Close()
 		return nil, err
 	}

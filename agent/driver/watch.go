@@ -92,7 +92,7 @@ func killLeftovers(ctx context.Context, l launch, shim, main Identity) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes are left (%w)", len(left), errors.Join(err, os.ErrDeadlineExceeded))
+			return fmt.Errorf("processes of it can't be killed (%w)", errors.Join(err, os.ErrDeadlineExceeded))
 		}
 		if c != nil {
 			_ = c.ctrl.killAll(c) // seen by the next look
