@@ -356,7 +356,7 @@ func (c *crew) task(id fsm.InstanceID) (Task, bool) {
 func (c *crew) running() int {
 	n := 0
 	for _, m := range c.list() {
-		if t := m.current(); t != nil && !ended(t) {
+		if t := m.current(); m.isUnclear() || t != nil && !ended(t) {
 			n++
 		}
 	}

@@ -232,3 +232,19 @@ func TestUnclearDeclinesPreparation(t *testing.T) {
 		}
 	})
 }
+
+// An agent that ends with a drain waits for what it can't tell of.
+func TestShutdownDrainsUnclear(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		_, id := b.dark(asIs)
+		b.end()
+		b.cfg.OnShutdown = ShutdownDrain
+		b.cfg.Drain = drainBy(func() { b.stop(id, nil) })
+		b.start()
+		b.end()
+		if b.mem.running() != 0 {
+			t.Error("it still runs")
+		}
+		b.want(id, fsm.ObservedStopped, "shim_lost")
+	})
+}
