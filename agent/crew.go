@@ -59,9 +59,7 @@ func (c *crew) adopt(ctx context.Context) error {
 		return err
 	}
 	found, forgotten := c.sort(tasks, entries)
-	for _, id := range unclear {
-		c.enter(fsm.InstanceID(id), entries)
-	}
+	c.enterUnclear(unclear, entries)
 	// All are made before the first one begins, so that everything that is in use is claimed.
 	var list []*instance
 	for _, id := range sortedKeys(entries) {
@@ -96,19 +94,20 @@ func (c *crew) sort(tasks []Task, entries map[fsm.InstanceID]entry) (found map[f
 			continue
 		}
 		found[id] = t
-		c.enter(id, entries)
+		c.enter(transport.Assignment{ID: id}, entries)
 	}
 	slices.SortFunc(forgotten, func(a, b Task) int { return endedAt(a).Compare(endedAt(b)) })
 	return found, forgotten
 }
 
 // enter begins the record of an instance that runs, or may run, if the journal has none.
-func (c *crew) enter(id fsm.InstanceID, entries map[fsm.InstanceID]entry) {
-	if _, known := entries[id]; known {
+func (c *crew) enter(a transport.Assignment, entries map[fsm.InstanceID]entry) {
+	if _, known := entries[a.ID]; known {
 		return
 	}
-	c.shop.log.Warn("a program runs that the journal does not tell of; the servers will", "instance", id)
-	entries[id] = newEntry(transport.Assignment{ID: id, Desired: fsm.DesiredRunning})
+	c.shop.log.Warn("a program runs that the journal does not tell of; the servers will", "instance", a.ID, "group", a.Group)
+	a.Desired = fsm.DesiredRunning
+	entries[a.ID] = newEntry(a)
 }
 
 // newEntry begins the record of an instance. Generations begin with the clock: should the journal be lost and the record

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/outspan/outspan/agent/driver"
@@ -124,4 +125,33 @@ func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
 	if ctx.Err() == nil && !i.readopt(ctx, want) && ctx.Err() == nil {
 		i.cleared(nil) // nothing of it is alive, whatever the disk says
 	}
+}
+
+// enterUnclear begins the records of instances that may run, if the journal has none. What has stopped and was forgotten is none of them: only its logs are left.
+func (c *crew) enterUnclear(unclear []driver.ID, entries map[fsm.InstanceID]entry) {
+	for _, name := range unclear {
+		id := fsm.InstanceID(name)
+		if _, known := entries[id]; !known && c.shop.records.hasStopped(id) {
+			c.shop.log.Warn("what is left of an instance that has stopped can't be read", "instance", id)
+			continue
+		}
+		c.enter(c.slotOf(id), entries)
+	}
+}
+
+// slotOf is what the runtime knows of an instance that the journal may not tell of: the slot that it fills, if that can be read.
+func (c *crew) slotOf(id fsm.InstanceID) transport.Assignment {
+	nothing := transport.Assignment{ID: id}
+	runtime, can := c.shop.runtime.(doubter)
+	if !can {
+		return nothing
+	}
+	spec, _ := runtime.Launched(driver.ID(id))
+	slot, err := strconv.Atoi(spec.Env["OUTSPAN_SLOT"])
+	job := fsm.JobName(spec.Env["OUTSPAN_JOB"])
+	a := transport.Assignment{ID: id, Job: job, Group: fsm.NewGroupID(job, spec.Env["OUTSPAN_GROUP"]), Slot: slot}
+	if err != nil || checkAssignment(a) != nil {
+		return nothing
+	}
+	return a
 }

@@ -30,6 +30,8 @@ type Runtime interface {
 type doubter interface {
 	// End kills everything of an unclear instance. After an error something of it may run on. It blocks for up to half a minute.
 	End(context.Context, driver.ID) error
+	// Launched returns what an unclear instance was started with; false if that can't be read. It does not block for long.
+	Launched(driver.ID) (spec driver.Spec, known bool)
 }
 
 // Task is one instance of a Runtime, running or ended; see driver.Task. Safe for many goroutines.

@@ -17,8 +17,8 @@ type unsure struct {
 	*memory
 	blind bool        // under mu
 	named []driver.ID // what it can't tell of beside its tasks, of which nothing is left
-	// immortal tasks can't be ended in the dark; under mu
-	immortal bool
+	// immortal tasks can't be ended in the dark, and of unread ones it is not known what they are; under mu
+	immortal, unread bool
 }
 
 func (u *unsure) see(clearly bool) {
@@ -247,4 +247,59 @@ func TestShutdownDrainsUnclear(t *testing.T) {
 		}
 		b.want(id, fsm.ObservedStopped, "shim_lost")
 	})
+}
+
+func (u *unsure) Launched(id driver.ID) (driver.Spec, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, spec := range u.started {
+		if spec.ID == id && !u.unread {
+			return spec, true
+		}
+	}
+	return driver.Spec{}, false
+}
+
+// An instance that may run and that the journal does not tell of holds its own slot, if its launch can be read. One that is known to have stopped holds nothing.
+func TestUnclearWithoutJournal(t *testing.T) {
+	for name, unread := range map[string]bool{"launch can be read": false, "launch can't be read": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, b *bubble) {
+				u := b.unsure()
+				u.unread = unread
+				b.start()
+				g := sh("")
+				g.Count = 2
+				id := b.place(b.submit("web", g), 1, b.node(), nil)
+				stopped := b.run("gone", sh(""))
+				b.pass(time.Second)
+				b.want(stopped, fsm.ObservedReady, "")
+				b.stop(stopped, nil)
+				b.pass(time.Minute)
+				b.want(stopped, fsm.ObservedStopped, "")
+				b.end()
+				r, err := openRecords(filepath.Join(b.cfg.DataDir, "journal"), b.cfg.Log)
+				must(t, err)
+				r.remove(id)
+				if !r.hasStopped(stopped) {
+					t.Fatal("it was not forgotten")
+				}
+				must(t, r.Close())
+				u.see(false)
+				b.setDown(true)
+				b.start()
+				want := fsm.Holding{ID: id, Group: "web/g", Slot: 1}
+				if unread {
+					want = fsm.Holding{ID: id}
+				}
+				if got := b.agent.crew.holds(); len(got) != 1 || got[0].ID != want.ID || got[0].Group != want.Group || got[0].Slot != want.Slot {
+					t.Errorf("holds %+v, want %+v", got, want)
+				}
+				u.see(true)
+				b.setDown(false)
+				b.pass(time.Minute)
+				b.want(id, fsm.ObservedReady, "")
+			})
+		})
+	}
 }

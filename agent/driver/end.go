@@ -49,6 +49,15 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 		Ended: time.Now().UnixMilli()})
 }
 
+// Launched returns what an instance was started with, also one that Adopt named as unclear; false if that can't be read.
+func (d *Driver) Launched(id ID) (spec Spec, known bool) {
+	l, err := d.dir(id).readLaunch()
+	if err != nil || l.Spec.ID != id {
+		return Spec{}, false
+	}
+	return l.Spec, true
+}
+
 // unclear says what a person can do about an instance of which nobody can tell whether it runs.
 func unclear(refused *fsm.Error, why error) *fsm.Error {
 	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
