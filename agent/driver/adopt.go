@@ -36,6 +36,7 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 			d.cfg.Logger.Error("state directory can't be adopted", "name", e.Name(), "error", err)
 			if ID(e.Name()).Valid() {
 				unclear = append(unclear, ID(e.Name()))
+				d.doubt(ID(e.Name()))
 			}
 		}
 		if t != nil {
@@ -52,14 +53,25 @@ func (d *Driver) Adopt(ctx context.Context) (tasks []*Task, unclear []ID, err er
 // of it is left, and CodeShimSilent if that still can't be told, with the same words as long as the cause is the same. It blocks for a second or so; where a
 // damaged launch is found, for up to half a minute.
 func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
-	if _, err := os.Lstat(string(d.dir(id))); errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+	var t *Task
+	if _, err := os.Lstat(string(d.dir(id))); !errors.Is(err, os.ErrNotExist) {
+		if t, err = d.adoptEntry(ctx, string(id), 0); err != nil {
+			return nil, unclear(fsm.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err), err)
+		}
 	}
-	t, err := d.adoptEntry(ctx, string(id), 0)
-	if err != nil {
-		return nil, unclear(fsm.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err), err)
-	}
+	d.mu.Lock()
+	delete(d.unclear, id)
+	d.mu.Unlock()
 	return t, nil
+}
+
+// doubt keeps the cgroup of an instance that may run.
+func (d *Driver) doubt(id ID) {
+	l, _ := d.dir(id).readLaunch()
+	_, _ = d.dir(id).traces(&l)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unclear[id] = l.Cgroup
 }
 
 // adoptEntry handles one name in the state directory; nil without error means that it was cleaned away. Patience is how long a shim may take to begin.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -78,6 +80,8 @@ type Driver struct {
 	mu    sync.Mutex
 	tasks map[ID]*Task
 	busy  map[ID]bool // a start or removal is going on
+	// unclear has the cgroups of instances that Adopt named so.
+	unclear map[ID]cgroupRef
 }
 
 // New prepares the directories and finds out what the node can enforce. It blocks for some milliseconds and
@@ -87,7 +91,7 @@ func New(cfg Config) (*Driver, error) {
 		return nil, fsm.Refuse(CodeInvalidSpec, "driver directory %q is not absolute", cfg.Dir)
 	}
 	cfg = cfg.withDefaults()
-	d := &Driver{cfg: cfg, tasks: make(map[ID]*Task), busy: make(map[ID]bool)}
+	d := &Driver{cfg: cfg, tasks: make(map[ID]*Task), busy: make(map[ID]bool), unclear: make(map[ID]cgroupRef)}
 	if err := d.makeDirs(); err != nil {
 		return nil, fsm.Refuse(CodeStateFailed, "prepare driver directory %s: %v", cfg.Dir, err)
 	}
@@ -161,13 +165,17 @@ func (d *Driver) Close() error {
 	return d.lock.Close()
 }
 
-// cgroupsInUse lists the cgroup directories of all known instances.
+// cgroupsInUse lists the cgroup directories of all known instances, and of unclear ones as far as anything tells.
 func (d *Driver) cgroupsInUse() map[string]bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	keep := make(map[string]bool)
+	refs := slices.Collect(maps.Values(d.unclear))
 	for _, t := range d.tasks {
-		for _, dir := range t.launch.Cgroup.Dirs {
+		refs = append(refs, t.launch.Cgroup)
+	}
+	for _, ref := range refs {
+		for _, dir := range ref.Dirs {
 			keep[dir] = true
 		}
 	}
