@@ -57,7 +57,7 @@ func (i *instance) isUnclear() bool {
 }
 
 // readopt looks once more whether a program runs, and reports whether that can be told.
-func (i *instance) readopt(ctx context.Context, want transport.Assignment) (clear bool) {
+func (i *instance) readopt(ctx context.Context, want transport.Assignment) (known bool) {
 	task, err := i.shop.runtime.Readopt(ctx, driver.ID(i.id))
 	if err == nil {
 		i.cleared(task)

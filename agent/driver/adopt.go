@@ -56,7 +56,7 @@ func (d *Driver) Readopt(ctx context.Context, id ID) (*Task, error) {
 	var t *Task
 	if _, err := os.Lstat(string(d.dir(id))); !errors.Is(err, os.ErrNotExist) {
 		if t, err = d.adoptEntry(ctx, string(id), 0); err != nil {
-			return nil, unclear(fsm.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err), err)
+			return nil, advise(fsm.Refuse(CodeShimSilent, "whether instance %s runs can't be told: %v", id, err), err)
 		}
 	}
 	d.mu.Lock()

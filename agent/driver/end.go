@@ -36,7 +36,7 @@ func (d *Driver) End(ctx context.Context, id ID) error {
 	run := l.Run
 	lock, err := d.endRun(ctx, dir, &l)
 	if err != nil {
-		return unclear(fsm.Refuse(CodeShimSilent, "instance %s can't be ended: %v", id, err), err)
+		return advise(fsm.Refuse(CodeShimSilent, "instance %s can't be ended: %v", id, err), err)
 	}
 	defer lock.Close()
 	if unread != nil && l.Token == "" {
@@ -58,8 +58,8 @@ func (d *Driver) Launched(id ID) (spec Spec, known bool) {
 	return l.Spec, true
 }
 
-// unclear says what a person can do about an instance of which nobody can tell whether it runs.
-func unclear(refused *fsm.Error, why error) *fsm.Error {
+// advise says what a person can do about an instance of which nobody can tell whether it runs.
+func advise(refused *fsm.Error, why error) *fsm.Error {
 	if silent := (silentShim{}); errors.As(why, &silent) && silent.pid != 0 {
 		return refused.WithHint("kill that process, or stop the instance")
 	}
@@ -76,8 +76,9 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 	return removeTree(string(dir))
 }
 
-// endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns with the lock. What l does not
-// say, because the launch can't be read, is taken from the other files and from the processes, and put into l. After an error something may run on. It blocks for up to half a minute.
+// endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns with the lock. What l does not say, because
+// the launch can't be read, is taken from the other files and from the processes, and put into l. After an error something may run on. It blocks for up to half
+// a minute.
 func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -95,7 +96,7 @@ func (d *Driver) endRun(ctx context.Context, dir stateDir, l *launch) (*os.File,
 				l.Cgroup = d.host.ref(ID(filepath.Base(string(dir))), l.Token)
 			}
 		}
-		d.cfg.Logger.Warn("ending a run without its agent's help", "dir", dir, "shim", shim.PID)
+		d.cfg.Logger.Warn("killing what runs of a state directory", "dir", dir, "shim", shim.PID)
 		endShim(ctx, dir, shim)
 		if lock, err = lockPatiently(dir.path(fileLock)); errors.Is(err, errLocked) {
 			err = silentShim{shim.PID}
