@@ -269,7 +269,7 @@ func (p *pass) failedNeed(g *groupView, slot *slotView) *need {
 		}
 		return nil
 	}
-	if g.spec.Replacement.Mode == fsm.ModeNever {
+	if g.spec.Replacement.Mode == fsm.ModeNever && version == old.Version {
 		p.block(old, fsm.CodeRoleNever, fmt.Sprintf("it failed and %s is never replaced", g.id), "restart it, or run a new version")
 		return nil
 	}
