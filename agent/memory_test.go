@@ -75,6 +75,8 @@ func (m *memory) Start(_ context.Context, spec driver.Spec) (Task, error) {
 }
 
 func (m *memory) Readopt(context.Context, driver.ID) (Task, error) { return nil, nil }
+func (m *memory) End(context.Context, driver.ID) error             { return nil }
+func (m *memory) Launched(driver.ID) (driver.Spec, bool)           { return driver.Spec{}, false }
 
 func (m *memory) Adopt(context.Context) ([]Task, []driver.ID, error) {
 	m.mu.Lock()

@@ -113,12 +113,8 @@ func (i *instance) patience(want transport.Assignment, draining time.Time) time.
 
 // endUnclear kills what may run, and finds out what became of it.
 func (i *instance) endUnclear(ctx context.Context, want transport.Assignment) {
-	runtime, can := i.shop.runtime.(doubter)
-	if !can {
-		return
-	}
 	i.log.Warn("killing what may run: it is not wanted any more")
-	if err := runtime.End(ctx, driver.ID(i.id)); err != nil {
+	if err := i.shop.runtime.End(ctx, driver.ID(i.id)); err != nil {
 		i.log.Error("what may run could not be ended", "error", err)
 		return
 	}
@@ -142,11 +138,7 @@ func (c *crew) enterUnclear(unclear []driver.ID, entries map[fsm.InstanceID]entr
 // slotOf is what the runtime knows of an instance that the journal may not tell of: the slot that it fills, if that can be read.
 func (c *crew) slotOf(id fsm.InstanceID) transport.Assignment {
 	nothing := transport.Assignment{ID: id}
-	runtime, can := c.shop.runtime.(doubter)
-	if !can {
-		return nothing
-	}
-	spec, _ := runtime.Launched(driver.ID(id))
+	spec, _ := c.shop.runtime.Launched(driver.ID(id))
 	slot, err := strconv.Atoi(spec.Env["OUTSPAN_SLOT"])
 	job := fsm.JobName(spec.Env["OUTSPAN_JOB"])
 	a := transport.Assignment{ID: id, Job: job, Group: fsm.NewGroupID(job, spec.Env["OUTSPAN_GROUP"]), Slot: slot}

@@ -18,20 +18,16 @@ type Runtime interface {
 	Adopt(context.Context) (found []Task, unclear []driver.ID, err error)
 	// Readopt looks again at what Adopt could not tell of. It returns nil if nothing of it is left, and an error if it still can't tell.
 	Readopt(context.Context, driver.ID) (Task, error)
+	// End kills everything of an instance that Adopt could not tell of. After an error something of it may run on. It blocks for up to half a minute.
+	End(context.Context, driver.ID) error
+	// Launched returns what such an instance was started with; false if that can't be read. It does not block for long.
+	Launched(driver.ID) (spec driver.Spec, known bool)
 	// Capabilities says what is enforced; its notes are shown with the node.
 	Capabilities() driver.Capabilities
 	// BootNow is the clock of leases.
 	BootNow() driver.BootTime
 	// Close lets go of every instance; all of them go on.
 	Close() error
-}
-
-// doubter is a Runtime whose Adopt may name instances as unclear. One that can always tell need not be it. Safe for many goroutines.
-type doubter interface {
-	// End kills everything of an unclear instance. After an error something of it may run on. It blocks for up to half a minute.
-	End(context.Context, driver.ID) error
-	// Launched returns what an unclear instance was started with; false if that can't be read. It does not block for long.
-	Launched(driver.ID) (spec driver.Spec, known bool)
 }
 
 // Task is one instance of a Runtime, running or ended; see driver.Task. Safe for many goroutines.
@@ -68,8 +64,6 @@ type Log interface {
 
 // execRuntime is the driver seen as a Runtime.
 type execRuntime struct{ *driver.Driver }
-
-var _ doubter = execRuntime{}
 
 type execTask struct{ *driver.Task }
 

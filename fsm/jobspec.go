@@ -52,8 +52,8 @@ type ExecSpec struct {
 
 // Resources are what an instance is promised: CPU in MHz-like shares (soft), memory in bytes (a hard cap), processes.
 type Resources struct {
-	CPU         int64 `json:"cpu" cbor:"1,keyasint,omitempty"`          // default 100
-	MemoryBytes int64 `json:"memory_bytes" cbor:"2,keyasint,omitempty"` // default 64 MiB
+	CPU         int64 `json:"cpu" cbor:"1,keyasint,omitempty"`            // default 100
+	MemoryBytes int64 `json:"memory_bytes" cbor:"2,keyasint,omitempty"`   // default 64 MiB
 	Pids        int64 `json:"pids,omitempty" cbor:"3,keyasint,omitempty"` // 0: 4096
 }
 

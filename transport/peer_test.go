@@ -1,7 +1,6 @@
 package transport_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"sync/atomic"
@@ -19,7 +18,7 @@ func TestPeerIsTheOneThatWasMeant(t *testing.T) {
 	s := start(t, credentials(t, ca, transport.RoleAgent, "n2"), stationConfig{handler: handler})
 	c := client(t, transport.Dialer{Credentials: credentials(t, ca, transport.RoleServer, "s1"), Peer: transport.RoleAgent})
 	ask := func(name string) error {
-		ctx := context.Context(t.Context())
+		ctx := t.Context()
 		if name != "" {
 			ctx = transport.ExpectPeer(ctx, name)
 		}

@@ -216,8 +216,14 @@ func (p *programs) Adopt(context.Context) ([]agent.Task, []driver.ID, error) {
 	return list, nil, nil
 }
 
-// Readopt implements agent.Runtime.
+// Readopt implements agent.Runtime. Adopt can tell of everything.
 func (p *programs) Readopt(context.Context, driver.ID) (agent.Task, error) { return nil, nil }
+
+// End implements agent.Runtime.
+func (p *programs) End(context.Context, driver.ID) error { return nil }
+
+// Launched implements agent.Runtime.
+func (p *programs) Launched(driver.ID) (driver.Spec, bool) { return driver.Spec{}, false }
 
 // Capabilities implements agent.Runtime.
 func (p *programs) Capabilities() driver.Capabilities { return driver.Capabilities{} }
