@@ -4,11 +4,13 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -90,6 +92,8 @@ type ExecConfig struct {
 	// DefaultUser.
 	AllowUsers []string
 	MinUID     int
+	// UIDs is a range of user ids: each instance that names no user gets one of its own. It needs root. Zero: they all run as DefaultUser.
+	UIDs driver.UIDRange
 	// DefaultUser runs what names no user, when the agent is root; default nobody.
 	DefaultUser string
 	// CgroupParent is the path below each cgroup mount for the instances of this agent alone; default outspan/NODE-ID.
@@ -148,6 +152,9 @@ func (c Config) validate() error {
 	}
 	if c.OnShutdown == ShutdownDrain && c.Drain == nil {
 		return bad("on_shutdown = \"drain\" needs a way to ask for the drain")
+	}
+	if c.Exec.UIDs.Last > 0 && os.Geteuid() != 0 {
+		return bad("instance_uids needs an agent that runs as root; this one runs as uid %d", os.Geteuid())
 	}
 	if c.Servers == nil {
 		return bad("agent %s has no servers to talk to", c.Name)

@@ -214,6 +214,7 @@ func (c *crew) dismiss(m *member, alone bool) {
 	c.shop.records.noteStopped(m.id)
 	c.shop.records.remove(m.id)
 	c.shop.reports.forget(m.id)
+	c.shop.uids.give(m.id)
 	c.mu.Lock()
 	delete(c.members, m.id)
 	t := m.current()

@@ -16,20 +16,23 @@ import (
 
 // workshop is what all instances of a node share.
 type workshop struct {
-	node     func() nodeFacts
-	runtime  Runtime
-	records  *records
-	reports  *reporter
-	volumes  *volumes
-	ports    *driver.Ports
-	lease    *lease
-	host     string                         // this boot of this machine
-	standing atomic.Int32                   // a standing
-	services func() map[fsm.ServiceName]int // exposed services and their ports
-	peers    *peers
-	prepare  func(transport.Assignment) error
-	problem  func(part, problem string)
-	log      hclog.Logger
+	node    func() nodeFacts
+	runtime Runtime
+	records *records
+	reports *reporter
+	volumes *volumes
+	uids    *uids
+	// defaultUser runs what names no user and gets none of its own.
+	defaultUser string
+	ports       *driver.Ports
+	lease       *lease
+	host        string                         // this boot of this machine
+	standing    atomic.Int32                   // a standing
+	services    func() map[fsm.ServiceName]int // exposed services and their ports
+	peers       *peers
+	prepare     func(transport.Assignment) error
+	problem     func(part, problem string)
+	log         hclog.Logger
 }
 
 // instance supervises one assignment for as long as the node has it. One goroutine runs it; set, current and finished
@@ -75,6 +78,7 @@ func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
 		_ = shop.records.save(i.id, i.entry) // logged; the next change is written again
 	}
 	shop.reports.set(i.entry.Status)
+	shop.uids.keep(i.id, e.UID)
 	runs := task != nil && !ended(task)
 	if runs || unclear && !e.over() {
 		i.adopt()
@@ -84,9 +88,6 @@ func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
 	}
 	return i
 }
-
-// adopt notes that a program of an earlier agent runs, or may run.
-func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shop.host }
 
 // set replaces what the servers want. A spec that is known is not forgotten: what runs is stopped by it. It does not
 // block.
@@ -176,7 +177,11 @@ func (i *instance) start(ctx context.Context) {
 	if i.entry.Host != "" { // it ran before: the volumes were made then
 		want.Held = volumeNames(want)
 	}
-	spec, err := i.shop.launch(want, lease)
+	var spec driver.Spec
+	want, uid, err := i.shop.asOwnUser(want)
+	if err == nil {
+		spec, err = i.shop.launch(want, lease)
+	}
 	if err == nil {
 		err = i.shop.prepare(want)
 	}
@@ -185,7 +190,7 @@ func (i *instance) start(ctx context.Context) {
 		return
 	}
 	_, hooked := hookOf(want, fsm.HookAfterStart)
-	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host = true, hooked, false, i.shop.host // in the journal before there is a process
+	i.entry.Live, i.entry.AfterStart, i.adopted, i.entry.Host, i.entry.UID = true, hooked, false, i.shop.host, uid // in the journal before there is a process
 	i.observe(i.down(), i.entry.Status.Reason, i.entry.Status.ExitCode)
 	i.told = i.shop.peers.version(want.Group)
 	task, err := i.shop.runtime.Start(ctx, spec)
@@ -315,15 +320,6 @@ func (i *instance) judge(v verdict) {
 	case i.entry.Status.Observed == fsm.ObservedReady:
 		i.observe(fsm.ObservedUnready, "check_failed", i.entry.Status.ExitCode)
 	}
-}
-
-// down is the state of an instance that is to run and isn't ready: booting until it was ready once, then unready.
-func (i *instance) down() fsm.Observed {
-	switch i.entry.Status.Observed {
-	case fsm.ObservedReady, fsm.ObservedUnready:
-		return fsm.ObservedUnready
-	}
-	return fsm.ObservedBooting
 }
 
 // observe reports a new state, if it is one. Of a program that doesn't run no facts are known.

@@ -32,6 +32,8 @@ type entry struct {
 	AfterStart bool `cbor:"7,keyasint,omitempty"`
 	// Host is the boot and the machine on which the program was last started. Only there it is started again without the servers if only one may run.
 	Host string `cbor:"8,keyasint,omitempty"`
+	// UID is the user id of the node's range that the instance has; 0: none.
+	UID int `cbor:"9,keyasint,omitempty"`
 }
 
 // over reports whether the instance has stopped for good, or has failed and was not started again.

@@ -49,6 +49,9 @@ func (i *instance) recover(ctx context.Context) {
 	i.failed(failure{code: driver.ReasonShimLost.String()})
 }
 
+// adopt notes that a program of an earlier agent runs, or may run.
+func (i *instance) adopt() { i.entry.Live, i.adopted, i.entry.Host = true, true, i.shop.host }
+
 // isUnclear reports whether the runtime can't tell yet if a program runs. It does not block, and may be called from any goroutine.
 func (i *instance) isUnclear() bool {
 	i.mu.Lock()

@@ -305,3 +305,12 @@ func exitText(e driver.Exit) string {
 	}
 	return fmt.Sprintf("%s, code %d", e.Reason, e.Code)
 }
+
+// down is the state of an instance that is to run and isn't ready: booting until it was ready once, then unready.
+func (i *instance) down() fsm.Observed {
+	switch i.entry.Status.Observed {
+	case fsm.ObservedReady, fsm.ObservedUnready:
+		return fsm.ObservedUnready
+	}
+	return fsm.ObservedBooting
+}

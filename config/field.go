@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -168,6 +169,29 @@ func rate(name string, to *fsm.ActorRate) field {
 		}
 	}}
 }
+
+// uidRange is the first and the last of a range of user ids: "200000-265535".
+func uidRange(name string, first, last *int) field {
+	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+		v, ok := d.value(a, cty.String, name+` = "200000-265535"`)
+		if !ok {
+			return
+		}
+		low, high, _ := strings.Cut(v.AsString(), "-")
+		from, err1 := strconv.Atoi(low)
+		to, err2 := strconv.Atoi(high)
+		if err1 != nil || err2 != nil || from <= nobody || to > 1<<31-2 || to-from < leastUIDs-1 {
+			d.fail(a.Expr.Range(), "Not a range of user ids", fmt.Sprintf("%s: write FIRST-LAST, above %d and of at least %d user ids, such as \"200000-265535\".", name, nobody, leastUIDs))
+			return
+		}
+		*first, *last = from, to
+	}}
+}
+
+const (
+	nobody    = 65534 // below it are the accounts of the machine
+	leastUIDs = 1000  // the more there are, the later one is used again
+)
 
 func size(name string, to *int64) field {
 	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {

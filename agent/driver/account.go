@@ -48,9 +48,15 @@ func resolveAccount(name string, cfg Config) (account, error) {
 	return a, nil
 }
 
+// UIDRange is a range of user ids, both ends included. The zero value is none.
+type UIDRange struct{ First, Last int }
+
+// Has reports whether a user id is in the range.
+func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid <= r.Last }
+
 // allows reports whether a Spec may name this account. Of root AllowRoot decides.
 func (c Config) allows(a account) bool {
-	if a.UID == 0 || slices.ContainsFunc(c.AllowUsers, func(user string) bool { return user == a.Name && user != "" || user == strconv.Itoa(a.UID) }) {
+	if a.UID == 0 || c.OwnUIDs.Has(a.UID) || slices.ContainsFunc(c.AllowUsers, func(user string) bool { return user == a.Name && user != "" || user == strconv.Itoa(a.UID) }) {
 		return true
 	}
 	if c.MinUID > 0 {

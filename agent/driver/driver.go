@@ -39,6 +39,8 @@ type Config struct {
 	// any. Others are refused with user_not_allowed. DefaultUser is not asked about.
 	AllowUsers []string
 	MinUID     int
+	// OwnUIDs are user ids that the agent gives to instances: a Spec may name them too.
+	OwnUIDs UIDRange
 	// DefaultUser is used by an agent that runs as root for instances that name no user. Default "nobody".
 	DefaultUser string
 	// StartTimeout bounds one start, from fork to exec. Default 20 s; too short a one fails starts on a busy node.

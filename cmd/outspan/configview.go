@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
 )
@@ -43,6 +44,7 @@ type agentShown struct {
 	AllowRoot  bool              `json:"allow_root"`
 	AllowUsers []string          `json:"allow_users,omitempty"`
 	MinUID     int               `json:"min_uid,omitempty"`
+	UIDs       string            `json:"instance_uids,omitempty"`
 	Ports      map[string]int    `json:"ports"`
 	CgroupRoot string            `json:"cgroup_root"`
 }
@@ -86,8 +88,15 @@ func configView(c *config.Config) configShown {
 	if a := c.Agent; a != nil {
 		v.Agent = &agentShown{
 			Servers: a.Servers, Labels: a.Labels, Reserve: a.Reserve, Capacity: a.Capacity, OnShutdown: a.OnShutdown, Drivers: a.Drivers,
-			AllowRoot: a.AllowRoot, AllowUsers: a.AllowUsers, MinUID: a.MinUID, Ports: map[string]int{"min": a.PortMin, "max": a.PortMax}, CgroupRoot: a.CgroupRoot,
+			AllowRoot: a.AllowRoot, AllowUsers: a.AllowUsers, MinUID: a.MinUID, UIDs: uidsShown(a), Ports: map[string]int{"min": a.PortMin, "max": a.PortMax}, CgroupRoot: a.CgroupRoot,
 		}
 	}
 	return v
+}
+
+func uidsShown(a *config.Agent) string {
+	if a.LastUID == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", a.FirstUID, a.LastUID)
 }

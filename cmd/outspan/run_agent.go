@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/outspan/outspan/agent"
+	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/transport"
@@ -85,7 +86,8 @@ func (a *agentPart) config() agent.Config {
 			Capacity: cfg.Agent.Capacity, Reserve: cfg.Agent.Reserve, PortMin: cfg.Agent.PortMin, PortMax: cfg.Agent.PortMax,
 		},
 		Exec: agent.ExecConfig{
-			AllowRoot: cfg.Agent.AllowRoot, AllowUsers: cfg.Agent.AllowUsers, MinUID: cfg.Agent.MinUID, CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name,
+			AllowRoot: cfg.Agent.AllowRoot, AllowUsers: cfg.Agent.AllowUsers, MinUID: cfg.Agent.MinUID,
+			UIDs: driver.UIDRange{First: cfg.Agent.FirstUID, Last: cfg.Agent.LastUID}, CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name,
 		},
 		OnShutdown: agent.Shutdown(cfg.Agent.OnShutdown),
 		Servers:    &registrar{Client: a.client, joined: a.joinGossip},
