@@ -88,7 +88,7 @@ func TestVolumeKeepsItsUser(t *testing.T) {
 	g := nobodys("umask 077; echo x >> \"$OUTSPAN_VOLUME_DATA/log\" && cat \"$OUTSPAN_VOLUME_DATA/log\" && echo $$ > " + pidFile + "; exec sleep 1000")
 	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place")}}
 	group := b.submit("db", g)
-	log := filepath.Join(b.cfg.DataDir, "volumes/db/g/0/data/log")
+	log := b.cfg.DataDir + "/volumes/db/g/0/data/log"
 	turn := func() (uid int) {
 		must(t, os.WriteFile(pidFile, nil, 0o666))
 		id := b.place(group, 0, b.node(), nil)

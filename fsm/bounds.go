@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 )
@@ -69,9 +68,6 @@ func (c *NodeRegister) checkBounds() *Error {
 		}
 	}
 	a := &c.Agent
-	if _, err := netip.ParseAddr(a.Address); err != nil {
-		return Refuse(CodeInvalid, "node %s: the address %q of its agent is no IP address", c.Name, clipText(a.Address, 100)).WithHint("set advertise { address } on that machine")
-	}
 	for _, text := range []string{a.BootID, a.Incarnation, a.Address, a.APIAddress, a.Version, a.Machine, string(a.Key)} {
 		if len(text) > maxAgentText {
 			return Refuse(CodeInvalid, "node %s: a text of its registration is longer than %d bytes", c.Name, maxAgentText)

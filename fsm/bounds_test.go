@@ -202,16 +202,3 @@ func TestAttributesOfANode(t *testing.T) {
 		t.Errorf("41 kB: %v, want invalid", refusal)
 	}
 }
-
-// What an agent says to be its address is an IP address: others dial it, and jobs get it as text.
-func TestAddressOfANode(t *testing.T) {
-	s := run(t, NewState(), 1000, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
-	for address, want := range map[string]Code{
-		"10.0.0.9": "", "fd00::1": "", "": CodeInvalid, "n1": CodeInvalid, "10.0.0.9:80": CodeInvalid, "10.0.0.9\nX: 1": CodeInvalid,
-	} {
-		r := register("n1")
-		r.Agent.Address = address
-		_, refusal := attempt(s, 1000, r)
-		wantCode(t, "an agent at "+address, refusal, want)
-	}
-}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -116,6 +117,10 @@ func (s *Server) commitFor(ctx context.Context, who caller, c fsm.Command) (uint
 func (s *Server) registerAgent(ctx context.Context, who caller, q transport.RegisterRequest) (transport.RegisterReply, error) {
 	if err := who.isNode(q.Name); err != nil {
 		return transport.RegisterReply{}, err
+	}
+	if _, err := netip.ParseAddr(q.Agent.Address); err != nil { // others dial it, and jobs get it as text
+		return transport.RegisterReply{}, fsm.Refuse(fsm.CodeInvalid, "the address %q of the agent of node %s is no IP address", clip(q.Agent.Address), q.Name).
+			WithHint("set advertise { address } on that machine")
 	}
 	state, _ := s.cfg.Store.Watch()
 	if err := s.follows(q, state.Cluster.History()); err != nil {

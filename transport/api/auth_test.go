@@ -62,7 +62,7 @@ func TestAgentOfAnotherNode(t *testing.T) {
 	before := r.entries()
 	_, err := thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n1", Agent: fsm.AgentInfo{BootID: "b"}})
 	wantCode(t, err, fsm.CodeForbidden)
-	_, err = thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: fsm.AgentInfo{BootID: "b"}})
+	_, err = thief.Register(t.Context(), transport.RegisterRequest{Node: "01N1", Name: "n2", Agent: fsm.AgentInfo{BootID: "b", Address: "127.0.0.1"}})
 	wantCode(t, err, fsm.CodeNodeTaken)
 	_, err = thief.Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1"), Full: true})
 	wantCode(t, err, fsm.CodeForbidden)
