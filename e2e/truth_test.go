@@ -35,7 +35,10 @@ func (c *cluster) instances(on ...*member) map[string][]process {
 // instancesOf are those of one job.
 func (c *cluster) instancesOf(job string, on ...*member) map[string][]process {
 	found := c.instances(on...)
-	maps.DeleteFunc(found, func(_ string, ps []process) bool { return ps[0].environment()["OUTSPAN_JOB"] != job })
+	// A check that ran beside the program may have ended since: its environment is gone.
+	maps.DeleteFunc(found, func(_ string, ps []process) bool {
+		return !slices.ContainsFunc(ps, func(p process) bool { return p.environment()["OUTSPAN_JOB"] == job })
+	})
 	return found
 }
 

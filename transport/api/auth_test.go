@@ -191,3 +191,14 @@ func TestRate(t *testing.T) {
 		t.Errorf("another caller: %v", err)
 	}
 }
+
+// What an agent says to be its address is an IP address: others dial it, and jobs get it as text.
+func TestAddressOfAnAgent(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n9")
+	for _, address := range []string{"", "n9", "127.0.0.1:80", "127.0.0.1\nX: 1"} {
+		_, err := c.Register(t.Context(), transport.RegisterRequest{Node: "01N9", Name: "n9", Agent: fsm.AgentInfo{BootID: "b1", Address: address}})
+		wantCode(t, err, fsm.CodeInvalid)
+	}
+}
