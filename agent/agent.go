@@ -93,7 +93,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	reports.stale = a.session.lost
 	a.shop = &workshop{
 		node: a.facts, runtime: cfg.Runtime, records: h.records,
-		reports: reports, volumes: newVolumes(h.path("volumes")), uids: newUIDs(cfg.Exec.UIDs), defaultUser: cfg.Exec.defaultUser(), ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
+		reports: reports, volumes: newVolumes(h.path("volumes")), uids: newUIDs(cfg.Exec.UIDs), ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
 		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
 	}
 	a.shop.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))

@@ -92,7 +92,7 @@ type ExecConfig struct {
 	// DefaultUser.
 	AllowUsers []string
 	MinUID     int
-	// UIDs is a range of user ids: each instance that names no user gets one of its own. It needs root. Zero: they all run as DefaultUser.
+	// UIDs is a range of user ids: each instance that names no user and has no volumes gets one of its own. It needs root. Zero: they all run as DefaultUser.
 	UIDs driver.UIDRange
 	// DefaultUser runs what names no user, when the agent is root; default nobody.
 	DefaultUser string

@@ -16,23 +16,21 @@ import (
 
 // workshop is what all instances of a node share.
 type workshop struct {
-	node    func() nodeFacts
-	runtime Runtime
-	records *records
-	reports *reporter
-	volumes *volumes
-	uids    *uids
-	// defaultUser runs what names no user and gets none of its own.
-	defaultUser string
-	ports       *driver.Ports
-	lease       *lease
-	host        string                         // this boot of this machine
-	standing    atomic.Int32                   // a standing
-	services    func() map[fsm.ServiceName]int // exposed services and their ports
-	peers       *peers
-	prepare     func(transport.Assignment) error
-	problem     func(part, problem string)
-	log         hclog.Logger
+	node     func() nodeFacts
+	runtime  Runtime
+	records  *records
+	reports  *reporter
+	volumes  *volumes
+	uids     *uids
+	ports    *driver.Ports
+	lease    *lease
+	host     string                         // this boot of this machine
+	standing atomic.Int32                   // a standing
+	services func() map[fsm.ServiceName]int // exposed services and their ports
+	peers    *peers
+	prepare  func(transport.Assignment) error
+	problem  func(part, problem string)
+	log      hclog.Logger
 }
 
 // instance supervises one assignment for as long as the node has it. One goroutine runs it; set, current and finished

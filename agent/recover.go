@@ -20,7 +20,10 @@ func (i *instance) recover(ctx context.Context) {
 	var draining time.Time // since when, zero: it is not
 	for i.isUnclear() && ctx.Err() == nil {
 		want := i.wanted()
-		if want.Desired == fsm.DesiredDraining && draining.IsZero() {
+		switch {
+		case want.Desired != fsm.DesiredDraining:
+			draining = time.Time{}
+		case draining.IsZero():
 			draining = time.Now()
 		}
 		if i.readopt(ctx, want) {

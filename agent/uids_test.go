@@ -75,58 +75,30 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The data of a volume keeps its user from one instance of a slot to the next. If another instance has that user meanwhile, as after a move from a node that gave
-// it too, the data gets the user of its instance.
-func TestVolumeKeepsItsUser(t *testing.T) {
+// An instance with volumes runs as the default user: the data outlives it.
+func TestVolumesBelongToTheDefaultUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
 	}
 	b := newBench(t, ownUIDs)
 	pidFile := filepath.Join(b.dir, "place-pid")
 	must(t, os.WriteFile(pidFile, nil, 0o666))
-	must(t, os.Chmod(pidFile, 0o666)) //nolint:gosec // instances of any user write it
-	g := nobodys("umask 077; echo x >> \"$OUTSPAN_VOLUME_DATA/log\" && cat \"$OUTSPAN_VOLUME_DATA/log\" && echo $$ > " + pidFile + "; exec sleep 1000")
+	must(t, os.Chmod(pidFile, 0o666)) //nolint:gosec // an instance of another user writes it
+	g := nobodys("echo $$ > " + pidFile + "; exec sleep 1000")
 	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place")}}
-	group := b.submit("db", g)
-	log := b.cfg.DataDir + "/volumes/db/g/0/data/log"
-	turn := func() (uid int) {
-		must(t, os.WriteFile(pidFile, nil, 0o666))
-		id := b.place(group, 0, b.node(), nil)
-		b.await(id, fsm.ObservedReady)
-		uid = uidOf(t, pidOf(t, pidFile))
-		info, err := os.Stat(log)
-		must(t, err)
-		if owner := int(info.Sys().(*syscall.Stat_t).Uid); owner != uid {
-			t.Errorf("the instance runs as %d and its data is of %d", uid, owner)
-		}
-		b.stop(id, nil)
-		b.await(id, fsm.ObservedStopped)
-		return uid
+	b.await(b.place(b.submit("db", g), 0, b.node(), nil), fsm.ObservedReady)
+	if uid := uidOf(t, pidOf(t, pidFile)); uid != nogroup {
+		t.Errorf("it runs as %d, want nobody", uid)
 	}
-	first := turn()
-	if second := turn(); second != first {
-		t.Errorf("the next instance of the slot runs as %d, the first as %d", second, first)
-	}
-	give := func(uid int) {
-		must(t, os.Chown(filepath.Dir(log), uid, nogroup))
-		must(t, os.Chown(log, uid, nogroup))
-	}
-	taken := 305_000
-	b.agent.shop.uids.keep("another", taken)
-	give(taken)
-	if third := turn(); third == taken || !testUIDs.Has(third) {
-		t.Errorf("an instance runs as %d beside one that runs as %d", third, taken)
-	}
-	for _, old := range []int{nogroup, 500_000} { // from before there was a range, and of a node with another one
-		give(old)
-		if uid := turn(); !testUIDs.Has(uid) {
-			t.Errorf("an instance with data of %d runs as %d", old, uid)
-		}
-	}
-	b.stopAgent()
-	b.cfg.Exec.UIDs = driver.UIDRange{}
-	b.start()
-	if uid := turn(); uid != nogroup {
-		t.Errorf("without a range the instance runs as %d", uid)
+}
+
+// A range that was changed gives an instance another user at its next start.
+func TestChangedRangeOfUsers(t *testing.T) {
+	u := newUIDs(testUIDs)
+	u.keep("old", 200_000)
+	u.keep("kept", 300_001)
+	kept, _ := u.take("kept")
+	if other, ok := u.take("old"); kept != 300_001 || !ok || !testUIDs.Has(other) || other == kept {
+		t.Errorf("they get %d and %d of %v", kept, other, testUIDs)
 	}
 }

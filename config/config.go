@@ -54,7 +54,7 @@ type Agent struct {
 	Drivers    []string      // default ["exec"]
 	AllowRoot  bool          // let instances run as uid 0; default false
 	AllowUsers []string      // names or numbers of users that a job file may name; default any but root
-	FirstUID   int           // with LastUID: each instance that names no user gets a user id of this range; default none, they run as nobody
+	FirstUID   int           // with LastUID: each instance without user and volumes gets a user id of this range; default none, they run as nobody
 	LastUID    int
 	MinUID     int    // from which on it may name any as well; default 0: none but AllowUsers
 	PortMin    int    // of dynamic ports; default 20000

@@ -90,7 +90,7 @@ func TestLoadChecksTheWhole(t *testing.T) {
 		{"no certificates", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n", "outspan tls ca create"},
 		{"dir off loopback", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nlisten { address = \"10.0.0.1\" }\n", "single machine"},
 		{"any address", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls {\n ca_file = \"a\"\n cert_file = \"b\"\n key_file = \"c\"\n}\ngossip { key_file = \"k\" }\nlisten { address = \"0.0.0.0\" }\n", "GetPrivateIP"},
-		{"user ids", "agent {\n  instance_uids = \"200000\"\n}", "such as \"200000-265535\""},
+		{"user ids", "agent {\n  instance_uids = \"200000\"\n}", "such as \"2000000-2065535\""},
 		{"too few user ids", "agent {\n  instance_uids = \"200000-200100\"\n}", "at least 1000"},
 		{"user ids of the machine", "agent {\n  instance_uids = \"1000-65533\"\n}", "above 65534"},
 		{"a label of operators", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"h:1\"]\n  labels = { \"operator.trusted\" = \"yes\" }\n}\ntls { dir = \"/t\" }\n", "set by operators alone"},

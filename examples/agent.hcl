@@ -17,7 +17,7 @@ agent {
   }
   # allow_users = ["postgres", "redis"] # job files may name these users alone; by default any but root
   # min_uid     = 1000                  # and any from this number on
-  # instance_uids = "200000-265535"     # each instance that names no user gets a user id of its own, instead of nobody's
+  # instance_uids = "2000000-2065535"     # each instance without user and volumes gets a user id of its own, instead of nobody's
   on_shutdown = "keep" # instances go on when the agent stops; "drain" empties the node first
 }
 

@@ -5,11 +5,9 @@ import "maps"
 // OperatorLabel begins the names of labels that only operators may set, never an agent: constraints on them keep work away from machines that nobody vouched for.
 const OperatorLabel = "operator."
 
-// told is l after the agent said what its configuration has. What operators took away stays away for as long as the agent says it.
+// told is l after the agent said what its configuration has. What operators took away stays away.
 func (l NodeLabels) told(labels map[string]string) NodeLabels {
 	l.Agent = maps.Clone(labels)
-	l.People = maps.Clone(l.People)
-	maps.DeleteFunc(l.People, func(name, value string) bool { return value == "" && labels[name] == "" })
 	return l.normal()
 }
 

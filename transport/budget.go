@@ -3,7 +3,9 @@ package transport
 import (
 	"container/list"
 	"crypto/x509"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -110,17 +112,15 @@ func (b *budget) len() int {
 // closeIf closes those of which wrong is true.
 func (b *budget) closeIf(wrong func(*gate) bool) (closed int) {
 	b.mu.Lock()
-	var list []*gate
-	for g := range b.open {
+	list := slices.Collect(maps.Keys(b.open))
+	b.mu.Unlock() // to look takes time, and a gate's Close comes back to remove
+	for _, g := range list {
 		if wrong(g) {
-			list = append(list, g)
+			closed++
+			_ = g.Close()
 		}
 	}
-	b.mu.Unlock() // a gate's Close comes back to remove
-	for _, g := range list {
-		_ = g.Close()
-	}
-	return len(list)
+	return closed
 }
 
 // closeAll refuses newcomers from now on and closes what is open.

@@ -100,7 +100,8 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 
 type expectedPeer struct{}
 
-// ExpectPeer returns a context for requests that only a peer of this name in its certificate may get. Another one gets no byte of them: certificate_refused.
+// ExpectPeer returns a context for requests that only a peer of this name in its certificate may answer: certificate_refused. A new connection to another one gets no
+// byte of them; over one that was made for another request, what it answers is not believed.
 func ExpectPeer(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, expectedPeer{}, name)
 }

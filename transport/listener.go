@@ -265,7 +265,7 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 	}
 }
 
-// Reload reads the credentials anew, and ends the connections of peers whose CA is trusted no more. A certificate that has expired ends none. Errors: those of
+// Reload reads the credentials anew, and ends the connections that were accepted from peers whose CA is trusted no more. A certificate that has expired ends none. Errors: those of
 // Credentials.Reload; everything stays as it was then.
 func (l *Listener) Reload() error {
 	if err := l.cfg.Credentials.Reload(); err != nil {

@@ -168,12 +168,18 @@ func (d stateDir) holder(ctx context.Context, noted Identity) Identity {
 	for _, p := range list {
 		cmd, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline")
 		if args := bytes.Split(cmd, []byte{0}); err == nil && len(args) > 2 && string(args[1]) == "shim" && string(args[2]) == string(d) {
-			if id, err := identify(p.pid); err == nil {
+			if id, err := identify(p.pid); err == nil && ours(p.pid) {
 				return id
 			}
 		}
 	}
 	return Identity{}
+}
+
+// ours reports whether a process runs as the agent's user: instances could have a command line like that of a shim.
+func ours(pid int) bool {
+	var st syscall.Stat_t
+	return syscall.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
 // endShim ends a shim and what is below it: by the shim itself if it answers, for it knows best what belongs to it. It blocks for up to 12 s.
