@@ -39,8 +39,10 @@ job "nats" {
       port     = "monitor"
       path     = "/healthz" # 200 once this member's copy of every stream is current
       interval = "1s"
-      timeout  = "3s"
-      grace    = "2m" # joining waits for the others
+      # With an empty volume it says so for a moment before it has heard of any stream: the next member must not go then.
+      successes = 5
+      timeout   = "3s"
+      grace     = "2m" # joining waits for the others
     }
     role_check {
       exec     = ["/opt/nats/facts"]
