@@ -22,6 +22,7 @@ func TestWallClocksJump(t *testing.T) {
 			must(t, err)
 			var dark time.Duration
 			clock, at := w.leader().cluster.Now(), time.Now()
+			first := clock
 			for time.Since(began) < after-3*time.Second {
 				for _, s := range w.servers {
 					s.skew.Store(random.Int64N(int64(40*365*24*time.Hour)) - int64(20*365*24*time.Hour))
@@ -36,10 +37,11 @@ func TestWallClocksJump(t *testing.T) {
 				}
 				time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
 				now := w.leader().cluster.Now()
-				if passed, truly := time.Duration(now.Sub(clock))*time.Millisecond, time.Since(at); now < clock || passed > truly+time.Second {
-					t.Fatalf("S8: cluster time went from %d to %d in %s", clock, now, truly)
+				// A new leader's time may be late for a moment, and catches up; it is never ahead.
+				if passed, truly := time.Duration(now.Sub(first))*time.Millisecond, time.Since(at); now < clock || passed > truly+time.Second {
+					t.Fatalf("S8: cluster time went from %d over %d to %d in %s", first, clock, now, truly)
 				}
-				clock, at = now, time.Now()
+				clock = now
 			}
 			// The last turn may have ended after the deadline, when another leader had to be found.
 			if phase := w.part(drain, n).Phase; phase != fsm.PhaseDraining && time.Since(began) < after {

@@ -204,6 +204,9 @@ func (k *work) rest() {
 			if n.Health != fsm.HealthOnline {
 				return false
 			}
+			if l := w.leads(); l == nil || n.Return.HeldUntil > l.cluster.Now() { // what waits for the end of the hold comes then
+				return false
+			}
 		}
 		total := 0
 		for _, g := range st.Groups.All() {

@@ -155,6 +155,11 @@ func (s step) outranks(taker, owner fsm.GroupID) error {
 			has[from] += memoryOf(s, now.Group)
 		}
 	})
+	s.placed(func(i *fsm.Instance) { // what needed nobody's room may have been placed afterwards
+		if name, _ := i.Group.Split(); name == to && len(i.Links.Awaits) == 0 {
+			has[to] -= memoryOf(s, i.Group)
+		}
+	})
 	largest = max(largest, has[from])
 	if from == to || has[to] > largest { // of what else happened in the entry it may have given some back
 		return fmt.Errorf("job %s had %d, and job %s has %d; the largest was %d", from, had[from], to, has[to], largest)
