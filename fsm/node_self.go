@@ -94,7 +94,7 @@ func (s *State) takeSelf(c *NodeReport) {
 		return
 	}
 	next := *n
-	next.Self = NodeSelf{}
+	next.Self = NodeSelf{Gen: n.Self.Gen} // an older word that comes late is none
 	if c.Self != nil {
 		next.Self.Troubles, next.Self.Gen = c.Self.troubles(), c.Self.Gen
 	}

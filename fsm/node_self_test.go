@@ -142,3 +142,19 @@ func TestLeaveTroubledNode(t *testing.T) {
 		check("stop", &InstanceStop{ID: "i1", Cause: CauseNodeNotReady, By: "n1"}, test.stop)
 	}
 }
+
+// A word that is older than what is known is none, also after an inventory of an agent that does not look at its machine.
+func TestLateWordOfAMachine(t *testing.T) {
+	s := aloneState(t)
+	n, _ := s.Nodes.Get("n2")
+	sick := &NodeReport{ID: "n2", Epoch: n.Agent.Epoch, Incarnation: s.Incarnation, Self: &SelfReport{Gen: 1, Troubles: []Trouble{{Check: "disk_full", Reason: "no room"}}}}
+	s = run(t, s, 2000, sick)
+	if n, _ := s.Nodes.Get("n2"); !n.Troubled() {
+		t.Fatalf("the node says %+v", n.Self)
+	}
+	s = inventory(t, s, "n2", nil)
+	s = run(t, s, 2000, sick)
+	if n, _ := s.Nodes.Get("n2"); n.Troubled() {
+		t.Errorf("an old word counts: %+v", n.Self)
+	}
+}
