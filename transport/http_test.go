@@ -28,6 +28,7 @@ func (p *poller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case <-stopping:
 		fmt.Fprint(w, r.Proto, " stopping")
 	case <-r.Context().Done():
+		panic(http.ErrAbortHandler) // else an empty answer may be faster than the end of the connection
 	case <-time.After(60 * time.Second):
 		fmt.Fprint(w, r.Proto, " waited")
 	}
