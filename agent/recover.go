@@ -73,7 +73,7 @@ func (i *instance) readopt(ctx context.Context, want transport.Assignment) (know
 		return false
 	}
 	i.shop.problem(i.adoption(), message(err))
-	if i.entry.Live { // what is over as far as the journal knows stays so, unless a program is found
+	if i.entry.Live { // an instance that the journal has as ended keeps its state, unless its program is found
 		o := i.down()
 		if want.Desired == fsm.DesiredDraining || i.entry.Status.Observed == fsm.ObservedDraining {
 			o = fsm.ObservedDraining

@@ -80,8 +80,8 @@ func TestHungShimIsEnded(t *testing.T) {
 	}
 }
 
-// A disk that loses both the launch and the shim's identity under a running instance: what runs is ended before another one is started in its place. A shim that
-// can't be asked is found all the same, and as long as the disk refuses nothing is ended.
+// The disk loses the launch and the identity of the shim while the instance runs. The agent ends that instance before it starts another one in its place. It finds
+// the shim even if it does not answer.
 func TestLaunchAndShimLost(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, dir string, shim int){
 		"files gone": func(t *testing.T, dir string, _ int) { removeFiles(t, dir, "launch", "shim") },

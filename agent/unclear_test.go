@@ -12,11 +12,11 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// unsure is a memory that can't tell what became of what is in it, as long as it is blind.
+// unsure is a runtime in memory that can't tell what became of its instances while it is blind.
 type unsure struct {
 	*memory
 	blind bool        // under mu
-	named []driver.ID // what it can't tell of beside its tasks, of which nothing is left
+	named []driver.ID // ids that it names as unclear although nothing of them is left
 	// immortal tasks can't be ended in the dark, and of unread ones it is not known what they are; under mu
 	immortal, unread bool
 }

@@ -16,7 +16,7 @@ type Ledger struct {
 	Held   int // ready ones whose stop is being prepared
 	Stops  []Time
 
-	// Unheard is how many of Ready nobody has vouched for since a restore: their nodes' agents have not told what runs there. Those being prepared are not among them.
+	// Unheard counts those of Ready that only a restored state says are ready: their agents have not told yet. Held ones are not among them.
 	Unheard int
 }
 

@@ -50,8 +50,8 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 	}
 }
 
-// A copy that was refused may ask first after a restore. It is refused for as long as the state can't tell it from the original: it does not know the node, or
-// nobody has told what runs there. The original, which was not refused, is taken.
+// A copy that was refused may register first after a restore. It stays refused while the state does not know the node, or while no agent of the node has told
+// what runs there. The original, which was never refused, is accepted.
 func TestRefusedCopyAfterARestore(t *testing.T) {
 	original, refused := register("n1"), register("n1")
 	refused.Refused = true

@@ -38,7 +38,7 @@ type pass struct {
 
 // passes is everything that is decided, in order. A later pass sees what an earlier one did.
 var passes = [...]func(*pass){
-	(*pass).watchNodes,      // who is reachable, and is it safe to say so (model 6)
+	(*pass).watchNodes,      // who is reachable, and is it safe to say so (6)
 	(*pass).adopt,           // what a restore has lost from the state (6)
 	(*pass).takeTurns,       // which nodes of which drains go on (3)
 	(*pass).survey,          // what may need something

@@ -66,7 +66,7 @@ func (p *pass) scaleDown(g *groupView) {
 	}
 }
 
-// dispensable orders instances for scale-down: failed, not ready, on draining nodes, newest version last, oldest, smallest id (model 12). While the
+// dispensable orders instances for scale-down: failed, not ready, on draining nodes, newest version last, oldest, smallest id. While the
 // latest version is one that failed, it is the first to go.
 func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	failed := g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed

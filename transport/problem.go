@@ -87,7 +87,7 @@ func (p *Problem) refusal() *fsm.Error {
 // ExitClass is the exit code of the CLI that a code leads to.
 type ExitClass int
 
-// The exit codes that errors lead to (interface.md, "Commands").
+// The exit codes that errors lead to.
 const (
 	ExitOther     ExitClass = 1
 	ExitUsage     ExitClass = 2 // also: an invalid file
