@@ -141,11 +141,21 @@ func (c *InstanceAdopt) apply(s *State) error {
 	next := *adopted
 	next.Links.RestartSeq = h.RestartSeq
 	s.setInstance(adopted, &next)
+	s.observe(&next, InstanceStatus{Observed: ObservedBooting}) // it runs: its role and its gates count; see untold
 	node, _ = s.Nodes.Get(node.ID)
 	left := node.Restore
 	left.Unknown = slices.DeleteFunc(slices.Clone(left.Unknown), func(o Holding) bool { return o.ID == c.ID })
 	s.setRestore(node, left)
 	return nil
+}
+
+// untold refuses what is decided by the state of an adopted instance before its agent has told it: it may be ready, lead, and have a hook. Code: inventory_missing.
+func (i *Instance) untold() *Error {
+	if i.Status.Observed != ObservedBooting || i.Status.Epoch != 0 { // an agent's word has the epoch of its node
+		return nil
+	}
+	return Refuse(CodeInventoryMissing, "instance %s was lost from the state by a restore and taken over; its agent has not told yet how it is", i.ID).
+		WithHint("try again; its agent tells within seconds")
 }
 
 // adoptVolumes makes the data that an adopted instance uses the newest of its volumes.

@@ -105,3 +105,27 @@ func TestAdoptKeepsNewerData(t *testing.T) {
 		})
 	}
 }
+
+// What is adopted runs: on a draining node its role and its gates keep it from the first moment, before its agent has told how it is.
+func TestAdoptOnDrainingNode(t *testing.T) {
+	job := webSpec()
+	job.Groups[0].Count, job.Groups[0].Role = 1, RoleSingleton
+	s := leaseState(t, job, 6*Second)
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, register("n3"), &NodeReport{ID: "n3", Full: true})
+	spec, _ := s.Spec(aloneGroup, 1)
+	s = run(t, s, 2000, &RestoreMark{})
+	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}})
+	s = inventory(t, s, "n2", nil)
+	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: aloneGroup, Spec: spec.Digest(), Ports: Ports{{"http", 20001}}})
+	s = run(t, s, 2000, &RestoreMark{Confirm: true}, &DrainStart{ID: "d1", Nodes: []string{"n3"}, Options: DrainOptions{Deadline: Hour}}, &InstanceAdopt{ID: "x"})
+	if err := Check(s); err != nil {
+		t.Error(err)
+	}
+	_, refusal := attempt(s, 2000, &InstanceStop{ID: "x", Cause: CauseNodeDraining, By: "d1"})
+	wantCode(t, "stop", refusal, CodeRoleNever)
+	_, refusal = attempt(s, 2000, &InstanceStop{ID: "x", Cause: CauseRollout})
+	wantCode(t, "stop before its agent has told", refusal, CodeInventoryMissing)
+	s = run(t, s, 2000, &NodeReport{ID: "n3", Instances: []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}})
+	_, refusal = attempt(s, 2000, &InstanceStop{ID: "x", Cause: CauseRollout})
+	wantCode(t, "stop of what its agent has told", refusal, "")
+}

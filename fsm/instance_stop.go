@@ -64,6 +64,9 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 		return Refuse(CodeRestoreUnconfirmed, "a restore is not confirmed: instance %s goes on until it is", inst.ID).
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
 	}
+	if refusal := inst.untold(); refusal != nil && c.Cause.Voluntary() && !c.Bypass {
+		return refusal
+	}
 	if inst.Status.Observed == ObservedPending || c.Cause == CauseJobStopped {
 		return nil // nothing runs yet, or a person wants nothing of the job to run
 	}

@@ -35,7 +35,7 @@ func (w world) group(job JobName, name string) GroupSpec {
 		g.Volumes = []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
 	case job == "db" && !w.rarely(4):
 		g.Volumes, g.RoleCheck = []VolumeSpec{{Name: "data", Kind: VolumeReplicated, Path: "/data"}}, &RoleCheckSpec{Exec: []string{"/bin/facts"}}
-	case w.rarely(6):
+	case job == "web" && name == "b" && w.bool(), w.rarely(6):
 		g.Exclusive = &ExclusiveSpec{Lease: Duration(w.int(10, 60)) * Second}
 	case w.rarely(20):
 		g.Resources.MemoryBytes = pick[int64](w, 0, -1, 1<<62, 1<<63-1)

@@ -124,6 +124,13 @@ func (w world) entry(term uint64) Entry {
 	if c := w.pushTransfer(); c != nil && w.rarely(3) { // beside the others
 		e.Groups = append(e.Groups, []Command{c})
 	}
+	if c := w.pushRestore(); c != nil && w.rarely(6) {
+		e.Groups = append(e.Groups, []Command{c})
+	}
+	if c, at := w.pushLease(); c != nil && w.rarely(4) {
+		e.At = max(e.At, at)
+		e.Groups = append(e.Groups, []Command{c})
+	}
 	return e
 }
 

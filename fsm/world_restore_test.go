@@ -1,0 +1,88 @@
+package fsm
+
+// unknownOf draws an instance that the state may lack: it would hold a slot that is empty. nil: there is no such slot.
+func (w world) unknownOf(n *Node) []Holding {
+	for id, g := range w.s.Groups.All() {
+		spec, ok := w.s.Spec(id, g.Version)
+		if !ok || !spec.holdsSlot() || g.Removed || g.Count == 0 || w.bool() {
+			continue
+		}
+		slot := w.int(0, g.Count-1)
+		if w.s.SlotFilled(id, slot) {
+			continue
+		}
+		h := Holding{ID: InstanceID(w.fresh("x")), Group: id, Slot: slot, Spec: spec.Digest()}
+		for i, p := range spec.Ports {
+			number := p.Static
+			if number == 0 {
+				number = n.Shape.PortMin + i
+			}
+			h.Ports = append(h.Ports, Port{p.Name, number})
+		}
+		h.Ports.Sorted()
+		for _, v := range spec.Volumes {
+			row, _ := w.s.Volumes.Get(volumeOf(&Instance{Group: id, Slot: slot, Node: n.ID}, v))
+			epoch := uint64(1)
+			if row != nil {
+				epoch = row.Made + uint64(w.int(0, 1))
+			}
+			h.Copies = append(h.Copies, VolumeEpoch{v.Name, epoch})
+		}
+		return []Holding{h}
+	}
+	return nil
+}
+
+// inventory is the full report of an agent that follows this state: all that it has there is ready or stopped, and holds are what the state lacks.
+func (w world) inventory(n *Node, holds []Holding) *NodeReport {
+	c := &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: true, Incarnation: w.s.Incarnation, Holds: holds}
+	for i := range w.s.InstancesOn(n.ID) {
+		if !i.WaitsForRoom() {
+			c.Instances = append(c.Instances, w.speak(i, InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: pick(w, ObservedReady, ObservedReady, ObservedStopped)}))
+		}
+	}
+	return c
+}
+
+// pushRestore draws what brings a restore further: each agent tells what it has, some of it unknown; a person confirms; what holds an empty slot is adopted. nil:
+// nothing was restored, and it is not the time to begin.
+func (w world) pushRestore() Command {
+	if kept := w.s.Kept(); len(kept) > 0 && !w.s.Unconfirmed && w.bool() {
+		return &InstanceAdopt{pick(w, kept...)}
+	}
+	for id, n := range w.s.Nodes.All() {
+		if n.Restore.Owes && n.Health != HealthOffline {
+			n, _ = w.s.Nodes.Get(id)
+			return w.inventory(n, w.unknownOf(n))
+		}
+	}
+	switch {
+	case w.s.Unconfirmed:
+		return &RestoreMark{Confirm: true}
+	case w.rarely(10):
+		return &RestoreMark{}
+	}
+	return nil
+}
+
+// pushLease draws what brings an instance under a lease to its end: it begins, its node is silent, and is so for longer than the lease. nil: there is none.
+func (w world) pushLease() (c Command, at Time) {
+	for _, i := range w.s.Instances.All() {
+		spec, ok := w.s.Spec(i.Group, i.Version)
+		n, known := w.s.Nodes.Get(i.Node)
+		if !ok || !known || !spec.Fenced() || i.Terminal() || w.rarely(4) {
+			continue
+		}
+		if end := w.s.LeaseEnd(i); end != Never && i.Status.Observed == ObservedLost {
+			return &InstanceFenced{i.ID}, end + Time(w.int(-1, 1))
+		}
+		if i.Status.Observed == ObservedPending {
+			status := InstanceStatus{ID: i.ID, Generation: i.Status.Generation + 1, Observed: ObservedReady}
+			return &NodeReport{ID: n.ID, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Instances: []InstanceStatus{status}}, 0
+		}
+		if n.Health != HealthOffline && w.rarely(4) {
+			return &NodeHealth{ID: n.ID, Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch}, 0
+		}
+	}
+	return nil, 0
+}
