@@ -125,6 +125,9 @@ func (c *checker) volumes() {
 		}
 		c.want(id == NewVolumeID(v.Group, v.Slot, v.Name) && v.ID == id, "volume %s: its row says %+v", id, *v)
 		c.want(v.Kind == VolumeLocal, "volume %s: kind is %q", id, v.Kind)
+		for _, a := range v.Aside {
+			c.want(c.s.Nodes.Has(a.Node), "volume %s left data on node %s, which does not exist", id, a.Node)
+		}
 		for i := range c.s.InstancesInSlot(v.Group, v.Slot) {
 			spec, ok := c.s.Spec(i.Group, i.Version)
 			c.want(i.Node == v.Home || !ok || !spec.hasVolume(VolumeLocal) || !i.holdsClaims(), "volume %s is on %s, its instance %s on %s", id, v.Home, i.ID, i.Node)

@@ -9,8 +9,8 @@ import (
 )
 
 // InstanceAdopt gives a row to an instance that a restore has lost from the state and that alone holds its slot. What it runs goes on; the data
-// of its volumes is the newest. Codes: not_found, stale if anything else fills the slot or may fill it, restore_unconfirmed, inventory_missing, and those of
-// a node without room.
+// of its volumes is the newest. Codes: not_found, stale if anything else fills the slot or may fill it, anti_affinity_unsatisfied, restore_unconfirmed,
+// inventory_missing, and those of a node without room.
 type InstanceAdopt struct {
 	ID InstanceID `cbor:"1,keyasint"`
 }
@@ -82,6 +82,9 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 		if inst.holdsClaims() {
 			return nil, Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s", h.Slot, h.Group, inst.ID)
 		}
+	}
+	if refusal := s.keepsApart(c, spec); refusal != nil {
+		return nil, refusal
 	}
 	return c, nil
 }

@@ -129,3 +129,22 @@ func TestAdoptOnDrainingNode(t *testing.T) {
 	_, refusal = attempt(s, 2000, &InstanceStop{ID: "x", Cause: CauseRollout})
 	wantCode(t, "stop of what its agent has told", refusal, "")
 }
+
+// Two members of a replicated group never share a machine, also if a restore has lost one of them from the state.
+func TestAdoptKeepsMembersApart(t *testing.T) {
+	job := webSpec()
+	job.Groups[0].Count, job.Groups[0].Volumes = 2, []VolumeSpec{{Name: "rows", Kind: VolumeReplicated, Path: "/rows"}}
+	job.Groups[0].RoleCheck = &RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	s := leaseState(t, job, 6*Second)
+	s = run(t, s, 1000, register("n2"), &NodeReport{ID: "n2", Full: true}, register("n3"), &NodeReport{ID: "n3", Full: true}, &RestoreMark{})
+	group, _ := s.Spec(aloneGroup, 1)
+	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped, Reason: ReasonEnded}})
+	s = inventory(t, s, "n2", nil, Holding{ID: "x", Group: aloneGroup, Slot: 1, Spec: group.Digest(), Ports: Ports{{"http", 20001}}, Copies: []VolumeEpoch{{"rows", 5}}})
+	s = run(t, inventory(t, s, "n3", nil), 2000, &RestoreMark{Confirm: true})
+	_, refusal := attempt(s, 2000, placed("i9", aloneGroup, 0, "n2", 20002))
+	wantCode(t, "a placement beside an unknown member", refusal, CodeAntiAffinity)
+	s = run(t, s, 2000, placed("i9", aloneGroup, 0, "n3", 20002), &InstanceAdopt{ID: "x"})
+	if err := Check(s); err != nil {
+		t.Error(err)
+	}
+}

@@ -167,7 +167,9 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 		return nil, refusal
 	}
 	if home, ok := s.VolumeHome(spec, c.Group, c.Slot); ok && home != c.Node {
-		return nil, Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", c.Slot, c.Group, home)
+		if refusal := s.MayRefill(spec, c.Group, c.Slot); refusal != nil {
+			return nil, refusal
+		}
 	}
 	if refusal := s.keepsApart(c, spec); refusal != nil {
 		return nil, refusal

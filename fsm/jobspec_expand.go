@@ -166,6 +166,9 @@ func (g *GroupSpec) preset() {
 	gate(&g.Replacement.Mode, &g.Replacement.When, r.replace, r.replaceWhen)
 	orZero(&g.Eviction.SurgeWait, WaitReady)
 	orZero(&g.Replacement.Identity, r.identity)
+	if g.hasVolume(VolumeLocal) && !refillsByRole(g.Role) {
+		r.data = dataKeep // nobody fills it anew
+	}
 	orZero(&g.Replacement.Data, r.data)
 	if g.Toleration.Unreachable == nil {
 		g.Toleration.Unreachable = &r.unreachable

@@ -316,5 +316,21 @@ func (s *State) keepsApart(c *InstancePlace, spec *GroupSpec) *Error {
 			return Refuse(CodeAntiAffinity, "node %s has a copy of %s already: instance %s", c.Node, c.Group, inst.ID)
 		}
 	}
+	if id, ok := s.UnknownMember(c.Group, c.Node); ok && id != c.ID {
+		return Refuse(CodeAntiAffinity, "node %s has a copy of %s already: instance %s, which the restored state does not know", c.Node, c.Group, id)
+	}
 	return nil
+}
+
+// UnknownMember finds an instance of a group that holds its slot on a node, and that a restore has lost from the state.
+func (s *State) UnknownMember(group GroupID, node NodeID) (InstanceID, bool) {
+	n, ok := s.Nodes.Get(node)
+	if !ok {
+		return "", false
+	}
+	i := slices.IndexFunc(n.Restore.Unknown, func(h Holding) bool { return h.Group == group && s.Keeps(h) })
+	if i < 0 {
+		return "", false
+	}
+	return n.Restore.Unknown[i].ID, true
 }

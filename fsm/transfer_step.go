@@ -172,6 +172,9 @@ func (s *State) attach(t *Transfer) {
 			t.Left.Old, t.Left.Until = next.Home, s.Now.Add(t.Options.Cooling)
 		}
 		t.Epochs[i] = next.Made
+		if i < len(t.Found) {
+			next = next.withoutAside(t.To, t.Found[i])
+		}
 		next.Home, next.Transfer, next.Made, next.Held = t.To, t.ID, s.volumeEpoch(), true
 		s.Volumes.put(id, &next)
 	}

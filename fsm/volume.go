@@ -24,6 +24,8 @@ type Volume struct {
 	// Held says that there is something to lose: a replicated copy was in sync at least once, or a program ran on a local volume.
 	Held bool        `cbor:"8,keyasint,omitempty"`
 	Lost *VolumeLoss `cbor:"9,keyasint,omitempty"` // the last time that the data of a local volume was given up
+	// Aside is data that the slot left behind when it began anew elsewhere, the oldest first.
+	Aside []AsideData `cbor:"10,keyasint,omitempty"`
 
 	Transfer TransferID `cbor:"20,keyasint,omitempty"` // that works on it now
 	Copy     TransferID `cbor:"21,keyasint,omitempty"` // of a restored volume that is not in use: the transfer that made it
@@ -105,6 +107,9 @@ func (s *State) keepsKinds(id GroupID, g *GroupSpec) *Error {
 
 // claimVolumes makes the node of an instance the home of the volumes that it uses for the first time. A copy that was kept there is used again.
 func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
+	if spec.Refills() {
+		s.leaveBehind(inst)
+	}
 	for _, v := range spec.Volumes {
 		row := Volume{ID: volumeOf(inst, v), Group: inst.Group, Slot: inst.Slot, Name: v.Name, Kind: v.Kind, Home: inst.Node, Made: s.volumeEpoch()}
 		old, known := s.Volumes.Get(row.ID)
@@ -112,7 +117,7 @@ func (s *State) claimVolumes(spec *GroupSpec, inst *Instance) {
 		case !known:
 			row.Transfer = s.transferNaming(row.ID)
 		case old.Home == "": // lost: it begins anew here
-			row.Lost, row.Transfer = old.Lost, old.Transfer
+			row.Lost, row.Transfer, row.Aside = old.Lost, old.Transfer, old.Aside
 		default:
 			continue
 		}

@@ -151,6 +151,9 @@ func (p *pass) keptApart(n *need, node fsm.NodeID) fsm.Code {
 	if !n.group.spec.Replicated() {
 		return ""
 	}
+	if _, unknown := p.state().UnknownMember(n.group.id, node); unknown {
+		return fsm.CodeAntiAffinity
+	}
 	building := 0
 	for m := range p.state().MembersOn(node) {
 		if m.Group == n.group.id && (m.Instance != nil || m.Slot != n.slot && m.Held && p.waitsForCopy(n.group, m.Slot)) {

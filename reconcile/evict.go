@@ -95,9 +95,12 @@ func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
 	return n
 }
 
-// homeOf is the node that holds a slot's local volumes; empty if the slot has none.
+// homeOf is the node that holds a slot's local volumes; empty if the slot has none, or may begin anew elsewhere.
 func (p *pass) homeOf(g *groupView, slot int) fsm.NodeID {
-	home, _ := p.state().VolumeHome(g.spec, g.id, slot)
+	home, ok := p.state().VolumeHome(g.spec, g.id, slot)
+	if ok && g.spec.Refills() && p.state().MayRefill(g.spec, g.id, slot) == nil {
+		return ""
+	}
 	return home
 }
 
@@ -109,6 +112,10 @@ func (p *pass) vacancy(g *groupView, slot *slotView) *need {
 	}
 	if why := p.held(g.id, slot.n); why != nil {
 		p.reasons.noRoom(slotKey{g.id, slot.n}, why)
+		return nil
+	}
+	if refusal := p.state().MayRefill(g.spec, g.id, slot.n); refusal != nil && refusal.Code == fsm.CodeQuorumNotHealthy {
+		p.keepVacant(g, slot, refusal)
 		return nil
 	}
 	if g.spec.Replicated() {
@@ -199,7 +206,7 @@ func (p *pass) lostNeed(g *groupView, slot *slotView) *need {
 func (p *pass) mayReplaceLost(g *groupView, lost *fsm.Instance) bool {
 	name := p.nodeName(lost.Node)
 	switch {
-	case len(g.spec.Volumes) > 0 && !g.spec.Replicated():
+	case len(g.spec.Volumes) > 0 && !g.spec.Replicated() && !g.spec.Refills():
 		p.block(lost, fsm.CodeVolumeOffline, fmt.Sprintf("its data is on node %s, which is offline", name), "bring the node back, or: outspan volume restore BACKUP --node NODE --attach")
 	case g.spec.Replacement.Mode != fsm.ModeAlways && g.spec.Replacement.Mode != fsm.ModeWhen:
 		p.block(lost, fsm.CodeNodeOffline, fmt.Sprintf("node %s is offline and %s is never replaced elsewhere", name, g.id), "bring the node back")

@@ -71,6 +71,8 @@ func (w *world) roleKey(g *fsm.GroupSpec, key, value string) bool {
 		g.Eviction.When = gates()
 	case "replace_when":
 		g.Replacement.When = gates()
+	case "data":
+		g.Replacement.Data = value
 	case "hook": // hook=resign hook=resign:continue hook=resign:abort:20m
 		name, failure, _ := strings.Cut(value, ":")
 		failure, timeout, long := strings.Cut(failure, ":")

@@ -118,6 +118,9 @@ func (w *world) showVolumes(what string) (string, bool) {
 			if v.Home == "" {
 				where = "lost"
 			}
+			for _, a := range v.Aside {
+				where += ", left behind on " + string(a.Node)
+			}
 			fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("%s %s in %s", id, where, v.Transfer), " in "))
 		}
 	case "transfers":

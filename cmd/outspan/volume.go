@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,6 +39,7 @@ func volumeLs(a *app) *cobra.Command {
 				{head: "node", cell: func(v api.Volume) string { return v.Node }},
 				{head: "state", cell: func(v api.Volume) string { return string(v.State) }},
 				{head: "instance", cell: func(v api.Volume) string { return string(v.Instance) }},
+				{head: "left behind on", cell: func(v api.Volume) string { return strings.Join(asideNodes(v), ", ") }},
 				{head: "transfer", wide: true, cell: func(v api.Volume) string { return string(v.Transfer) }},
 				{head: "old copies", wide: true, cell: oldCopiesText},
 			})
@@ -47,6 +49,15 @@ func volumeLs(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&job, "job", "", "only of this job")
 	cmd.Flags().StringVar(&node, "node", "", "only on this node")
 	return cmd
+}
+
+// asideNodes names the nodes on which a volume left data behind.
+func asideNodes(v api.Volume) []string {
+	var nodes []string
+	for _, a := range v.Aside {
+		nodes = append(nodes, a.Node)
+	}
+	return nodes
 }
 
 func oldCopiesText(v api.Volume) string {
@@ -88,6 +99,9 @@ func (a *app) showVolume(ctx context.Context, ref string) error {
 			field{"Id", volumeID(v.Volume)}, field{"Kind", string(v.Kind)}, field{"Node", v.Node}, field{"State", string(v.State)},
 			field{"Instance", string(v.Instance)}, field{"Transfer", string(v.Transfer)}, field{"Old copies", oldCopiesText(v.Volume)},
 		)
+		for _, left := range v.Aside {
+			p.line("data of %s was left behind on node %s; to put it to use: outspan volume attach %s --node %s --epoch %d", stamp(&left.At), left.Node, v.ID, left.Node, left.Epoch)
+		}
 		p.section("Transfers")
 		rows(p, v.Transfers, a.transferColumns())
 		p.section("Backups")

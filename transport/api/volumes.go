@@ -35,6 +35,14 @@ type Volume struct {
 	Transfer  fsm.TransferID `json:"transfer" doc:"that works on it now"`
 	OldCopies []OldCopy      `json:"old_copies" doc:"what it was before it was moved or replaced"`
 	Lost      *VolumeLoss    `json:"lost" doc:"the last time that its data was given up"`
+	Aside     []AsideData    `json:"aside,omitempty" doc:"data that it left behind when its slot began anew elsewhere, the oldest first"`
+}
+
+// AsideData is data of a volume that was left on a node, where nothing uses it again by itself.
+type AsideData struct {
+	Node  string    `json:"node" doc:"name"`
+	Epoch uint64    `json:"epoch" doc:"of the data; to put it to use: outspan volume attach VOLUME --node NODE --epoch EPOCH"`
+	At    time.Time `json:"at" doc:"when it was left"`
 }
 
 // VolumeLoss says that the data of a volume was given up with its home.
@@ -107,6 +115,9 @@ func (r *reading) volume(v *fsm.Volume) Volume {
 	}
 	if v.Lost != nil {
 		out.Lost = &VolumeLoss{Node: v.Lost.Node, Actor: v.Lost.Actor, At: wallTime(v.Lost.Wall), Index: v.Lost.Index}
+	}
+	for _, a := range v.Aside {
+		out.Aside = append(out.Aside, AsideData{r.nodeName(a.Node), a.Epoch, wallTime(a.Wall)})
 	}
 	home, ok := r.Nodes.Get(v.Home)
 	switch {

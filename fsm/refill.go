@@ -1,0 +1,110 @@
+package fsm
+
+import "slices"
+
+// The data of a replacement: ReplacementSpec.Data.
+const (
+	dataEmpty = "empty"
+	dataKeep  = "keep"
+)
+
+// maxAside bounds what a volume's row remembers of data that it left behind. What is older stays on its node's disk, and is found by asking the nodes.
+const maxAside = 8
+
+// AsideData is data of a volume that was left on a node when its slot began anew elsewhere. Nothing uses it again by itself.
+type AsideData struct {
+	Node  NodeID `cbor:"1,keyasint"`
+	Epoch uint64 `cbor:"2,keyasint"` // see Volume.Made
+	Wall  int64  `cbor:"3,keyasint"` // when it was left, Unix ms
+}
+
+// refillsByRole reports whether the members of a role fill an empty one by themselves.
+func refillsByRole(role Role) bool {
+	return oneOf(role, RoleQuorum, RoleShardedData, RoleLeaderFollower)
+}
+
+// Refills reports whether the others fill a member that begins anew, so that its slot may leave its local volumes behind (seed 004, A8).
+func (g *GroupSpec) Refills() bool {
+	return g.hasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && oneOf(g.Replacement.Mode, ModeAlways, ModeWhen)
+}
+
+// MayRefill returns nil if a slot may begin anew, with empty volumes, on another node than the home of its data: the group says so, the home is of no use, and
+// enough of the others are ready to fill it. That its last instance has stopped is for the placement to check. Codes: volume_locality_no_node if it goes on where its
+// data is, volume_in_use, quorum_not_healthy.
+func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
+	id, ok := s.VolumeHome(spec, group, slot)
+	home, known := s.Nodes.Get(id)
+	if !ok || !known {
+		return nil
+	}
+	left := oneOf(home.Intent, IntentDraining, IntentDisabled) ||
+		home.Health == HealthOffline && (home.Return.ConfirmedDead || spec.Fenced())
+	if !spec.Refills() || !left {
+		return Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", slot, group, id)
+	}
+	if t, busy := s.TransferOf(group, slot); busy {
+		return Refuse(CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s", t.ID, slot, group)
+	}
+	g, _ := s.Groups.Get(group)
+	ready, need := s.readyBeside(group, slot), g.fillers()
+	if ready < need {
+		return Refuse(CodeQuorumNotHealthy, "an empty member of %s is filled by the others: %d ready, %d needed", group, ready, need).
+			WithHint("wait for them; or bring node %s back into use, which has the data of slot %d", home.Name, slot)
+	}
+	return nil
+}
+
+// fillers is how many others must be ready before a member begins anew: a majority of the group, or all others where there are just two.
+func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
+
+// readyBeside counts the other slots of a group that have a ready instance on a node that is online.
+func (s *State) readyBeside(group GroupID, slot int) int {
+	ready := map[int]bool{}
+	for inst := range s.InstancesOf(group) {
+		n, ok := s.Nodes.Get(inst.Node)
+		if inst.Slot != slot && inst.Ready() && ok && n.Health == HealthOnline && !n.unheard() {
+			ready[inst.Slot] = true
+		}
+	}
+	return len(ready)
+}
+
+// leaveBehind moves the volumes of a slot to the node of an instance that begins anew there. The data stays where it is, under its epoch.
+func (s *State) leaveBehind(inst *Instance) {
+	for _, v := range s.slotVolumes(inst.Group, inst.Slot) {
+		if v.Home == "" || v.Home == inst.Node {
+			continue
+		}
+		next := *v
+		next.Aside = append(slices.Clone(v.Aside), AsideData{v.Home, v.Made, s.Wall})
+		next.Aside = next.Aside[max(0, len(next.Aside)-maxAside):]
+		next.Home, next.Made, next.Held = inst.Node, s.volumeEpoch(), false
+		s.Volumes.put(next.ID, &next)
+		s.touch("volumes")
+		s.emit(Event{Type: EventVolume, Subject: "volume/" + string(v.ID), Before: "in_use", After: "aside",
+			Data: map[string]string{"node": string(v.Home), "text": "the slot began anew on node " + string(inst.Node) + "; its data is left behind"}})
+	}
+}
+
+// withoutAside is v without what it remembers of data on a node; of one epoch, or of all with 0.
+func (v Volume) withoutAside(node NodeID, epoch uint64) Volume {
+	v.Aside = slices.DeleteFunc(slices.Clone(v.Aside), func(a AsideData) bool { return a.Node == node && (epoch == 0 || a.Epoch == epoch) })
+	if len(v.Aside) == 0 {
+		v.Aside = nil // as it reads back
+	}
+	return v
+}
+
+// forgetAside forgets the data that was left on a node which is forgotten.
+func (s *State) forgetAside(node NodeID) {
+	var rows []*Volume
+	for _, v := range s.Volumes.All() {
+		if slices.ContainsFunc(v.Aside, func(a AsideData) bool { return a.Node == node }) {
+			rows = append(rows, v)
+		}
+	}
+	for _, v := range rows {
+		next := v.withoutAside(node, 0)
+		s.Volumes.put(v.ID, &next)
+	}
+}
