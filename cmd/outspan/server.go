@@ -21,7 +21,7 @@ func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
 // memberColumns has that of the clocks by itself only where one is off.
 func memberColumns(members []api.Member) []column[api.Member] {
-	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(m.ClockAhead) != clockOK })
+	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(fsm.Duration(m.ClockAhead)) != clockOK })
 	return []column[api.Member]{
 		{head: "name", cell: memberName},
 		{head: "id", cell: func(m api.Member) string { return string(m.ID) }},
@@ -32,7 +32,7 @@ func memberColumns(members []api.Member) []column[api.Member] {
 		{head: "state", cell: func(m api.Member) string { return m.State }},
 		{head: "index lag", cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
 		{head: "version", cell: func(m api.Member) string { return m.Version }},
-		{head: "clock", cell: func(m api.Member) string { return clockText(m.ClockAhead) }, wide: clocksAgree},
+		{head: "clock", cell: func(m api.Member) string { return clockText(fsm.Duration(m.ClockAhead)) }, wide: clocksAgree},
 	}
 }
 

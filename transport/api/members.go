@@ -23,7 +23,27 @@ type Member struct {
 	Version  string       `json:"version"`
 	Gossip   string       `json:"gossip" doc:"host:port where agents and servers join the gossip"`
 
-	ClockAhead fsm.Duration `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
+	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
+}
+
+// ClockOffset is how far a clock is ahead of another; behind if negative. A fsm.Duration of a job file is never negative and reads no sign.
+type ClockOffset fsm.Duration
+
+// MarshalText implements encoding.TextMarshaler, for JSON: "1s", "-3ms".
+func (o ClockOffset) MarshalText() ([]byte, error) { return []byte(fsm.Duration(o).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler, for JSON.
+func (o *ClockOffset) UnmarshalText(text []byte) error {
+	size, behind := strings.CutPrefix(string(text), "-")
+	d, err := fsm.ParseDuration(size)
+	if err != nil {
+		return err
+	}
+	if behind {
+		d = -d
+	}
+	*o = ClockOffset(d)
+	return nil
 }
 
 // MemberReply is the answer to a change of membership.
