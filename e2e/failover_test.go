@@ -22,6 +22,7 @@ func TestFailures(t *testing.T) {
 		{"AgentRestart", testAgentRestart},
 		{"AgentRestartInDrain", testAgentRestartInDrain},
 		{"MachineDies", testMachineDies},
+		{"ReplacedHasItsGrace", testReplacedHasItsGrace},
 		{"RollingRestart", testRollingRestart},
 		{"Members", testMembers},
 	} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -166,5 +167,46 @@ func (c *cluster) checkReplacedOnce(t *testing.T, m *member, lost []string, sinc
 	}
 	if last.Sub(offline) > time.Second {
 		t.Errorf("the last replacement was placed %s after %s was offline, want at once", last.Sub(offline), m.name)
+	}
+}
+
+// polite is a job whose program notes that it was asked to end.
+const polite = `job "polite" {
+  group "main" {
+    count = 2
+    exec {
+      command = "/bin/sh"
+      args    = ["-c", "trap 'echo asked >> %s; exit 0' TERM; while :; do sleep 0.1; done"]
+    }
+    resources {
+      memory = "16MiB"
+    }
+  }
+}
+`
+
+// What was replaced while its node could not be heard is asked to end when the node returns: clients may be connected to it. It is not killed at once.
+func testReplacedHasItsGrace(t *testing.T, c *cluster) {
+	asked := c.path("asked")
+	if err := errors.Join(os.WriteFile(asked, nil, 0o600), os.Chmod(asked, 0o666)); err != nil { //nolint:gosec // the program writes it as another user
+		t.Fatal(err)
+	}
+	c.must(t, "job", "run", c.writeText(t, "polite.hcl", fmt.Sprintf(polite, asked)))
+	c.waitReady(t, "polite", 2)
+	victim := c.member(c.living(t, "polite")[0].Node)
+	there := len(c.instancesOf("polite", victim))
+	began := time.Now()
+	victim.kill() // the agent alone: what it started goes on
+	c.waitOffline(t, victim, began)
+	c.waitReady(t, "polite", 2)
+	victim.start(t)
+	waitFor(t, "the end of what was replaced on "+victim.name, patience, func() error {
+		if n := len(c.instancesOf("polite", victim)); n > 0 {
+			return fmt.Errorf("%d run", n)
+		}
+		return nil
+	})
+	if text, err := os.ReadFile(asked); err != nil || strings.Count(string(text), "asked") != there {
+		t.Errorf("%d programs were replaced, and these noted that they were asked to end: %q, %v", there, text, err)
 	}
 }
