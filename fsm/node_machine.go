@@ -65,16 +65,22 @@ func (c *NodeRegister) refusedBefore(old *Node) *Error {
 	return nil
 }
 
-// takesOver refuses a registration by another machine than the last one while what only one may run may run there. Code: node_taken.
+// takesOver refuses a registration by another machine than the last one while what only one may run may run there, and one from a copy of the data directory that was
+// refused before: the agent of the first one may just be restarting. Code: node_taken.
 func (c *NodeRegister) takesOver(s *State, old *Node) *Error {
 	if !old.Agent.otherMachine(&c.Agent) || old.Return.ConfirmedDead || plant.Is(plant.ClonedMachine) {
 		return nil
 	}
 	held := s.mayStillRun(old)
+	isCopy := c.Agent.BootID == old.Agent.BootID && c.Agent.copied(&old.Agent)
+	if held == nil && isCopy && c.Refused {
+		return Refuse(CodeNodeTaken, "the data directory of this agent is a copy of that of node %s at %s, for which it was refused before", old.Name, old.Agent.Address).
+			WithHint(refusedHint)
+	}
 	if held == nil {
 		return nil
 	}
-	if c.Agent.BootID == old.Agent.BootID && c.Agent.copied(&old.Agent) {
+	if isCopy {
 		return Refuse(CodeNodeTaken, "the data directory of this agent is a copy of that of node %s at %s: %s", old.Name, old.Agent.Address, held.Message).
 			WithHint("give the copy an empty data_dir; if it replaces the other one, of which nothing runs any more: outspan node confirm-dead %s --force", old.Name)
 	}

@@ -12,6 +12,7 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 		agent AgentInfo
 		free  bool // nothing of it that only one may run
 		dead  bool // a person has confirmed that
+		known bool // to be a copy: it was refused before
 		want  Code
 	}{
 		{name: "the agent was restarted", agent: first},
@@ -28,6 +29,9 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 		{name: "a copied container with the address", agent: AgentInfo{BootID: "boot", Address: "127.0.0.1", Machine: "os/fw", Born: 8}, want: CodeNodeTaken},
 		{name: "a reboot of a machine whose disk was replaced", agent: AgentInfo{BootID: "boot 2", Address: "127.0.0.1", Machine: "os/fw", Born: 8}},
 		{name: "a copy where any number may run", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, free: true},
+		{name: "a copied data directory where any number may run", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, free: true},
+		{name: "the same, refused before", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, free: true, known: true, want: CodeNodeTaken},
+		{name: "the same, and the first is confirmed dead", agent: AgentInfo{BootID: "boot", Address: "10.0.0.9", Machine: "os/fw", Born: 8}, free: true, known: true, dead: true},
 		{name: "the first is confirmed dead", agent: AgentInfo{BootID: "boot 2", Address: "10.0.0.9", Machine: "os/other"}, dead: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -43,7 +47,7 @@ func TestAnotherMachineTakesNoNode(t *testing.T) {
 				s = run(t, s, 20_000, offline(s, "n1"), &NodeConfirmDead{ID: "n1", Force: true})
 			}
 			again := *r
-			again.Agent = tt.agent
+			again.Agent, again.Refused = tt.agent, tt.known
 			_, refusal := attempt(s, s.Now, &again)
 			wantCode(t, "S2: register", refusal, tt.want)
 		})
