@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -10,8 +11,9 @@ import (
 // rooms is how much space the voters have, as far as this server knows.
 type rooms struct {
 	voters int
-	enough int      // have enough
+	enough int      // are there, and have enough
 	low    []string // names of those that have not enough
+	away   []string // names or ids of those that gossip does not find
 }
 
 // majority reports whether n of the voters are one.
@@ -20,33 +22,47 @@ func (r rooms) majority(n int) bool { return n >= r.voters/2+1 }
 func (s *Server) rooms() rooms {
 	var r rooms
 	for _, v := range s.voters() {
-		name, room := string(v.ID), RoomEnough
+		name, room, there := string(v.ID), RoomEnough, true
 		if fsm.ServerID(v.ID) == s.dir.id {
 			name, room = s.cfg.Name, s.disk.space.room()
-		} else if m, ok := s.sight.pool.Member(string(v.ID)); ok && m.Meta.Server != nil {
-			name, room = m.Meta.Name, m.Meta.Server.Room
+		} else {
+			m, ok := s.sight.pool.Member(string(v.ID))
+			if ok && m.Meta.Server != nil {
+				name, room = m.Meta.Name, m.Meta.Server.Room
+			}
+			there = ok && m.State != fsm.GossipDead
 		}
 		r.voters++
-		if room == RoomEnough {
+		switch {
+		case !there:
+			r.away = append(r.away, name)
+		case room == RoomEnough:
 			r.enough++
-		} else {
+		default:
 			r.low = append(r.low, name)
 		}
 	}
 	return r
 }
 
-// checkRoom refuses writes while this server can't append, or a majority of the voters has not enough room. Reads
-// go on.
+// checkRoom refuses writes while this server can't append, or a server with too little room leaves no majority that can. Reads go on.
 func (s *Server) checkRoom() error {
 	if s.disk.space.room() == RoomNone {
 		return fsm.Refuse(fsm.CodeDiskFull, "the disk of the leading server %s is full", s.cfg.Name).WithHint("free space under its data_dir; it goes on by itself")
 	}
-	if r := s.rooms(); len(r.low) > 0 && !r.majority(r.enough) {
-		return fsm.Refuse(fsm.CodeDiskFull, "the disks of %v are full; a majority of servers needs room to write", r.low).
-			WithHint("free space under their data_dir; writes go on by themselves")
+	r := s.rooms()
+	if len(r.low) == 0 || r.majority(r.enough) {
+		return nil
 	}
-	return nil
+	full, away := "the disks of "+strings.Join(r.low, ", ")+" are full", ""
+	if len(r.low) == 1 {
+		full = "the disk of " + r.low[0] + " is full"
+	}
+	if len(r.away) > 0 {
+		away = ", and " + strings.Join(r.away, ", ") + " can't be heard"
+	}
+	return fsm.Refuse(fsm.CodeDiskFull, "%s%s: a majority of the servers needs room to write", full, away).
+		WithHint("free space under the data_dir of %s; writes go on by themselves", strings.Join(r.low, ", "))
 }
 
 const (

@@ -175,6 +175,36 @@ func TestFullDiskOnTheLeaderStepsAside(t *testing.T) {
 	})
 }
 
+// A full disk on one of three while another is away: no majority can write, and writes are refused with a code at once. Their callers don't wait in vain.
+func TestFullDiskBesideAnAbsentServerRefusesWrites(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		f := newFaultyRig(t)
+		leader := f.startAll()
+		f.mustRegister("before")
+		var followers []*rigServer
+		for _, s := range f.all() {
+			if s != leader {
+				followers = append(followers, s)
+			}
+		}
+		f.free[hostNumber(followers[0].host)].Store(10)
+		time.Sleep(10 * time.Second)
+		followers[1].stop()
+		var err error
+		eventually(t, time.Minute, "writes are refused", func() bool {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			err = leader.register(ctx, "refused")
+			return errors.Is(err, &fsm.Error{Code: fsm.CodeDiskFull})
+		})
+		if !strings.Contains(err.Error(), followers[0].cfg.Name) || !strings.Contains(err.Error(), followers[1].cfg.Name) {
+			t.Errorf("the refusal does not name both servers: %v", err)
+		}
+		f.free[hostNumber(followers[0].host)].Store(1 << 30)
+		f.mustRegister("after")
+	})
+}
+
 // Full disks on two of three: writes are refused with a code, reads work, and when space returns all goes on.
 func TestFullDisksOnTwoServersRefuseWrites(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
