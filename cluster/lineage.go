@@ -40,10 +40,11 @@ func (s *Server) joinHistory(h fsm.History) error {
 
 // replacedBy ends this server for good: another one was recovered in its place. It does not return in production.
 func (s *Server) replacedBy(by fsm.History) {
-	if err := s.dir.noteReplaced(by); err != nil {
-		s.log.Error("can't note that this server was replaced", "error", err)
-	}
-	s.fatal(replacedError(s.cfg.DataDir, by))
+	s.failWith(replacedError(s.cfg.DataDir, by), func() { // each server of the new lineage says so
+		if err := s.dir.noteReplaced(by); err != nil {
+			s.log.Error("can't note that this server was replaced", "error", err)
+		}
+	})
 }
 
 // noteReplaced keeps this server from starting again.

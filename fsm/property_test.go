@@ -121,7 +121,7 @@ func (h *history) budgetHolds(before State, e Entry, results []Result) {
 	if !ok || !i.Ready() {
 		return
 	}
-	if c.Cause != CauseNodeDisabled && g.Ready-1 < g.Budget.MinReady {
+	if c.Cause != CauseNodeDisabled && !before.goesWithNode(i, c.Cause) && g.Ready-1 < g.Budget.MinReady {
 		h.t.Fatalf("a stop for %s left %d ready of group %s, which must keep %d", c.Cause, g.Ready-1, g.ID, g.Budget.MinReady)
 	}
 	outside := c.Cause == CauseNodeDraining || c.Cause == CauseNodeDisabled
