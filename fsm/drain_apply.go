@@ -245,6 +245,21 @@ func (c *DrainEnd) apply(s *State) error {
 	return nil
 }
 
+// unknownLeft says what becomes of the instances on a node that a restore has lost from the state.
+func (s *State) unknownLeft(n *Node) *Error {
+	list := n.Restore.Unknown
+	i := max(slices.IndexFunc(list, s.Keeps), 0)
+	refusal := Refuse(CodeUnknownInstance, "the restored state does not know %d of the instances that run here, such as %s", len(list), list[i].ID)
+	switch silent := s.owing(); {
+	case !s.Keeps(list[i]):
+		return refusal.WithHint("they are being stopped; wait for that")
+	case silent != nil:
+		refusal.Message += fmt.Sprintf("; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
+		return refusal.WithHint(owingHint, silent.Name)
+	}
+	return refusal.WithHint("to stop it: outspan instance stop %s", list[i].ID)
+}
+
 // DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed stopped, unless it stays and was
 // acknowledged, or belongs to a system group that the drain ignores; or a volume that is moved, put to use or backed up there.
 func (s *State) DrainLeft(d *Drain, n *Node) *Error {
@@ -256,8 +271,7 @@ func (s *State) DrainLeft(d *Drain, n *Node) *Error {
 		return s.mayStillRun(n)
 	}
 	if len(n.Restore.Unknown) > 0 {
-		return Refuse(CodeUnknownInstance, "the restored state does not know %d of the instances that run here, such as %s", len(n.Restore.Unknown), n.Restore.Unknown[0].ID).
-			WithHint("to stop it: outspan instance stop %s", n.Restore.Unknown[0].ID)
+		return s.unknownLeft(n)
 	}
 	if n.Restore.Owes {
 		return Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name).WithHint("start its agent")

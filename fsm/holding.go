@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -82,24 +83,41 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 		return Refuse(CodeRestoreUnconfirmed, "slot %d of %s may be filled already: a restore is not confirmed", slot, group).
 			WithHint("look at what confirming would stop: outspan settings resume restore --dry-run; then: outspan settings resume restore")
 	}
-	var silent *Node
+	silent, holder := s.owing(), (*Error)(nil)
 	for id := range s.restoring.All() {
 		n, _ := s.Nodes.Get(id)
-		for _, h := range n.Restore.Unknown {
-			if h.Group == group && h.Slot == slot || h.Group == "" {
-				return Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s on node %s, which the restored state does not know", slot, group, h.ID, n.Name).
-					WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
-			}
+		i := slices.IndexFunc(n.Restore.Unknown, func(h Holding) bool { return h.Group == group && h.Slot == slot || h.Group == "" })
+		if i < 0 {
+			continue
 		}
-		if n.Restore.Owes && silent == nil {
-			silent = n
-		}
+		h := n.Restore.Unknown[i]
+		holder = Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s on node %s, which the restored state does not know", slot, group, h.ID, n.Name).
+			WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
+		break
 	}
-	if silent == nil {
+	switch {
+	case silent == nil && holder == nil:
 		return nil
+	case silent == nil:
+		return holder
+	case holder != nil: // it is taken over once it is known to be the only one
+		holder.Message += fmt.Sprintf("; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
+		return holder.WithHint(owingHint, silent.Name)
 	}
 	return Refuse(CodeInventoryMissing, "slot %d of %s may be filled already: the agent of node %s has not told since the restore what runs there", slot, group, silent.Name).
-		WithHint("start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force", silent.Name)
+		WithHint(owingHint, silent.Name)
+}
+
+const owingHint = "start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force"
+
+// owing is the first node whose agent has not told since the last restore what runs there; nil if all have.
+func (s *State) owing() *Node {
+	for id := range s.restoring.All() {
+		if n, _ := s.Nodes.Get(id); n.Restore.Owes {
+			return n
+		}
+	}
+	return nil
 }
 
 // Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it holds its slot, and a person has not

@@ -117,7 +117,11 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 		if len(n.Unknown) > 0 {
 			p.section("Unknown to the restored state")
 			for _, i := range n.Unknown {
-				p.line("%s in slot %d of %s; to stop it: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Instance)
+				if !i.Kept {
+					p.line("%s in slot %d of %s; it stops once the restore is confirmed", i.Instance, i.Slot, i.Group)
+					continue
+				}
+				p.line("%s in slot %d of %s; to stop it once the restore is confirmed: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Instance)
 			}
 		}
 	}})

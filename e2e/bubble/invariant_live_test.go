@@ -181,8 +181,8 @@ func (k *work) reactivate() {
 	})
 }
 
-// restsWithin is how long everything may take to be whole: nodes that flapped are held back, failed programs wait for their next try, holds end after a minute.
-const restsWithin = 15 * time.Minute
+// restsWithin is how long everything may take to be whole: nodes that flapped are held back for up to 30 minutes, failed programs wait for their next try, holds end after a minute.
+const restsWithin = 45 * time.Minute
 
 // rest waits until everything that is wanted runs, once, and nothing else.
 func (k *work) rest() {
