@@ -93,6 +93,8 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *Error {
 	switch {
 	case oneOf(c.Cause, CauseCrashLoop, CauseStartTimeout, CauseOOM, CauseCheckFailed) && inst.Status.Observed == ObservedReady:
 		return Refuse(CodeStale, "instance %s is ready: it was to be stopped for %s", inst.ID, c.Cause)
+	case c.Cause == CauseCheckFailed:
+		return s.mayReplaceUnready(inst)
 	case c.Cause == CauseNodeDraining && c.By == ByPolicy:
 		return s.mayPolicyStop(inst)
 	case c.Cause == CauseNodeDraining:
@@ -111,6 +113,14 @@ func (s *State) stillWanted(inst *Instance, c *InstanceStop) *Error {
 		return s.mayFinishMove(inst, c)
 	}
 	return nil
+}
+
+// mayReplaceUnready checks that an instance which runs has not been ready for longer than its group tolerates, and that its replacement is there.
+func (s *State) mayReplaceUnready(inst *Instance) *Error {
+	if !s.unreadyLong(inst) {
+		return Refuse(CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
+	}
+	return s.surged(inst)
 }
 
 // mayDrain checks what is particular to a drain's stops: the drain runs, the role allows it, and a surge's replacement is there.
@@ -204,7 +214,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	switch c.Cause {
 	case CauseNodeDraining:
 		s.countMoved(DrainID(c.By), inst.Node)
-	case CauseStartTimeout:
+	case CauseStartTimeout, CauseCheckFailed:
 		if inst.Status.Observed != ObservedFailed && !inst.WaitsForRoom() { // otherwise it was noted when it failed, or never began
 			s.noteFailure(inst, string(c.Cause))
 		}

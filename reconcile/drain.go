@@ -182,7 +182,11 @@ func (p *pass) stopEvicted() {
 			case wishDrained:
 				p.stopDrained(g, slot)
 			case wishTroubled:
-				p.stopTroubled(g, slot)
+				p.stopTroubled(g, slot, wishTroubled, slot.holder.Eviction.By)
+			case wishUnready:
+				if p.mayRetry(g, p.version(g, slot.holder), slot.holder) {
+					p.stopTroubled(g, slot, wishUnready, "not ready")
+				}
 			case wishMoved:
 				p.stopMoved(slot)
 			case wishFailed:
@@ -199,7 +203,8 @@ func (p *pass) stopEvicted() {
 func (p *pass) evictable(g *groupView) []*slotView {
 	var slots []*slotView
 	for _, slot := range g.open {
-		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) && !leavesTroubled(slot.holder) && !p.moving(slot.holder) && !p.rebuilt(slot.holder) {
+		if slot.holder == nil || slot.dropped || !p.leaving(slot.holder) && !leavesTroubled(slot.holder) && !p.moving(slot.holder) && !p.rebuilt(slot.holder) &&
+			!p.unreadyLong(g, slot.holder) {
 			continue
 		}
 		if now := p.instance(slot.holder.ID); now.Desired == fsm.DesiredRunning {

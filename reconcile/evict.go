@@ -69,8 +69,8 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 		return p.failedNeed(g, slot)
 	case wishRebuilt:
 		return p.buildNeed(g, slot, w)
-	case wishDisabled, wishDrained, wishTroubled:
-		if g.stopFirst(g.spec.Eviction.Order) {
+	case wishDisabled, wishDrained, wishTroubled, wishUnready:
+		if g.stopFirst(g.spec.Eviction.Order) || w == wishUnready && !p.mayRetry(g, p.version(g, slot.holder), slot.holder) {
 			return nil
 		}
 		n := p.takeover(g, slot, w, urgentMove)
@@ -88,7 +88,7 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 // takeover is the need of an instance that replaces the slot's holder.
 func (p *pass) takeover(g *groupView, slot *slotView, w wish, u urgency) *need {
 	n := &need{group: g, slot: slot.n, version: p.version(g, slot.holder), replaces: slot.holder, cause: w.cause(slot.holder), urgency: u}
-	n.home = p.homeOf(g, slot.n)
+	n.home, n.leaves = p.homeOf(g, slot.n), w == wishUnready
 	if m, ok := p.member(slot.holder); ok {
 		n.build = m.Held
 	}

@@ -198,7 +198,7 @@ func randomCluster(w *world, r *rand.Rand) []string {
 	}
 	for i := range 2 + r.IntN(5) {
 		count := 1 + r.IntN(5)
-		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB", i, count, 10+r.IntN(150))
+		line := fmt.Sprintf("run j%d main count=%d memory=%dMiB not_ready=none", i, count, 10+r.IntN(150)) // for how long one is not ready is not foreseen
 		line += pick("", " class=critical", " class=batch", " class=production")
 		switch r.IntN(12) {
 		case 0, 1:

@@ -29,6 +29,7 @@ type need struct {
 	first    []fsm.Command // what stands or falls with the placement, such as the end of a failed successor
 	look     bool          // only look whether it fits: its time is up
 	build    bool          // it makes an extra copy of data that the group has
+	leaves   bool          // the node of the one that it replaces won't do
 
 	spare      bool // if first is what is refused, place without it
 	regardless bool // if nothing fits, do first alone
@@ -178,6 +179,11 @@ func (p *pass) choose(n *need, f *field, accept func(*nodeView) (bool, fsm.Code)
 			return nil, p.nowhere(f, why)
 		}
 		if f.repeats(v.node, replaced) {
+			why.add(fsm.CodeAntiAffinity, 1)
+			back = append(back, v)
+			continue
+		}
+		if n.leaves && v.node.ID == n.replaces.Node {
 			why.add(fsm.CodeAntiAffinity, 1)
 			back = append(back, v)
 			continue

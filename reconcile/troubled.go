@@ -63,23 +63,23 @@ func (p *pass) troubleGone(inst *fsm.Instance) bool {
 	return !leaves || p.state().Hold.Active
 }
 
-// stopTroubled stops one instance that is to leave its node, when its replacement covers it, or, with stop-first,
-// when a replacement would fit.
-func (p *pass) stopTroubled(g *groupView, slot *slotView) {
+// stopTroubled stops one instance that is to leave a degraded node, or is not ready on a good one, when its replacement
+// covers it, or, with stop-first, when a replacement would fit.
+func (p *pass) stopTroubled(g *groupView, slot *slotView, w wish, by string) {
 	inst := slot.holder
 	next, ok := p.state().Successor(inst)
 	switch {
 	case ok && p.state().Covers(next):
-		p.stop(inst, fsm.CauseNodeNotReady, inst.Eviction.By)
+		p.stop(inst, w.cause(inst), by)
 	case ok:
 		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
 			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
 	case g.stopFirst(g.spec.Eviction.Order), p.state().NoSurge(inst) != nil:
-		n := p.takeover(g, slot, wishTroubled, urgentMove)
+		n := p.takeover(g, slot, w, urgentMove)
 		if _, why := p.peek(n); why != nil {
 			p.unplaced(n, why)
 			return
 		}
-		p.stop(inst, fsm.CauseNodeNotReady, inst.Eviction.By)
+		p.stop(inst, w.cause(inst), by)
 	}
 }

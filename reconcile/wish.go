@@ -14,6 +14,7 @@ const (
 	wishRebuilt       // its copy of the data is to be built elsewhere (5)
 	wishDrained       // a drain wants it off its node (3)
 	wishTroubled      // its node is degraded by its own word (3)
+	wishUnready       // it has not been ready for longer than its group tolerates
 	wishMoved         // the rescheduler has a better place for it (9)
 	wishRolled        // a new version takes its place (12)
 )
@@ -40,6 +41,8 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		return wishDrained
 	case leavesTroubled(inst):
 		return wishTroubled
+	case p.unreadyLong(g, inst):
+		return wishUnready
 	case p.moving(inst):
 		return wishMoved
 	case inst.Version != g.row.Version && g.renewing():
@@ -102,6 +105,8 @@ func (w wish) cause(inst *fsm.Instance) fsm.Cause {
 		return fsm.CauseNodeDraining
 	case wishTroubled:
 		return fsm.CauseNodeNotReady
+	case wishUnready:
+		return fsm.CauseCheckFailed
 	case wishMoved, wishRebuilt:
 		return inst.Eviction.Cause
 	case wishRolled:

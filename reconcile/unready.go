@@ -1,0 +1,47 @@
+package reconcile
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// replacesUnready reports whether a group may have instances replaced that run and are not ready. Roles with conditions on who may leave, data and
+// identities stay with their instance; a check with restart_after restarts it in place, and has it replaced when that does not help.
+func (g *groupView) replacesUnready() bool {
+	wait := g.spec.Toleration.NotReady
+	return wait != nil && *wait != fsm.Forever && g.spec.Eviction.Mode == fsm.ModeAlways && g.spec.Replacement.Mode == fsm.ModeAlways &&
+		!g.pinned() && len(g.spec.Volumes) == 0 && !slices.ContainsFunc(g.spec.Checks, func(c fsm.CheckSpec) bool { return c.RestartAfter != 0 })
+}
+
+// unreadyLong reports whether an instance has not been ready for longer than its group tolerates although its node is well, so that another one is to take its
+// place. Where most of the group are not ready nobody is replaced: they lack something that is not on this node.
+func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
+	if inst.Status.Observed != fsm.ObservedUnready || !g.replacesUnready() {
+		return false
+	}
+	if n := p.node(inst.Node); n == nil || p.isOut(n) || n.Restore.Owes {
+		return false
+	}
+	if !p.past(inst.Marks.UnreadySince.Add(*g.spec.Toleration.NotReady) + 1) {
+		return false
+	}
+	if ready := p.readySlots(g); 2*(g.row.Count-ready) > g.row.Count {
+		p.wait(inst, fsm.CodeReplacementPending,
+			fmt.Sprintf("it is not ready, and is not replaced: only %d of %d of %s are ready, so they lack something that is not on its node", ready, g.row.Count, g.id), "")
+		return false
+	}
+	return true
+}
+
+// readySlots counts the slots of a group that have a ready instance.
+func (p *pass) readySlots(g *groupView) int {
+	ready := map[int]bool{}
+	for inst := range p.state().InstancesOf(g.id) {
+		if inst.Ready() && inst.Desired == fsm.DesiredRunning {
+			ready[inst.Slot] = true
+		}
+	}
+	return len(ready)
+}
