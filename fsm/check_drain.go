@@ -63,6 +63,6 @@ func (c *checker) records() {
 }
 
 func (t EventType) valid() bool {
-	return oneOf(t, EventNodeRegistered, EventNodeState, EventNodeChecks, EventAllocated, EventDesired, EventStatus, EventEviction, EventDrainStarted, EventDrainPhase,
+	return oneOf(t, EventNodeRegistered, EventNodeState, EventNodeChecks, EventAllocated, EventDesired, EventStatus, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
 		EventBudget, EventJob, EventDeployment, EventSettings, EventLeader, EventHold, EventVolume)
 }

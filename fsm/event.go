@@ -14,6 +14,7 @@ const (
 	EventDesired        EventType = "instance.desired_state_changed"
 	EventStatus         EventType = "instance.status_changed"
 	EventEviction       EventType = "instance.eviction_changed"
+	EventPreparation    EventType = "instance.preparation_failed" // a hook or a gate ended the preparation of its stop; told once, not at each try
 	EventDrainStarted   EventType = "drain.started"
 	EventDrainPhase     EventType = "drain.phase_changed"
 	EventBudget         EventType = "budget.changed"

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"fmt"
 	"strings"
 )
 
@@ -235,9 +234,9 @@ func (c *InstanceRelease) apply(s *State) error {
 		next.Eviction.Aborts++
 	}
 	s.setInstance(inst, &next)
-	if c.Failure != "" && inst.Eviction.Aborts == 0 { // told once, not at each try
-		s.emit(Event{Type: EventEviction, Subject: "instance/" + string(inst.ID), Cause: inst.Eviction.Cause, Before: fmt.Sprint(true), After: fmt.Sprint(true),
-			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": "EvictionFailed", "by": inst.Eviction.By, "text": c.Failure}})
+	if c.Failure != "" && inst.Eviction.Aborts == 0 {
+		s.emit(Event{Type: EventPreparation, Subject: "instance/" + string(inst.ID), Cause: inst.Eviction.Cause,
+			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "by": inst.Eviction.By, "text": c.Failure}})
 	}
 	return nil
 }
