@@ -3,6 +3,7 @@ package rules
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,23 +53,21 @@ func requirements(page string) []requirement {
 
 // provedBy is the third column: the scenarios of reconcile, the tests of each directory, and the reason.
 func provedBy(id string, all []claim, reason string) string {
-	byDir := map[string][]string{}
+	byPlace := map[string][]string{}
 	for _, c := range all {
+		place := c.dir + ": "
+		if c.dir == "reconcile" && strings.HasSuffix(c.test, ".txt") {
+			place = ""
+		}
 		if c.id == id {
-			byDir[c.dir] = append(byDir[c.dir], c.test)
+			byPlace[place] = append(byPlace[place], c.test)
 		}
 	}
 	var parts []string
-	for dir, tests := range byDir {
-		slices.Sort(tests)
-		list := strings.Join(slices.Compact(tests), ", ")
-		if strings.HasSuffix(tests[0], ".txt") && dir == "reconcile" {
-			parts = append(parts, list)
-		} else {
-			parts = append(parts, dir+": "+list)
-		}
+	for _, place := range slices.Sorted(maps.Keys(byPlace)) {
+		slices.Sort(byPlace[place])
+		parts = append(parts, place+strings.Join(slices.Compact(byPlace[place]), ", "))
 	}
-	slices.Sort(parts)
 	if reason != "" {
 		parts = append(parts, reason)
 	}
