@@ -15,10 +15,10 @@ import (
 	"testing"
 )
 
-// A claim says that a test proves a requirement. It is a comment line that begins with "proves" and the ids, with spaces
-// or commas between them; text may follow after a colon. It stands in the doc comment of a test, or right above a subtest: above t.Run("Name", ...), or above the entry
-// {"Name", ...} of a table. A function that such a table names can claim for its subtest. A scenario or a script claims
-// with the same line after a #.
+// A claim says that a test proves a requirement. It is a comment line that begins with "proves" and the ids, with
+// spaces or commas between them; text may follow after a colon. It stands in the doc comment of a test, or right
+// above a subtest: above t.Run("Name", ...), or above the entry {"Name", ...} of a table. A function that such a
+// table names can claim for its subtest. A scenario or a script claims with the same line after a #.
 type claim struct{ id, dir, test string }
 
 var (

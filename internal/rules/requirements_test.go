@@ -24,8 +24,9 @@ var families = []struct {
 	count  int
 }{{"P", 39}, {"L", 23}, {"B", 15}, {"A", 12}, {"R", 62}, {"X", 20}}
 
-// requirement is one line of docs/requirements.md: what it says, and what proves it. The reason is the hand-written part
-// of the third column: why it does not apply, in what outspan differs on purpose, or what is not there yet.
+// requirement is one line of docs/requirements.md: what it says, and what proves it. The reason is the part of the
+// third column that is written by hand: why it does not apply, in what outspan differs on purpose, or what is not
+// there yet.
 type requirement struct{ id, text, by, reason string }
 
 var (
@@ -160,7 +161,7 @@ func TestRequirements(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("docs/requirements.md is not what the claims of the tests give: run make docs\n%s", cmp.Diff(string(page), want))
+		t.Errorf("docs/requirements.md is not what the claims give: run make docs\n%s", cmp.Diff(string(page), want))
 	}
 }
 

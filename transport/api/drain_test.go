@@ -96,8 +96,8 @@ func TestForwardCutOff(t *testing.T) {
 	}
 }
 
-// TestAutoEvicting: a node says that members leave it because of the policy, and stops saying so when a person asks for the
-// same. No request sets it.
+// TestAutoEvicting: a node says that members leave it because of the policy, and stops saying so when a person asks
+// for the same. No request sets it.
 // proves L8
 func TestAutoEvicting(t *testing.T) {
 	r := newRig(t)
