@@ -51,7 +51,8 @@ func TestForwardLeastConnections(t *testing.T) {
 	open.Wait()
 }
 
-// A backend that can't be reached costs one try, not a request, and is left alone for a while (P18).
+// A backend that can't be reached costs one try, not a request, and is left alone for a while.
+// proves P18
 func TestForwardRetries(t *testing.T) {
 	d, c := newGate(t), caller(t, false)
 	gone := fsm.Backend{Instance: "gone", Node: "here", Address: hostPort("127.0.0.1", freePort(t, "127.0.0.1"))}

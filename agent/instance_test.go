@@ -57,7 +57,8 @@ func TestKillAfterGrace(t *testing.T) {
 	}
 }
 
-// The servers say stopped while the program still has most of its grace: it is killed at once (P15).
+// The servers say stopped while the program still has most of its grace: it is killed at once.
+// proves P15
 func TestStoppedKillsAtOnce(t *testing.T) {
 	b := newBench(t, allowRoot)
 	g := sh("trap '' TERM; while :; do sleep 0.05; done")
@@ -167,6 +168,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestRestartInPlace: a restart that a person asks for is another process of the same instance.
+// proves A3
 func TestRestartInPlace(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")
@@ -189,6 +192,7 @@ func TestRestartInPlace(t *testing.T) {
 }
 
 // A crash after it was ready: not ready while it is away, the reason is told, and it comes back by itself.
+// proves A3
 func TestRestartAfterCrash(t *testing.T) {
 	b := newBench(t, allowRoot)
 	pidFile := filepath.Join(b.dir, "pid")

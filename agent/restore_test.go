@@ -42,7 +42,7 @@ func TestReportsBehindARestore(t *testing.T) {
 
 // Servers are restored from an old snapshot: an instance was evicted since then, another placed, and the agent registered again. The log goes on behind the newest
 // entry, as it does when a running cluster is restored, or behind the snapshot, as it does when one is recovered; then the same file is recovered once more.
-// (proves L2)
+// (drains end)
 func TestRestoreOfAnOldSnapshot(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

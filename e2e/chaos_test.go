@@ -52,7 +52,8 @@ type chaos struct {
 // faults; which process is scheduled when, no seed decides. What runs and what is safe is judged from the kernel and from the cluster's
 // own history of events; see chaos_kernel_test.go and chaos_story_test.go.
 //
-// proves S1-S5, S7-S9, S12, S13 and L1-L4 on real processes.
+// The servers and agents are real processes.
+// proves S1, S2, S3, S4, S5, S7, S8, S9, S12, S13
 func TestChaos(t *testing.T) {
 	text := os.Getenv("OUTSPAN_CHAOS")
 	if text == "" {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// proves acceptance 8 of the core: of two evicts at once with room for one exactly one is accepted, the other says what it waits for;
-// R20-R25.
+// It is acceptance 8 of the core: of two evicts at once with room for one exactly one is accepted, the other says what
+// it waits for.
+// proves R20, R23, R33
 func testEvict(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4, args: []string{"--boot", "1s"}, more: "    budget { min_ready = 3 }"})
 	stop := c.sample("web", "default")
@@ -37,7 +38,8 @@ func testEvict(t *testing.T, c *cluster) {
 	}
 }
 
-// proves acceptance 8 of the core: a rate's refusal tells the next time that is allowed.
+// It is acceptance 8 of the core: a rate's refusal tells the next time that is allowed.
+// proves R22
 func testEvictRate(t *testing.T, c *cluster) {
 	const window = 8 * time.Second
 	c.run(t, job{name: "web", count: 3, more: "    budget {\n      min_ready = 1\n      rate {\n        max    = 1\n        window = \"8s\"\n      }\n    }"})

@@ -78,8 +78,8 @@ func testAgentRestartInDrain(t *testing.T, c *cluster) {
 	c.checkDrainOrder(t, reply, old)
 }
 
-// proves acceptance 6 of the core: kill -9 of agent and instances: offline within T + 2H + 2 s, replaced at once; L4, P17, P18, P22, P35,
-// S7.
+// It is acceptance 6 of the core: kill -9 of agent and instances: offline within T + 2H + 2 s, replaced at once.
+// proves P17, P18, P22, P35, S7
 func testMachineDies(t *testing.T, c *cluster) {
 	const count = 8
 	port := c.freePort(t)

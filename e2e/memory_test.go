@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// proves that memory is a hard cap of the kernel's, and that an instance that was killed for it is reported so; S1, P30.
+// Memory is a hard cap of the kernel's, and an instance that was killed for it is reported so.
+// proves P30, S1
 func testMemoryCap(t *testing.T, c *cluster) {
 	require(t)
 	if len(memoryCgroups("")) == 0 {

@@ -39,8 +39,10 @@ func (c *cluster) writeClass(t *testing.T, class string, j job) string {
 	return c.writeText(t, j.name+".hcl", strings.Replace(j.hcl(c.bin), "{\n", fmt.Sprintf("{\n  class = %q\n", class), 1))
 }
 
-// TestPreempt proves acceptance 4 of the eviction model: of two full nodes the one with two less important instances gives its room, not the one with one that is
-// more important; what takes it starts only when the kernel shows the others gone; budgets hold; R10, R12, R44 to R47.
+// TestPreempt is acceptance 4 of the eviction model: of two full nodes the one with two less important instances gives its
+// room, not the one with one that is more important. What takes it starts only when the kernel shows the others gone;
+// budgets hold.
+// proves R10, R12, R44, R45, R46, R47
 func TestPreempt(t *testing.T) {
 	long(t)
 	c := startCluster(t, options{servers: 3, agents: 2, memory: "1000MiB"})

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// proves P2 A6: a machine whose data directory is full is degraded within 10 s, with the reason. After its toleration
+// proves P2, A6: a machine whose data directory is full is degraded within 10 s, with the reason. After its toleration
 // not_ready a front leaves it, under its budget and without a lost request of its service. With room again the machine
 // takes work.
 func TestSickMachine(t *testing.T) {

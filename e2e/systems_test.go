@@ -152,8 +152,9 @@ func (c *cluster) drainLeading(t *testing.T, node string) {
 
 // TestEtcd drains each node with a member of etcd in turn while a client writes, once with the leading server killed.
 //
-// proves acceptance 3 of the eviction model: no acknowledged write is lost, the quorum never is, and no leader is stopped before it
-// moved; A8, R23.
+// It is acceptance 3 of the eviction model: no acknowledged write is lost, the quorum never is, and no leader is stopped
+// before it moved.
+// proves A8, R23
 func TestEtcd(t *testing.T) {
 	long(t)
 	require(t, "etcd", "etcdctl")
@@ -240,7 +241,8 @@ func TestEtcd(t *testing.T) {
 
 // TestRedis drains the node of the leader of a Redis group while a client writes, once with the leading server killed.
 //
-// proves acceptance 3 of the eviction model: a leader hands over before it is stopped and no acknowledged write is lost; A10.
+// It is acceptance 3 of the eviction model: a leader hands over before it is stopped and no acknowledged write is lost.
+// proves A10
 func TestRedis(t *testing.T) {
 	long(t)
 	require(t, "redis-server", "redis-cli")

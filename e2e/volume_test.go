@@ -223,7 +223,9 @@ func TestVolumeMigrate(t *testing.T) {
 	})
 }
 
-// proves acceptance 6, P20: a backup brings the data back after the loss of the node; a damaged archive fails clearly and changes nothing.
+// It is acceptance 6: a backup brings the data back after the loss of the node; a damaged archive fails clearly and changes
+// nothing.
+// proves P20
 func TestVolumeBackupAndRestore(t *testing.T) {
 	long(t)
 	c, home := startVolumes(t, 2)

@@ -24,7 +24,8 @@ func order(s State) []ClassName {
 	return names
 }
 
-// A class is put between two others by one entry; the state of before, and a snapshot, keep theirs (R7).
+// A class is put between two others by one entry; the state of before, and a snapshot, keep theirs.
+// proves R7
 func TestClassOrder(t *testing.T) {
 	tests := []struct {
 		name string
@@ -73,7 +74,8 @@ func TestClassOrder(t *testing.T) {
 	}
 }
 
-// A new default of a class is in force for its groups in the same entry, and for those alone that have no budget of their own (R26).
+// A new default of a class is in force for its groups in the same entry, and for those alone that have no budget of their own.
+// proves R26, R28
 func TestClassDefault(t *testing.T) {
 	s := NewState()
 	group := func(name string, own *BudgetSpec) GroupSpec {
@@ -98,7 +100,8 @@ func TestClassDefault(t *testing.T) {
 	}
 }
 
-// What the defaults of the built-in classes come to: laxer as the priority falls (R26).
+// What the defaults of the built-in classes come to: laxer as the priority falls.
+// proves R26
 func TestBuiltinDefaults(t *testing.T) {
 	counts := []int{0, 1, 2, 3, 4, 5, 8, 10, 20}
 	want := map[ClassName][]int{

@@ -43,7 +43,8 @@ func kv(words ...string) map[string]string {
 	return facts
 }
 
-// TestShardedDataReadiness: when a data server may be evicted and when it may be replaced, case by case (proves A7).
+// TestShardedDataReadiness: when a data server may be evicted and when it may be replaced, case by case.
+// proves A7
 func TestShardedDataReadiness(t *testing.T) {
 	const yes, no = "true", "false"
 	leads, safe, drained := FactLeadsShards, FactShardsSafe, FactDrained
@@ -107,7 +108,8 @@ func refusedAs(refusal *Error) Code {
 	return refusal.Code
 }
 
-// TestQuorumGates: what the gates about the other members make of what they say (proves A8).
+// TestQuorumGates: what the gates about the other members make of what they say.
+// proves A8
 func TestQuorumGates(t *testing.T) {
 	lead, follow := kv(FactLeader, "true"), kv(FactLeader, "false")
 	named := func(name string, index ...string) map[string]string {

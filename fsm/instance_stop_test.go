@@ -3,7 +3,8 @@ package fsm
 import "testing"
 
 // A bypass passes over budgets and never over the reason of a stop: a drain's stop that was decided before the drain was canceled, paused or over is refused where it
-// is applied, and so is one past a budget that the drain was not told about (proves S6).
+// is applied, and so is one past a budget that the drain was not told about.
+// proves S6
 func TestBypassKeepsTheReason(t *testing.T) {
 	world := func(options DrainOptions) *Machine {
 		m := NewMachine()

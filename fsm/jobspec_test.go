@@ -6,6 +6,7 @@ import (
 )
 
 // TestSingleHolderOrder: where a slot may never have two instances, the order is stop-first, and asking for surge is refused.
+// proves X8
 func TestSingleHolderOrder(t *testing.T) {
 	volumes := []VolumeSpec{{Name: "data", Kind: VolumeLocal, Path: "/data"}}
 	tests := []struct {

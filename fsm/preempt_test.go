@@ -92,7 +92,8 @@ func (s State) nodeRow(id NodeID) *Node {
 	return n
 }
 
-// TestPreemptorWaits: the room is promised at once and placed when the last victim is confirmed stopped, ports included; the agent is told only then (R46, R47).
+// TestPreemptorWaits: the room is promised at once and placed when the last victim is confirmed stopped, ports included; the agent is told only then.
+// proves R46, R47
 func TestPreemptorWaits(t *testing.T) {
 	s := must(t, crowded(t), preemption(crowded(t), 8081, "i2", "i3")...)
 	assigned := s.nodeRow("n1").Assigned
@@ -125,7 +126,8 @@ func TestPreemptorWaits(t *testing.T) {
 	must(t, s, observedAt("n1", "p1", ObservedReady, 1))
 }
 
-// TestPreemptionRefused: each is refused whole, and nothing is stopped (R43).
+// TestPreemptionRefused: each is refused whole, and nothing is stopped.
+// proves R43
 func TestPreemptionRefused(t *testing.T) {
 	s := crowded(t)
 	good := func() []Command { return preemption(s, 8090, "i2", "i3") }
@@ -164,7 +166,8 @@ func TestPreemptionRefused(t *testing.T) {
 	must(t, s, good()...)
 }
 
-// TestPreemptionNotNeeded: where there is room nothing is stopped (R44).
+// TestPreemptionNotNeeded: where there is room nothing is stopped.
+// proves R44
 func TestPreemptionNotNeeded(t *testing.T) {
 	s := must(t, crowded(t), &InstanceStop{ID: "i1", Cause: CauseJobStopped})
 	s = must(t, s, observedAt("n1", "i1", ObservedStopped, 2), &JobScale{Job: "low", Group: "g", Count: 1})
@@ -234,7 +237,8 @@ func TestPreemptorEnds(t *testing.T) {
 	})
 }
 
-// TestPreemptFair: within a class that allows it an instance may be taken only from the job with the largest share, and only if the taker's stays below it (R11).
+// TestPreemptFair: within a class that allows it an instance may be taken only from the job with the largest share, and only if the taker's stays below it.
+// proves R11
 func TestPreemptFair(t *testing.T) {
 	s := crowded(t)
 	s = must(t, s, &JobSubmit{Spec: sized("other", ClassBatch, 3, 300)})

@@ -60,7 +60,8 @@ func (s *State) mustInstance(id InstanceID) *Instance {
 	return inst
 }
 
-// TestProtected: a member is protected until one of its conditions is gone, and its peer on n1 is last when both others are not. (proves L16)
+// TestProtected: a member is protected until one of its conditions is gone, and its peer on n1 is last when both others are not.
+// proves L16
 func TestProtected(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -102,7 +103,8 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// TestDrainPolicyTable is the table of the model: what each policy marks and blocks. (proves L1 L2 L3 L4 L5 L6 L16)
+// TestDrainPolicyTable is the table of the model: what each policy marks and blocks.
+// proves L1, L2, L3, L4, L5, L6, L16
 func TestDrainPolicyTable(t *testing.T) {
 	running := &Instance{Desired: DesiredRunning, Status: InstanceStatus{Observed: ObservedReady}}
 	members := map[string]struct {
@@ -144,7 +146,8 @@ func TestDrainPolicyTable(t *testing.T) {
 	}
 }
 
-// TestLastCopyCauses: the last copy is kept whatever the system wants, and goes on a person's word, which is recorded. (proves L16 R32)
+// TestLastCopyCauses: the last copy is kept whatever the system wants, and goes on a person's word, which is recorded.
+// proves L16, R32
 func TestLastCopyCauses(t *testing.T) {
 	for _, tt := range []struct {
 		stop InstanceStop

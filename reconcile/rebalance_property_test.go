@@ -15,6 +15,7 @@ const randomClusters = 1000
 
 // In words: whatever cluster it finds, the rescheduler moves only ready instances of groups at rest, to nodes that are eligible and not avoided; it begins no more
 // moves in a cycle than it may; where everything is never comes again; in the end it stops, and then neither acts nor wakes, whatever time passes.
+// proves R51, R55
 func TestRebalanceSettles(t *testing.T) {
 	moved := 0
 	for seed := range uint64(randomClusters) {

@@ -5,3 +5,5 @@
 // must find nothing, and over a few lines that break it, where it must find just that. When a rule is in the way of
 // better code, change the rule here and docs/adr or CONTRIBUTING.md with it, in the same commit.
 package rules
+
+//go:generate go test -count=1 -run TestRequirements . -rewrite

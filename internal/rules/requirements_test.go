@@ -1,7 +1,9 @@
 package rules
 
 import (
+	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,131 +11,229 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outspan/outspan/fsm"
 )
+
+var rewrite = flag.Bool("rewrite", false, "write the third column of docs/requirements.md")
 
 // families are the ids of the requirements: a letter, and how many there are.
 var families = []struct {
 	letter string
 	count  int
-}{{"P", 39}, {"L", 23}, {"B", 15}, {"A", 12}, {"R", 62}}
+}{{"P", 39}, {"L", 23}, {"B", 15}, {"A", 12}, {"R", 62}, {"X", 20}}
 
-// proof is one line of docs/requirements.md: what it says, and what proves it.
-type proof struct{ id, text, by string }
+// requirement is one line of docs/requirements.md: what it says, and what proves it. The reason is the part of the
+// third column that is written by hand: why it does not apply, in what outspan differs on purpose, or what is not
+// there yet.
+type requirement struct{ id, text, by, reason string }
 
 var (
-	proofLine = regexp.MustCompile(`^\| ([A-Z][0-9]+) \| (.+) \| (.+) \|$`)
-	testName  = regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9_]*(/[A-Za-z0-9_]+)?`)
-	scenario  = regexp.MustCompile(`\b[a-z0-9_]+\.txt\b`)
-	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
+	requirementLine = regexp.MustCompile(`^\| ([A-Z][0-9]+) \| (.+) \| (.*) \|$`)
+	reasonPart      = regexp.MustCompile(`(?:^|; )((does not apply|differs|not yet): .*)$`)
+	invariantLine   = regexp.MustCompile(`(?m)^\| (S[0-9]+) \| `)
 )
 
-// proofs reads the table.
-func proofs(text string) []proof {
-	var all []proof
-	for line := range strings.Lines(text) {
-		if m := proofLine.FindStringSubmatch(strings.TrimSpace(line)); len(m) == 4 && m[1] != "id" {
-			all = append(all, proof{m[1], m[2], m[3]})
+// requirements reads the table.
+func requirements(page string) []requirement {
+	var all []requirement
+	for line := range strings.Lines(page) {
+		m := requirementLine.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil {
+			continue
 		}
+		r := requirement{id: m[1], text: m[2], by: m[3]}
+		if reason := reasonPart.FindStringSubmatch(r.by); reason != nil {
+			r.reason = reason[1]
+		}
+		all = append(all, r)
 	}
 	return all
 }
 
-// requirementFindings says which ids are missing or stand twice, which lines name nothing, and which names don't exist.
-func requirementFindings(all []proof, tests, scenarios map[string]bool) []string {
+// provedBy is the third column: the scenarios of reconcile, the tests of each directory, and the reason.
+func provedBy(id string, all []claim, reason string) string {
+	byPlace := map[string][]string{}
+	for _, c := range all {
+		place := c.dir + ": "
+		if c.dir == "reconcile" && strings.HasSuffix(c.test, ".txt") {
+			place = ""
+		}
+		if c.id == id {
+			byPlace[place] = append(byPlace[place], c.test)
+		}
+	}
+	var parts []string
+	for _, place := range slices.Sorted(maps.Keys(byPlace)) {
+		slices.Sort(byPlace[place])
+		parts = append(parts, place+strings.Join(slices.Compact(byPlace[place]), ", "))
+	}
+	if reason != "" {
+		parts = append(parts, reason)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// requirementPage is the page with the third column that the claims give.
+func requirementPage(page string, all []claim) string {
+	var out strings.Builder
+	for line := range strings.Lines(page) {
+		if rows := requirements(line); len(rows) == 1 {
+			r := rows[0]
+			line = fmt.Sprintf("| %s | %s | %s |\n", r.id, r.text, provedBy(r.id, all, r.reason))
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+// requirementFindings says which ids are missing or stand there twice, which have no proof, and which claims name
+// nothing. A claim may also name an invariant.
+func requirementFindings(rows []requirement, all []claim, invariants map[string]bool) []string {
 	var found []string
-	seen := map[string]int{}
-	for _, p := range all {
-		seen[p.id]++
-		named := 0
-		for _, name := range testName.FindAllString(p.by, -1) {
-			named++
-			if top, _, _ := strings.Cut(name, "/"); !tests[top] {
-				found = append(found, fmt.Sprintf("%s: there is no test %s", p.id, name))
-			}
-		}
-		for _, name := range scenario.FindAllString(p.by, -1) {
-			named++
-			if !scenarios[name] {
-				found = append(found, fmt.Sprintf("%s: there is no scenario %s", p.id, name))
-			}
-		}
-		if reason, ok := strings.CutPrefix(p.by, "does not apply: "); named == 0 && (!ok || len(reason) < 20) {
-			found = append(found, fmt.Sprintf("%s: it names neither a test nor a reason (does not apply: ...)", p.id))
-		}
-	}
+	known, times, claimed := map[string]bool{}, map[string]int{}, map[string]bool{}
 	for _, f := range families {
-		for n := 1; n <= f.count; n++ {
-			id := fmt.Sprint(f.letter, n)
-			if seen[id] != 1 {
-				found = append(found, fmt.Sprintf("%s stands there %d times", id, seen[id]))
-			}
-			delete(seen, id)
+		for n := range f.count {
+			known[fmt.Sprint(f.letter, n+1)] = true
 		}
 	}
-	for id := range seen {
-		found = append(found, fmt.Sprintf("%s is no requirement", id))
+	for _, c := range all {
+		claimed[c.id] = true
+		if !known[c.id] && !invariants[c.id] {
+			found = append(found, fmt.Sprintf("%s: %s claims %s, which is no requirement", c.dir, c.test, c.id))
+		}
+	}
+	for _, r := range rows {
+		times[r.id]++
+		if !known[r.id] {
+			found = append(found, fmt.Sprintf("%s is no requirement", r.id))
+		}
+		kind, why, _ := strings.Cut(r.reason, ": ")
+		switch {
+		case r.reason != "" && len(why) < 20:
+			found = append(found, fmt.Sprintf("%s: %q is no reason", r.id, r.reason))
+		case kind == "does not apply" && claimed[r.id]:
+			found = append(found, fmt.Sprintf("%s does not apply, and a test claims it", r.id))
+		case kind == "differs" && !claimed[r.id]:
+			found = append(found, fmt.Sprintf("%s differs, and no test claims to show how", r.id))
+		case r.reason == "" && !claimed[r.id]:
+			found = append(found, fmt.Sprintf("%s: no test claims it, and there is no reason", r.id))
+		}
+	}
+	for id := range known {
+		if times[id] != 1 {
+			found = append(found, fmt.Sprintf("%s stands there %d times", id, times[id]))
+		}
 	}
 	slices.Sort(found)
 	return found
 }
 
-// TestRequirements: docs/requirements.md names for every requirement a test that exists, or why it does not apply.
+// TestRequirements: docs/requirements.md names for every requirement the tests that claim to prove it, or a reason.
 func TestRequirements(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "requirements.md"))
+	root := filepath.Join("..", "..")
+	path := filepath.Join(root, "docs", "requirements.md")
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tests, scenarios := map[string]bool{}, map[string]bool{}
-	err = filepath.WalkDir(filepath.Join("..", ".."), func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		switch {
-		case strings.HasSuffix(path, "_test.go"):
-			source, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			for _, m := range testFunc.FindAllSubmatch(source, -1) {
-				tests[string(m[1])] = true
-			}
-		case strings.HasSuffix(path, ".txt") && filepath.Base(filepath.Dir(path)) == "testdata":
-			scenarios[d.Name()] = true
-		}
-		return nil
-	})
+	proof, err := os.ReadFile(filepath.Join(root, "docs", "proof.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, finding := range requirementFindings(proofs(string(text)), tests, scenarios) {
+	invariants := map[string]bool{}
+	for _, m := range invariantLine.FindAllSubmatch(proof, -1) {
+		invariants[string(m[1])] = true
+	}
+	all, findings, err := claims(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, finding := range append(findings, requirementFindings(requirements(string(page)), all, invariants)...) {
 		t.Error(finding)
+	}
+	want := requirementPage(string(page), all)
+	switch {
+	case want == string(page):
+	case *rewrite:
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("docs/requirements.md is not what the claims give: run make docs\n%s", cmp.Diff(string(page), want))
 	}
 }
 
 // TestRequirementFindings shows that the rule can fail.
 func TestRequirementFindings(t *testing.T) {
-	table := "| id | what | proved by |\n|---|---|---|\n| P1 | a | TestNone |\n| P2 | b | none.txt |\n| P3 | c | later |\n| P3 | c | does not apply: outspan has none of these |\n| Z9 | d | TestSome |\n"
-	found := strings.Join(requirementFindings(proofs(table), map[string]bool{"TestSome": true}, nil), "\n")
+	table := `| id | what | proved by |
+|---|---|---|
+| P1 | a | TestGone |
+| P2 | b | differs: something else is done here |
+| P3 | c | b.txt; not yet: there is nothing to show here |
+| P3 | c | does not apply: outspan has none of these |
+| P4 | d | x; does not apply: no |
+| Z9 | e | TestSome |
+`
+	all := []claim{
+		{"P3", "reconcile", "b.txt"}, {"P3", "reconcile", "a.txt"}, {"P3", "e2e", "TestB"}, {"P3", "e2e", "TestB"},
+		{"Z8", "e2e", "TestB"}, {"S1", "e2e", "TestB"},
+	}
+	rows := requirements(table)
+	found := strings.Join(requirementFindings(rows, all, map[string]bool{"S1": true}), "\n")
 	for _, want := range []string{
-		"P1: there is no test TestNone", "P2: there is no scenario none.txt", "P3: it names neither a test nor a reason", "P3 stands there 2 times",
-		"P4 stands there 0 times", "R62 stands there 0 times", "Z9 is no requirement",
+		"P1: no test claims it", "P2 differs, and no test claims", "P3 does not apply, and a test claims it",
+		"P3 stands there 2 times", `P4: "does not apply: no" is no reason`, "P5 stands there 0 times",
+		"R62 stands there 0 times", "Z9 is no requirement", "e2e: TestB claims Z8",
 	} {
 		if !strings.Contains(found, want) {
 			t.Errorf("it does not find %q in\n%s", want, found)
 		}
 	}
+	if strings.Contains(found, "S1") {
+		t.Errorf("it finds the invariant S1 in\n%s", found)
+	}
+	page := requirementPage(table, all)
+	for _, want := range []string{
+		"| P1 | a |  |\n", "| P2 | b | differs: something else is done here |\n",
+		"| P3 | c | a.txt, b.txt; e2e: TestB; not yet: there is nothing to show here |\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("it does not write %q in\n%s", want, page)
+		}
+	}
 }
 
-// TestDrainPoliciesAreDocumented: docs/drain-policies.md tells of every policy when to choose it. proves L21
+// TestDrainPoliciesAreDocumented: docs/drain-policies.md tells of every policy when to choose it and what it costs, and
+// names the costs that nobody would expect.
+// proves L21
 func TestDrainPoliciesAreDocumented(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "drain-policies.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "drain-policies.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	section := func(title string) string {
+		_, text, _ := strings.Cut(string(page), "\n## "+title+"\n")
+		text, _, _ = strings.Cut(text, "\n## ")
+		return text
+	}
 	for _, policy := range fsm.DrainPolicies() {
-		if !strings.Contains(string(text), "`"+policy+"`") {
-			t.Errorf("the page does not name %s", policy)
+		if strings.Contains(string(page), "`"+policy+"` is an alias") {
+			continue
+		}
+		if !strings.Contains(section("Which one"), "`"+policy+"` |") {
+			t.Errorf("the page does not say when to choose %s", policy)
+		}
+		if !strings.Contains(section("What each one costs"), "**`"+policy+"`**") {
+			t.Errorf("the page does not say what %s costs", policy)
+		}
+	}
+	for _, cost := range []string{
+		"slowest", "over the network", "doesn't go back", "Rebuilds that were for nothing", "not meant to end in a drain",
+	} {
+		if !strings.Contains(section("What each one costs"), cost) {
+			t.Errorf("the page does not say: %s", cost)
 		}
 	}
 }

@@ -26,7 +26,8 @@ func shares(t *testing.T, budget fsm.BudgetSpec) *rig {
 	return r
 }
 
-// Of many evictions at once with one unit left exactly one is accepted (R33, R34); the others are told whose budget it is.
+// Of many evictions at once with one unit left exactly one is accepted; the others are told whose budget it is.
+// proves R33, R34
 func TestConcurrentEvictions(t *testing.T) {
 	r := shares(t, fsm.BudgetSpec{MaxDown: &fsm.Amount{N: 1}})
 	errs := make([]error, 12)
@@ -52,7 +53,8 @@ func TestConcurrentEvictions(t *testing.T) {
 	}
 }
 
-// What is down is told apart by who did it and why (R24, R31).
+// What is down is told apart by who did it and why.
+// proves R24, R31
 func TestDownByCause(t *testing.T) {
 	r := shares(t, fsm.BudgetSpec{MaxDown: &fsm.Amount{N: 2}, Rate: &fsm.RateSpec{Max: 2, Window: fsm.Minute}})
 	c := r.cli()

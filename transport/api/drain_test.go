@@ -12,6 +12,7 @@ import (
 )
 
 // The reply of a drain says what has started, and says the same when it is asked for again.
+// proves B1, B2, B3
 func TestDrainReplay(t *testing.T) {
 	r := newRig(t)
 	r.world()
@@ -93,4 +94,37 @@ func TestForwardCutOff(t *testing.T) {
 			t.Errorf("a list that was cut off after %d bytes is shown as one of %d", cut, len(got.Body))
 		}
 	}
+}
+
+// TestAutoEvicting: a node says that members leave it because of the policy, and stops saying so when a person asks
+// for the same. No request sets it.
+// proves L8
+func TestAutoEvicting(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	settings := r.machine.State().Settings
+	settings.NodeDrainPolicy = string(fsm.PolicyEvictAll)
+	r.apply(&fsm.SettingsSet{Settings: settings})
+	web := spec("web", 2)
+	web.Groups[0].Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeReplicated, Path: "/data"}}
+	web.Groups[0].RoleCheck = &fsm.RoleCheckSpec{Exec: []string{"/bin/facts"}}
+	r.apply(&fsm.JobSubmit{Spec: web})
+	r.place("inst-a", 0, "01N1", fsm.ObservedReady)
+	c := r.cli()
+	shows := func(when string, want bool) {
+		t.Helper()
+		n := get(t, c, "/v1/nodes/n1")
+		if got, ok := n["auto_evicting"].(bool); !ok || got != want {
+			t.Errorf("%s: auto_evicting is %v, want %v", when, n["auto_evicting"], want)
+		}
+	}
+	shows("before the drain", false)
+	post(t, c, "/v1/drains", map[string]any{"nodes": []string{"n1"}, "id": "d1"})
+	shows("before anything is marked", false)
+	r.apply(&fsm.InstanceMark{ID: "inst-a", Requested: true, Automatic: true, Cause: fsm.CauseNodeDraining, By: "d1"})
+	shows("while the policy evicts", true)
+	post(t, c, "/v1/instances/inst-a/evict", nil)
+	shows("when a person asked for the same", false)
+	_, _, err := c.Do(t.Context(), http.MethodPost, "/v1/nodes/n1/cordon", nil, map[string]any{"auto_evicting": true})
+	wantCode(t, err, fsm.CodeInvalid)
 }

@@ -105,6 +105,7 @@ func TestShapes(t *testing.T) {
 	}{
 		{"rebalance", "GET", "/v1/rebalance", nil},
 		{"nodes", "GET", "/v1/nodes", nil},
+		// proves L9: auto_evicting is a field of its own, and there are no conditions
 		{"node", "GET", "/v1/nodes/n1", nil},
 		{"jobs", "GET", "/v1/jobs", nil},
 		{"job", "GET", "/v1/jobs/web", nil},

@@ -140,6 +140,7 @@ func (r *rig) want(want map[string]float64) {
 }
 
 // Everything is there from the start, at 0.
+// proves P32
 func TestSeriesFromTheStart(t *testing.T) {
 	r := newRig(t)
 	r.want(map[string]float64{
@@ -168,6 +169,7 @@ func TestSeriesFromTheStart(t *testing.T) {
 }
 
 // What happens is counted, and what goes takes its series along.
+// proves P32
 func TestCounts(t *testing.T) {
 	r := newRig(t)
 	r.apply(&fsm.NodeRegister{ID: "01N2", Name: "n2", Agent: fsm.AgentInfo{BootID: "b2"}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 1, PortMax: 9}})
@@ -187,6 +189,7 @@ func TestCounts(t *testing.T) {
 	r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &fsm.SelfReport{Gen: 2}})
 	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 0, "outspan_nodes[health=degraded intent=active]": 0})
 	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour, AcceptDowntime: []string{"*"}, Force: true}})
+	r.want(map[string]float64{"outspan_nodes[health=online intent=draining]": 1, "outspan_nodes[health=online intent=disabled]": 0})
 	r.want(map[string]float64{"outspan_drains[phase=draining]": 1, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 1})
 	r.apply(&fsm.InstanceStop{ID: "a", Cause: fsm.CauseNodeDraining, By: "d1", Bypass: true})
 	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a", Cause: fsm.CauseNodeDraining})
