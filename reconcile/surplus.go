@@ -66,8 +66,8 @@ func (p *pass) scaleDown(g *groupView) {
 	}
 }
 
-// dispensable orders instances for scale-down: failed, not ready, on draining nodes, newest version last, oldest, smallest id. While the
-// latest version is one that failed, it is the first to go.
+// dispensable orders instances for scale-down: failed, not ready, on draining nodes, whom no gate of its role keeps, newest version last, oldest, smallest id. While
+// the latest version is one that failed, it is the first to go.
 func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 	failed := g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed
 	return cmp.Or(
@@ -75,10 +75,22 @@ func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
 		first(a.Eviction.Preparing, b.Eviction.Preparing),
 		first(!a.Ready(), !b.Ready()),
 		first(p.leaving(a), p.leaving(b)),
+		cmp.Compare(p.bound(a), p.bound(b)),
 		first((a.Version == g.row.Version) == failed, (b.Version == g.row.Version) == failed),
 		cmp.Compare(a.Version, b.Version),
 		older(a, b),
 	)
+}
+
+// bound says how much the gates of its role, such as !self.leader, keep an instance: 0 not at all, 1 if what it is is not known, 2 if they do.
+func (p *pass) bound(inst *fsm.Instance) int {
+	switch refusal := p.state().MayEvict(inst, fsm.CauseNodeDraining, "", fsm.EveryGate); {
+	case refusal == nil:
+		return 0
+	case refusal.Code == fsm.CodeFactsUnknown:
+		return 1
+	}
+	return 2
 }
 
 // first orders true before false.
