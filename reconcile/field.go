@@ -113,7 +113,7 @@ func (f *field) census() {
 	}
 	for _, slot := range f.group.open {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
-			if inst == nil {
+			if inst == nil || f.pass.gone[inst.ID] {
 				continue
 			}
 			v := f.pass.candidates().view(inst.Node)

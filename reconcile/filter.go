@@ -30,6 +30,7 @@ type nodeView struct {
 	avoided  bool          // by some group
 	refusal  *fsm.Error    // why nothing may be placed there; nil if it is eligible
 	promised int64         // memory kept for instances whose predecessors must stop first
+	reserved []int         // static ports kept for the same
 	moves    int32         // grows with each placement and promise, so that scores known to be old are made anew
 
 	crowd     *crowd                        // who is on it, for preemption
@@ -181,11 +182,22 @@ func filterStaticPorts(f *field, v *nodeView) fsm.Code {
 		if port.Static == 0 {
 			continue
 		}
-		if _, taken := f.pass.state().PortOwner(v.node.ID, port.Static); taken {
+		owner, taken := f.pass.state().PortOwner(v.node.ID, port.Static)
+		if taken && !f.pass.gone[owner] || slices.Contains(v.reserved, port.Static) {
 			return fsm.CodeNoPorts
 		}
 	}
 	return ""
+}
+
+// reserve keeps room on a node for one more instance of the field, for the rest of the pass.
+func (f *field) reserve(v *nodeView) {
+	v.promised += f.claim.MemoryBytes
+	for _, port := range f.spec.Ports {
+		if port.Static != 0 {
+			v.reserved = append(v.reserved, port.Static)
+		}
+	}
 }
 
 func filterMemory(f *field, v *nodeView) fsm.Code {

@@ -151,7 +151,7 @@ func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 	if v == nil {
 		return "", why
 	}
-	v.promised += f.claim.MemoryBytes
+	f.reserve(v)
 	p.nodes.moved(v)
 	f.count(v)
 	f.putBack(v)
