@@ -69,6 +69,7 @@ type DrainNode struct {
 	Moved        int        `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
 	EndedWall    int64      `cbor:"10,keyasint,omitempty"`
 	BootID       string     `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
+	Unreplaced   int        `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
 }
 
 // DrainRefusal is a node that a drain could not start on: not_found, already_draining or disabled.

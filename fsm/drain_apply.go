@@ -171,7 +171,32 @@ func (s *State) editDrain(d *Drain, node NodeID, edit func(*DrainNode)) {
 }
 
 // countMoved counts a stop for a drain. A part that has ended stays as it was told: a stop that was decided before comes too late to count.
-func (s *State) countMoved(id DrainID, node NodeID) {
+func (s *State) countMoved(id DrainID, inst *Instance) {
+	_, replaced := s.Successor(inst)
+	s.editRunning(id, inst.Node, func(p *DrainNode) {
+		p.Moved++
+		p.Unreplaced += count(!replaced)
+	})
+}
+
+// countReplaced takes back that what a drain stopped in this slot has no replacement: it has one now.
+func (s *State) countReplaced(group GroupID, slot int) {
+	var last *Instance
+	for inst := range s.InstancesInSlot(group, slot) {
+		if inst.Marks.StopCause == CauseNodeDraining && inst.Links.ReplacedBy == "" && (last == nil || inst.Marks.StopBegan > last.Marks.StopBegan) {
+			last = inst
+		}
+	}
+	if last == nil {
+		return
+	}
+	if n, ok := s.Nodes.Get(last.Node); ok {
+		s.editRunning(n.Drain, n.ID, func(p *DrainNode) { p.Unreplaced = max(p.Unreplaced-1, 0) })
+	}
+}
+
+// editRunning replaces a node's part of a drain if it goes on.
+func (s *State) editRunning(id DrainID, node NodeID, edit func(*DrainNode)) {
 	d, ok := s.Drains.Get(id)
 	if !ok {
 		return
@@ -179,7 +204,7 @@ func (s *State) countMoved(id DrainID, node NodeID) {
 	if part, ok := d.Node(node); !ok || part.Phase != PhaseDraining {
 		return
 	}
-	s.editDrain(d, node, func(p *DrainNode) { p.Moved++ })
+	s.editDrain(d, node, edit)
 }
 
 // findPart returns a drain and the part of one node, which must still be draining.

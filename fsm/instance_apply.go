@@ -197,6 +197,9 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *GroupSpec, o
 	}
 	s.setInstance(nil, inst)
 	s.claimVolumes(spec, inst)
+	if old == nil && c.Cause == CauseNodeDraining {
+		s.countReplaced(g.ID, c.Slot)
+	}
 	if old != nil {
 		replaced := *old
 		replaced.Links.ReplacedBy = c.ID
