@@ -229,12 +229,8 @@ func (p *page) rollForecast(all []rollForecast) {
 		for _, one := range f.Rejected {
 			p.line("  %s: %s (%s)", f.Node, one.Message, one.Code)
 		}
-		seen := map[string]bool{}
-		for _, one := range f.Forecast {
-			if text := blockerText(one.Blocker, one.Message, one.Unblock); one.Blocker != "" && !seen[text] {
-				seen[text] = true
-				p.line("  %s: %s", f.Node, text)
-			}
+		for _, sum := range sumsOf(blockersOf(f.Forecast)) {
+			p.line("  %s: %s", f.Node, sumText(sum))
 		}
 	}
 	p.line("(dry run: nothing was changed)")

@@ -73,16 +73,18 @@ func (r *roll) set(i int, state string, drain fsm.DrainID, took time.Duration, e
 func (r *roll) left() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pending, total := 0, time.Duration(0)
+	total, in := time.Duration(0), map[string]int{}
 	for _, s := range r.steps {
-		if s.State == "pending" {
-			pending++
-		}
+		in[s.State]++
 	}
 	for _, d := range r.took {
 		total += d
 	}
-	text := fmt.Sprintf("%d of %d done", len(r.steps)-pending, len(r.steps))
+	pending := in["pending"]
+	text := fmt.Sprintf("%d of %d done", in["done"], len(r.steps))
+	if in["failed"] > 0 {
+		text += fmt.Sprintf(", %d failed", in["failed"])
+	}
 	if pending > 0 && len(r.took) > 0 {
 		rest := total / time.Duration(len(r.took)) * time.Duration(pending) / time.Duration(max(r.plan.Parallel, 1))
 		text += ", about " + span(rest) + " left"

@@ -209,8 +209,8 @@ func (a *app) showWhy(got answer[api.Why]) error {
 				{head: "excluded by", cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
 			})
 		}
-		for _, b := range w.Blockers {
-			p.line("blocked: %s", blockerOf(b))
+		for _, sum := range sumsOf(w.Blockers) {
+			p.line("blocked: %s", sumText(sum))
 		}
 	}})
 }
