@@ -42,7 +42,7 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 	}
 	c.want(n.Intent == IntentDraining && n.Drain == d.ID, "drain %s goes on for node %s, whose intent is %s and drain %q", d.ID, p.Node, n.Intent, n.Drain)
 	for i := range c.s.InstancesOn(p.Node) {
-		c.want(i.Desired != DesiredRunning || i.Status.Observed != ObservedPending, "instance %s is still to be started on the draining node %s", i.ID, p.Node)
+		c.want(!p.Turn || i.Desired != DesiredRunning || i.Status.Observed != ObservedPending, "instance %s is still to be started on the draining node %s", i.ID, p.Node)
 	}
 }
 

@@ -116,7 +116,7 @@ type DrainStart struct {
 	Options DrainOptions `cbor:"4,keyasint"`
 }
 
-// DrainTurn begins a node's turn and fixes its deadline.
+// DrainTurn begins a node's turn, fixes its deadline and stops what is still pending there.
 type DrainTurn struct {
 	ID   DrainID `cbor:"1,keyasint"`
 	Node NodeID  `cbor:"2,keyasint"`

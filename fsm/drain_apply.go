@@ -123,12 +123,18 @@ func (s *State) takeTurn(p *DrainNode, deadline Duration) {
 	}
 }
 
-// cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the drain.
+// cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the drain. Until its turn comes, the node
+// takes only what no other node can; see Takes.
 func (s *State) cordonForDrain(id NodeID, drain DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n
 	next.Intent, next.Drain, next.Acked = IntentDraining, drain, nil
 	s.setNode(n, next)
+	s.stopPending(id, drain)
+}
+
+// stopPending stops what is still to be started on a node that is to be emptied.
+func (s *State) stopPending(id NodeID, drain DrainID) {
 	var pending []*Instance
 	for inst := range s.InstancesOn(id) {
 		if inst.Desired == DesiredRunning && inst.Status.Observed == ObservedPending {
@@ -239,6 +245,7 @@ func (c *DrainTurn) apply(s *State) error {
 		return Refuse(CodeConflict, "drain %s already works on %d nodes", d.ID, running)
 	}
 	s.editDrain(d, c.Node, func(p *DrainNode) { s.takeTurn(p, d.Options.Deadline) })
+	s.stopPending(c.Node, d.ID)
 	return nil
 }
 

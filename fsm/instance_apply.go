@@ -56,7 +56,7 @@ func (c *InstancePlace) apply(s *State) error {
 	case s.Instances.Has(c.ID):
 		return Refuse(CodeConflict, "the instance id %s is taken", c.ID)
 	}
-	if refusal := s.Eligible(node); refusal != nil {
+	if refusal := s.Takes(node, spec); refusal != nil {
 		return refusal
 	}
 	claims := s.ClaimsOf(spec, c.Ports)

@@ -16,10 +16,40 @@ const (
 
 // Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set.
 func (s *State) Eligible(n *Node) *Error {
+	if n.Intent != IntentActive {
+		return Refuse(CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
+	}
+	return s.fit(n)
+}
+
+// WaitsForTurn reports whether a node is in a drain that has not come to it yet: see DrainOptions.MaxParallelNodes.
+func (s *State) WaitsForTurn(n *Node) bool {
+	d, ok := s.RunningDrain(n)
+	if !ok {
+		return false
+	}
+	part, _ := d.Node(n.ID)
+	return !part.Turn
+}
+
+// Takes is Eligible for one instance of a group. A node that waits for its turn in a drain also takes what can leave again with the drain: groups without data
+// that may be evicted. Otherwise the nodes of a drain that takes turns would have nowhere to put their instances while the others wait.
+func (s *State) Takes(n *Node, spec *GroupSpec) *Error {
+	if n.Intent == IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
+		return s.fit(n)
+	}
+	return s.Eligible(n)
+}
+
+// CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain.
+func CanDetour(spec *GroupSpec) bool {
+	return len(spec.Volumes) == 0 && spec.Role != RoleSystem && spec.Eviction.Mode != ModeNever
+}
+
+// fit says why a node that is meant to take instances can't. Code: node_not_eligible.
+func (s *State) fit(n *Node) *Error {
 	why := ""
 	switch {
-	case n.Intent != IntentActive:
-		why = "is " + string(n.Intent)
 	case n.Health == HealthOffline:
 		why = "is offline"
 	case n.Health == HealthUnreachable:

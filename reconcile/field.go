@@ -15,6 +15,7 @@ type field struct {
 	claim       fsm.Resources
 	overcommit  int64
 	binpack     bool
+	detours     bool // its instances may go to nodes that wait for their turn in a drain
 	samePenalty int64
 	failures    []fsm.Failure
 	out         excluded // since the field began; see unranked
@@ -61,7 +62,7 @@ func (p *pass) newField(g *groupView, version uint64) *field {
 	spec.Affinities, spec.Spreads = g.spec.Affinities, g.spec.Spreads
 	f := &field{
 		pass: p, group: g, version: version, spec: &spec, claim: s.ClaimsOf(&spec, nil).Resources,
-		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", samePenalty: sameGroup,
+		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", detours: fsm.CanDetour(&spec), samePenalty: sameGroup,
 		views: table.views, begun: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
 	}
 	if f.binpack {

@@ -230,7 +230,7 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 		return why(fsm.CodeVolumeNoNode, "its home node %s is gone", n.home)
 	case v.node.Health == fsm.HealthOffline:
 		return why(fsm.CodeVolumeOffline, "its home node %s is offline", v.node.Name)
-	case v.refusal != nil:
+	case v.refusal != nil && !v.detour:
 		return why(fsm.CodeVolumeNoNode, "its only possible %s", v.refusal.Message)
 	}
 	if code := f.exclude(v); code != "" {

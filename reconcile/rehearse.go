@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"strings"
+
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -209,6 +211,9 @@ func (f *forecaster) settled(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast 
 		return f.stuck(out, inst)
 	}
 	out.Never, out.Target, out.After = false, became.target, became.after
+	if f.rehearsal.drain().Options.MaxParallelNodes > 0 && out.Blocker != nil && strings.HasPrefix(string(out.Blocker.Code), string(fsm.Unschedulable(""))) {
+		out.Blocker = nil // there is no room while all nodes go at once, but they take turns
+	}
 	switch {
 	case out.Blocker != nil:
 		out.Action = fsm.ActionWait

@@ -55,6 +55,8 @@ func (w *world) cmdForecast(args []string) string {
 			options.IgnoreSystem = true
 		case "policy":
 			options.Policy = value
+		case "parallel":
+			options.MaxParallelNodes = number(value)
 		case "times": // tell about when each is gone
 			times = true
 		default:
