@@ -128,7 +128,10 @@ func (s *State) takeTurn(p *DrainNode, deadline Duration) {
 func (s *State) cordonForDrain(id NodeID, drain DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n
-	next.Intent, next.Drain, next.Acked = IntentDraining, drain, nil
+	if n.Intent != IntentDraining { // otherwise what was acknowledged after a drain failed holds for the next one
+		next.Acked = nil
+	}
+	next.Intent, next.Drain = IntentDraining, drain
 	s.setNode(n, next)
 	s.stopPending(id, drain)
 }
