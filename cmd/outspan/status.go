@@ -118,7 +118,7 @@ func holdText(h api.Hold) string {
 	if !h.Active {
 		return "no"
 	}
-	return "since " + stamp(h.Since) + ": " + h.Reason
+	return "since " + stamp(h.Since) + ", for what was seen then: " + h.Reason
 }
 
 // showAny finds out what an id is of, and shows it.
