@@ -44,6 +44,7 @@ type Roll struct {
 	Nodes    []string `cbor:"2,keyasint" json:"nodes"`                                  // names of all of them, in order
 	Exec     string   `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`               // what reboots {node}; empty: a person does
 	Parallel int      `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
+	NoReboot bool     `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`          // Exec reboots nothing: no new boot id is waited for
 }
 
 // AcceptsDowntime reports whether the operator accepted that group may be stopped without a replacement.
