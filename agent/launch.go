@@ -105,6 +105,9 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 		if err := a.home.letThrough(); err != nil {
 			return err
 		}
+		if err := reachable(a.home.dir, who); err != nil {
+			return err
+		}
 	}
 	if err := a.shop.volumes.prepare(as, who); err != nil {
 		return err
