@@ -112,3 +112,13 @@ func TestCountsAreTrue(t *testing.T) {
 		t.Errorf("a roll of which one node failed: %s", got)
 	}
 }
+
+// proves that the hint of a drain that ended badly names the nodes that did.
+func TestEndedDrainNamesItsNodes(t *testing.T) {
+	for _, phase := range []fsm.DrainPhase{fsm.PhaseFailed, fsm.PhaseCanceled} {
+		d := api.Drain{ID: "d1", Phase: phase, Nodes: []api.DrainNode{{Node: "n1", Phase: fsm.PhaseDrained}, {Node: "n2", Phase: phase}, {Node: "n3", Phase: phase}}}
+		if hint := describe(drainEnded(d)).Hint; !strings.HasSuffix(hint, "outspan node uncordon n2 n3") {
+			t.Errorf("%s: %s", phase, hint)
+		}
+	}
+}

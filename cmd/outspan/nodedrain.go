@@ -265,6 +265,17 @@ func (a *app) followQuietly(ctx context.Context, got answer[api.DrainReply], f *
 	return cmp.Or(a.show(s), failed)
 }
 
+// nodesThat names the nodes of a drain that ended so.
+func nodesThat(d api.Drain, phase fsm.DrainPhase) string {
+	var names []string
+	for _, n := range d.Nodes {
+		if n.Phase == phase {
+			names = append(names, n.Node)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
 // drainEnded turns the phase of an ended drain into the outcome of the command.
 func drainEnded(d api.Drain) error {
 	switch d.Phase {
@@ -276,9 +287,9 @@ func drainEnded(d api.Drain) error {
 			}
 		}
 		return fsm.Refuse(codeEndedFailed, "drain %s failed: %s", d.ID, strings.Join(why, "; ")).
-			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", d.Nodes[0].Node)
+			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", nodesThat(d, fsm.PhaseFailed))
 	case fsm.PhaseCanceled:
-		return fsm.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", d.Nodes[0].Node)
+		return fsm.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, fsm.PhaseCanceled))
 	}
 	return nil
 }
