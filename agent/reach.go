@@ -31,8 +31,8 @@ func reachable(dir string, who account) error {
 			if name == "" {
 				name = strconv.Itoa(who.uid)
 			}
-			return fsm.Refuse(fsm.CodeInvalid, "user %s can't reach its working directory below the agent's data directory %s: %s has the mode %04o",
-				name, dir, at, info.Mode().Perm()).WithHint("run on the node: chmod o+x %s; or put data_dir elsewhere", at)
+			return fsm.Refuse(fsm.CodeInvalid, "user %s can't pass through %s (mode %04o) to the agent's data directory",
+				name, at, info.Mode().Perm()).WithHint("run on the node: chmod o+x %s; or put data_dir elsewhere", at)
 		}
 		if at == filepath.Dir(at) {
 			return nil
