@@ -14,7 +14,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// reachable refuses a user who can't pass through a directory or one above it. The user's program would start in a working directory that it can't reach, and fail with
+// reachable refuses a user who can't pass through a directory or one above it. The user's program would start in a
+// working directory that it can't reach, and fail with
 // words that say nothing of the reason. Directories with access lists are believed. Code: invalid.
 func reachable(dir string, who account) error {
 	real, err := filepath.EvalSymlinks(dir)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// proves that a user who can't pass through a directory above the agent's data directory is refused, with the directory and the way out.
+// proves that a user who can't pass through a directory above the agent's data directory is refused, with the
+// directory and the way out.
 func TestUserCanReachTheDataDirectory(t *testing.T) {
 	stranger := account{name: "stranger", uid: 54321, gid: 54321, other: true}
 	top := t.TempDir()

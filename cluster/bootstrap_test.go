@@ -150,7 +150,8 @@ func TestServersThatComeOneByOne(t *testing.T) {
 	})
 }
 
-// proves that a server that waits for the first servers says which it has found and which addresses are silent, soon and then twice a minute.
+// proves that a server that waits for the first servers says which it has found and which addresses are silent, soon
+// and then twice a minute.
 func TestSaysForWhomItWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		r := newRig(t)

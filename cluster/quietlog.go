@@ -13,8 +13,10 @@ const (
 	repeatedMost = 1000             // lines that are remembered
 )
 
-// quietLog is raft's log. Raft tells of a peer that does not answer with each try, several times a second: the first line is written, and one with the number of those left
-// out while it goes on. Two lines are the same if they say the same of the same peer, whatever the error. Safe for many goroutines.
+// quietLog is raft's log. Raft tells of a peer that does not answer with each try, several times a second: the first
+// line is written, and one with the number of those left
+// out while it goes on. Two lines are the same if they say the same of the same peer, whatever the error. Safe for
+// many goroutines.
 type quietLog struct {
 	hclog.Logger
 	seen *repeats

@@ -8,7 +8,8 @@ import (
 // namedOfSum is how many instances a sum of blockers names.
 const namedOfSum = 3
 
-// BlockerSum is one reason and all that it keeps. Its texts are those of the first blocker; where it keeps several, they speak of "the instance" and of VOLUME.
+// BlockerSum is one reason and all that it keeps. Its texts are those of the first blocker; where it keeps several,
+// they speak of "the instance" and of VOLUME.
 type BlockerSum struct {
 	Blocker
 	Instances []InstanceID
@@ -16,7 +17,8 @@ type BlockerSum struct {
 	Count     int
 }
 
-// SumBlockers puts blockers together that differ only in the instance or volume that they name. Sums are in the order of their first blockers.
+// SumBlockers puts blockers together that differ only in the instance or volume that they name. Sums are in the order
+// of their first blockers.
 func SumBlockers(all []Blocker) []BlockerSum {
 	var sums []BlockerSum
 	at := map[Blocker]int{}
@@ -55,7 +57,8 @@ func (b Blocker) unnamed() Blocker {
 	return Blocker{Code: b.Code, Message: names.Replace(b.Message), Unblock: names.Replace(b.Unblock)}
 }
 
-// Who names what the reason keeps, a few by name: "instance A", "3 instances (A, B, C)". Empty where it keeps none in particular.
+// Who names what the reason keeps, a few by name: "instance A", "3 instances (A, B, C)". Empty where it keeps none in
+// particular.
 func (s BlockerSum) Who() string {
 	if s.Count == 1 && s.Instance != "" {
 		return "instance " + string(s.Instance)

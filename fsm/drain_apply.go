@@ -123,7 +123,8 @@ func (s *State) takeTurn(p *DrainNode, deadline Duration) {
 	}
 }
 
-// cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the drain. Until its turn comes, the node
+// cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the
+// drain. Until its turn comes, the node
 // takes only what no other node can; see Takes.
 func (s *State) cordonForDrain(id NodeID, drain DrainID) {
 	n, _ := s.Nodes.Get(id)

@@ -18,8 +18,10 @@ func (s *State) WaitsForTurn(n *Node) bool {
 	return !part.Turn
 }
 
-// Takes is Eligible for one instance of a group. A node that waits for its turn in a drain also takes what can leave again with the drain: groups without data
-// that may be evicted. Otherwise the nodes of a drain that takes turns would have nowhere to put their instances while the others wait.
+// Takes is Eligible for one instance of a group. A node that waits for its turn in a drain also takes what can leave
+// again with the drain: groups without data
+// that may be evicted. Otherwise the nodes of a drain that takes turns would have nowhere to put their instances while
+// the others wait.
 func (s *State) Takes(n *Node, spec *GroupSpec) *Error {
 	if n.Intent == IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
 		return s.fit(n)

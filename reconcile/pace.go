@@ -7,7 +7,8 @@ const (
 	usualStop  = fsm.Second     // what a program takes of its grace
 )
 
-// pace estimates how long it takes what a rehearsal has agents do at once. All agents work side by side, so a step takes as long as its slowest part.
+// pace estimates how long it takes what a rehearsal has agents do at once. All agents work side by side, so a step
+// takes as long as its slowest part.
 type pace struct {
 	sum    fsm.Duration // of the steps that are over
 	now    fsm.Duration // of this step
@@ -34,7 +35,8 @@ func (c *pace) note(s *fsm.State, inst *fsm.Instance, news []fsm.InstanceStatus)
 // next ends a step.
 func (c *pace) next() { c.sum, c.now = c.sum+c.now, 0 }
 
-// start is how long an instance of the group takes from its placement until it is ready: as long as the quickest of those that are ready. The others may have been
+// start is how long an instance of the group takes from its placement until it is ready: as long as the quickest of
+// those that are ready. The others may have been
 // unready since.
 func (c *pace) start(s *fsm.State, group fsm.GroupID) fsm.Duration {
 	if known, ok := c.starts[group]; ok {

@@ -213,7 +213,8 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	return why
 }
 
-// explainPorts says who has the static port that a group asks for: often instances of the same group, so that it needs a node of its own for each of them.
+// explainPorts says who has the static port that a group asks for: often instances of the same group, so that it needs
+// a node of its own for each of them.
 func (p *pass) explainPorts(f *field, why *unplaced) {
 	port, own, others, away := 0, 0, 0, 0
 	for _, spec := range f.spec.Ports {

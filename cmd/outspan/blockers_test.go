@@ -28,7 +28,8 @@ func blockedDrain(many int) api.Drain {
 	return api.Drain{ID: "d1", Phase: fsm.PhaseDraining, Nodes: []api.DrainNode{n}}
 }
 
-// proves that a drain of many instances that are blocked for two reasons tells each reason once: while it is followed, when it fails, and when it is looked at.
+// proves that a drain of many instances that are blocked for two reasons tells each reason once: while it is followed,
+// when it fails, and when it is looked at.
 func TestBlockedDrainIsNoWall(t *testing.T) {
 	d := blockedDrain(200)
 	news := drainNews(nil, &d)
@@ -72,7 +73,8 @@ func TestTimesAreNoNews(t *testing.T) {
 	}
 }
 
-// proves that a forecast of many instances sums up those that fare alike, and ends with what happens to how many and about how long that takes.
+// proves that a forecast of many instances sums up those that fare alike, and ends with what happens to how many and
+// about how long that takes.
 func TestForecastSums(t *testing.T) {
 	var r api.DrainReply
 	for i := range 15 {

@@ -121,7 +121,8 @@ func (a *app) drainPage(p *page, d api.Drain) {
 	}
 }
 
-// drainLeft shows what is left on a node and why: few instances one by one, of many how many share a state, and each reason once.
+// drainLeft shows what is left on a node and why: few instances one by one, of many how many share a state, and each
+// reason once.
 func (p *page) drainLeft(n api.DrainNode) {
 	if len(n.Remaining) > 0 {
 		p.section("Left on %s", n.Node)

@@ -58,7 +58,8 @@ type serverAnswer struct {
 	raw []byte
 }
 
-// askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With leader=1 the one that
+// askHealth asks each address by itself: an answer of another server says nothing about the one that was asked. With
+// leader=1 the one that
 // leads is looked for.
 func (a *app) askHealth(ctx context.Context, q url.Values) ([]serverAnswer, error) {
 	addresses, err := a.conn.endpoints(a.env)
@@ -126,7 +127,8 @@ func (a *app) showHealth(all []serverAnswer) error {
 	return a.show(s)
 }
 
-// waitForServers waits until the cluster is whole and the servers that are asked are ready, at two looks in a row: a server that has just stopped may
+// waitForServers waits until the cluster is whole and the servers that are asked are ready, at two looks in a row: a
+// server that has just stopped may
 // have answered right before.
 func (a *app) waitForServers(ctx context.Context, query url.Values, until *waitFlags) error {
 	if until.state == "" {

@@ -200,7 +200,8 @@ func (p *page) drainReply(r api.DrainReply, f *drainFlags) {
 	p.line("%s", forecastSums(r.Forecast))
 }
 
-// forecastTable lists what happens to each instance; where there are many, how many fare alike, unless all are asked for.
+// forecastTable lists what happens to each instance; where there are many, how many fare alike, unless all are asked
+// for.
 func (p *page) forecastTable(forecast []api.DrainForecast) {
 	if len(forecast) <= listedAtMost || p.wide {
 		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
