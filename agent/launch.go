@@ -105,6 +105,11 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 		if err := a.home.letThrough(); err != nil {
 			return err
 		}
+		if binds, _ := a.shop.mounts(as); len(binds) == 0 { // otherwise its volumes are at the paths of its spec
+			if err := reachable(a.home.dir, who); err != nil {
+				return err
+			}
+		}
 	}
 	if err := a.shop.volumes.prepare(as, who); err != nil {
 		return err

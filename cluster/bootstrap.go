@@ -17,6 +17,7 @@ const (
 	bootstrapEvery  = 250 * time.Millisecond
 	bootstrapSettle = time.Second // the same servers have to be seen for so long before anything is agreed
 	aloneRemind     = 30 * time.Second
+	firstRemind     = 5 * time.Second // servers that are started together need no words
 
 	fileAlone = "begin-alone" // an operator's word that no other server is there
 )
@@ -98,7 +99,7 @@ func (s *Server) bootstrap(ctx context.Context) {
 	var set []fsm.ServerID
 	var since time.Time
 	warned := false
-	company := company{waits: s.cfg.BootstrapExpect == 1}
+	company := company{waits: s.cfg.BootstrapExpect == 1, told: time.Now().Add(firstRemind - aloneRemind)}
 	for ctx.Err() == nil && s.fresh() {
 		b := s.beginning()
 		next, ok := b.Choose()
@@ -116,6 +117,8 @@ func (s *Server) bootstrap(ctx context.Context) {
 		}
 		if begin {
 			s.begin(ctx)
+		} else {
+			s.sayForWhom(ctx, b, &company)
 		}
 		pause(ctx, bootstrapEvery)
 	}
@@ -135,6 +138,28 @@ type company struct {
 	waits    bool
 	answered map[string]bool
 	reminded time.Time
+	told     time.Time // for whom it waits
+}
+
+// sayForWhom logs now and then which servers a new one has found, and which addresses are silent.
+func (s *Server) sayForWhom(ctx context.Context, b Beginning, c *company) {
+	if time.Since(c.told) < aloneRemind || b.Expect == 1 { // knowsAll tells of a server that is to begin alone
+		return
+	}
+	c.told = time.Now()
+	var here []string
+	for _, m := range s.sight.pool.Servers() {
+		if m.State == fsm.GossipAlive && fsm.ServerID(m.Name) != s.dir.id {
+			here = append(here, m.Meta.Name+" "+m.Address)
+		}
+	}
+	slices.Sort(here)
+	silent := s.sight.pool.silent(ctx, map[string]bool{})
+	if b.Expect == 0 {
+		s.log.Info("waiting to be taken into a cluster", "found", here, "silent", silent)
+		return
+	}
+	s.log.Info("waiting for the first servers", "expected", b.Expect, "found", here, "silent", silent)
 }
 
 // knowsAll reports whether a server that may begin alone has heard from every address that it is to join: behind one that doesn't answer there may be the cluster

@@ -1,14 +1,18 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"pgregory.net/rapid"
 
 	"github.com/outspan/outspan/fsm"
@@ -144,6 +148,49 @@ func TestServersThatComeOneByOne(t *testing.T) {
 			t.Error("the fourth is in another cluster")
 		}
 	})
+}
+
+// proves that a server that waits for the first servers says which it has found and which addresses are silent, soon
+// and then twice a minute.
+func TestSaysForWhomItWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		var out lockedBuffer
+		third := host(3) + ":7642"
+		r.start(1, func(c *Config) {
+			c.Gossip.Join = append(c.Gossip.Join, third)
+			c.Logger = hclog.New(&hclog.LoggerOptions{Output: &out, Level: hclog.Info})
+		})
+		r.start(2, nil)
+		time.Sleep(70 * time.Second)
+		lines := out.String()
+		if n := strings.Count(lines, "waiting for the first servers: expected=3"); n != 3 {
+			t.Errorf("it said %d times in 70 s for whom it waits, want 3:\n%s", n, lines)
+		}
+		if !strings.Contains(lines, `found=["s2 `+host(2)) || !strings.Contains(lines, "silent=["+third) && !strings.Contains(lines, `silent=["`+third) {
+			t.Errorf("it does not say for whom:\n%s", lines)
+		}
+	})
+}
+
+// lockedBuffer collects a log. Safe for many goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// String is what was written so far.
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // A server alone begins at once.

@@ -95,7 +95,7 @@ func (c RaftConfig) raft(id fsm.ServerID, notify chan<- bool, log hclog.Logger) 
 	out.RestoreCommittedLogs = false // skips configuration entries, and hangs with more than 8192 entries
 	out.NoLegacyTelemetry = true     // no metric names with server ids in them
 	out.NotifyCh = notify
-	out.Logger = log
+	out.Logger = newQuietLog(log)
 	return out
 }
 

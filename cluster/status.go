@@ -21,7 +21,8 @@ type ServerStatus struct {
 	Gossip    fsm.Gossip // what gossip thinks of it
 	Room      Room
 	Version   string
-	Answered  bool   // it answered the leader's last tick; the leader always does
+	Answered  bool   // it answered one of the leader's last ticks; the leader always does
+	Answers   bool   // it answered the very last one
 	IndexLag  uint64 // entries that its log is behind; leader only
 	Installs  uint64 // snapshots that it had to install since it started; leader only
 	ClusterID string
@@ -87,7 +88,9 @@ func (s *Server) Servers() []ServerStatus {
 				one.Version, one.ClusterID = g.Meta.Server.Version, g.Meta.Server.ClusterID
 			}
 		}
-		if s.Term() != 0 && v.ID != s.dir.id {
+		leads := s.Term() != 0
+		one.Answers = leads && (v.ID == s.dir.id || v.Answered && s.state.follower.get(v.ID).answersNow())
+		if leads && v.ID != s.dir.id {
 			one.IndexLag = m.LastIndex - min(v.LastIndex, m.LastIndex)
 			one.Installs = s.state.follower.get(v.ID).reply.Installs
 		}

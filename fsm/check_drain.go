@@ -32,6 +32,7 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 	c.want(p.Turn || p.Started == 0 && p.Deadline == 0, "drain %s, node %s: its turn has not come and it has a deadline", d.ID, p.Node)
 	c.want(!p.Turn || p.Started <= c.s.Now && p.Deadline == p.Started.Add(d.Options.Deadline), "drain %s, node %s: started at %d, deadline %d, which is not %s later",
 		d.ID, p.Node, p.Started, p.Deadline, d.Options.Deadline)
+	c.want(0 <= p.Unreplaced && p.Unreplaced <= p.Moved, "drain %s, node %s: %d of %d moved have no replacement", d.ID, p.Node, p.Unreplaced, p.Moved)
 	if p.Phase != PhaseDraining {
 		return
 	}
@@ -41,7 +42,7 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 	}
 	c.want(n.Intent == IntentDraining && n.Drain == d.ID, "drain %s goes on for node %s, whose intent is %s and drain %q", d.ID, p.Node, n.Intent, n.Drain)
 	for i := range c.s.InstancesOn(p.Node) {
-		c.want(i.Desired != DesiredRunning || i.Status.Observed != ObservedPending, "instance %s is still to be started on the draining node %s", i.ID, p.Node)
+		c.want(!p.Turn || i.Desired != DesiredRunning || i.Status.Observed != ObservedPending, "instance %s is still to be started on the draining node %s", i.ID, p.Node)
 	}
 }
 

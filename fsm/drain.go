@@ -44,6 +44,7 @@ type Roll struct {
 	Nodes    []string `cbor:"2,keyasint" json:"nodes"`                                  // names of all of them, in order
 	Exec     string   `cbor:"3,keyasint,omitempty" json:"exec,omitempty"`               // what reboots {node}; empty: a person does
 	Parallel int      `cbor:"4,keyasint,omitempty" json:"max_parallel_nodes,omitempty"` // default 1
+	NoReboot bool     `cbor:"5,keyasint,omitempty" json:"no_reboot,omitempty"`          // Exec reboots nothing: no new boot id is waited for
 }
 
 // AcceptsDowntime reports whether the operator accepted that group may be stopped without a replacement.
@@ -69,6 +70,7 @@ type DrainNode struct {
 	Moved        int        `cbor:"9,keyasint,omitempty"` // instances stopped here by this drain
 	EndedWall    int64      `cbor:"10,keyasint,omitempty"`
 	BootID       string     `cbor:"11,keyasint,omitempty"` // of the node's kernel when the drain began
+	Unreplaced   int        `cbor:"12,keyasint,omitempty"` // of Moved: those that had no replacement, and have none yet
 }
 
 // DrainRefusal is a node that a drain could not start on: not_found, already_draining or disabled.
@@ -115,7 +117,7 @@ type DrainStart struct {
 	Options DrainOptions `cbor:"4,keyasint"`
 }
 
-// DrainTurn begins a node's turn and fixes its deadline.
+// DrainTurn begins a node's turn, fixes its deadline and stops what is still pending there.
 type DrainTurn struct {
 	ID   DrainID `cbor:"1,keyasint"`
 	Node NodeID  `cbor:"2,keyasint"`

@@ -123,12 +123,22 @@ func (s *State) takeTurn(p *DrainNode, deadline Duration) {
 	}
 }
 
-// cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the drain.
+// cordonForDrain takes the node out of placement and stops what is still pending there, in the entry that starts the
+// drain. Until its turn comes, the node
+// takes only what no other node can; see Takes.
 func (s *State) cordonForDrain(id NodeID, drain DrainID) {
 	n, _ := s.Nodes.Get(id)
 	next := *n
-	next.Intent, next.Drain, next.Acked = IntentDraining, drain, nil
+	if n.Intent != IntentDraining { // otherwise what was acknowledged after a drain failed holds for the next one
+		next.Acked = nil
+	}
+	next.Intent, next.Drain = IntentDraining, drain
 	s.setNode(n, next)
+	s.stopPending(id, drain)
+}
+
+// stopPending stops what is still to be started on a node that is to be emptied.
+func (s *State) stopPending(id NodeID, drain DrainID) {
 	var pending []*Instance
 	for inst := range s.InstancesOn(id) {
 		if inst.Desired == DesiredRunning && inst.Status.Observed == ObservedPending {
@@ -171,7 +181,32 @@ func (s *State) editDrain(d *Drain, node NodeID, edit func(*DrainNode)) {
 }
 
 // countMoved counts a stop for a drain. A part that has ended stays as it was told: a stop that was decided before comes too late to count.
-func (s *State) countMoved(id DrainID, node NodeID) {
+func (s *State) countMoved(id DrainID, inst *Instance) {
+	_, replaced := s.Successor(inst)
+	s.editRunning(id, inst.Node, func(p *DrainNode) {
+		p.Moved++
+		p.Unreplaced += count(!replaced)
+	})
+}
+
+// countReplaced takes back that what a drain stopped in this slot has no replacement: it has one now.
+func (s *State) countReplaced(group GroupID, slot int) {
+	var last *Instance
+	for inst := range s.InstancesInSlot(group, slot) {
+		if inst.Marks.StopCause == CauseNodeDraining && inst.Links.ReplacedBy == "" && (last == nil || inst.Marks.StopBegan > last.Marks.StopBegan) {
+			last = inst
+		}
+	}
+	if last == nil {
+		return
+	}
+	if n, ok := s.Nodes.Get(last.Node); ok {
+		s.editRunning(n.Drain, n.ID, func(p *DrainNode) { p.Unreplaced = max(p.Unreplaced-1, 0) })
+	}
+}
+
+// editRunning replaces a node's part of a drain if it goes on.
+func (s *State) editRunning(id DrainID, node NodeID, edit func(*DrainNode)) {
 	d, ok := s.Drains.Get(id)
 	if !ok {
 		return
@@ -179,7 +214,7 @@ func (s *State) countMoved(id DrainID, node NodeID) {
 	if part, ok := d.Node(node); !ok || part.Phase != PhaseDraining {
 		return
 	}
-	s.editDrain(d, node, func(p *DrainNode) { p.Moved++ })
+	s.editDrain(d, node, edit)
 }
 
 // findPart returns a drain and the part of one node, which must still be draining.
@@ -214,6 +249,7 @@ func (c *DrainTurn) apply(s *State) error {
 		return Refuse(CodeConflict, "drain %s already works on %d nodes", d.ID, running)
 	}
 	s.editDrain(d, c.Node, func(p *DrainNode) { s.takeTurn(p, d.Options.Deadline) })
+	s.stopPending(c.Node, d.ID)
 	return nil
 }
 
@@ -243,21 +279,6 @@ func (c *DrainEnd) apply(s *State) error {
 	}
 	s.endDrainOf(n, c.Phase, c.LastError)
 	return nil
-}
-
-// unknownLeft says what becomes of the instances on a node that a restore has lost from the state.
-func (s *State) unknownLeft(n *Node) *Error {
-	list := n.Restore.Unknown
-	i := max(slices.IndexFunc(list, s.Keeps), 0)
-	refusal := Refuse(CodeUnknownInstance, "the restored state does not know %d of the instances that run here, such as %s", len(list), list[i].ID)
-	switch silent := s.owing(); {
-	case !s.Keeps(list[i]):
-		return refusal.WithHint("they are being stopped; wait for that")
-	case silent != nil:
-		refusal.Message += fmt.Sprintf("; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
-		return refusal.WithHint(owingHint, silent.Name)
-	}
-	return refusal.WithHint("to stop it: outspan instance stop %s", list[i].ID)
 }
 
 // DrainLeft returns what still keeps the node from being Drained (P11), or nil: an instance that is not confirmed stopped, unless it stays and was

@@ -49,6 +49,7 @@ type Forecast struct {
 	Blocker  *Blocker   `json:"blocker,omitempty" cbor:"7,keyasint,omitempty"` // why it can't go now; nil if it can
 	Never    bool       `json:"never,omitempty" cbor:"8,keyasint,omitempty"`   // no time alone removes the blocker: the drain can't finish without a person
 	Note     string     `json:"note,omitempty" cbor:"9,keyasint,omitempty"`    // what is not as the group's policy says: a surge given up for a quota
+	After    Duration   `json:"after,omitempty" cbor:"10,keyasint,omitempty"`  // about when it is gone; 0 = not known
 }
 
 // NodeRemaining is one instance that is still on a draining node.

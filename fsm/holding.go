@@ -120,6 +120,21 @@ func (s *State) owing() *Node {
 	return nil
 }
 
+// unknownLeft says what becomes of the instances on a node that a restore has lost from the state.
+func (s *State) unknownLeft(n *Node) *Error {
+	list := n.Restore.Unknown
+	i := max(slices.IndexFunc(list, s.Keeps), 0)
+	refusal := Refuse(CodeUnknownInstance, "the restored state does not know %d of the instances that run here, such as %s", len(list), list[i].ID)
+	switch silent := s.owing(); {
+	case !s.Keeps(list[i]):
+		return refusal.WithHint("they are being stopped; wait for that")
+	case silent != nil:
+		refusal.Message += fmt.Sprintf("; it waits for the agent of node %s, which has not told since the restore what runs there", silent.Name)
+		return refusal.WithHint(owingHint, silent.Name)
+	}
+	return refusal.WithHint("to stop it: outspan instance stop %s", list[i].ID)
+}
+
 // Keeps reports whether an instance that the state does not know goes on running although the restore is confirmed: it holds its slot, and a person has not
 // decided yet. Of one that has a row the state has decided: it ends. So it has of one that was not known of when its slot was filled after the confirmation.
 func (s *State) Keeps(h Holding) bool {

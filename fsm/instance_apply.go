@@ -56,7 +56,7 @@ func (c *InstancePlace) apply(s *State) error {
 	case s.Instances.Has(c.ID):
 		return Refuse(CodeConflict, "the instance id %s is taken", c.ID)
 	}
-	if refusal := s.Eligible(node); refusal != nil {
+	if refusal := s.Takes(node, spec); refusal != nil {
 		return refusal
 	}
 	claims := s.ClaimsOf(spec, c.Ports)
@@ -199,6 +199,9 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *GroupSpec, o
 	}
 	s.setInstance(nil, inst)
 	s.claimVolumes(spec, inst)
+	if old == nil && c.Cause == CauseNodeDraining {
+		s.countReplaced(g.ID, c.Slot)
+	}
 	if old != nil {
 		replaced := *old
 		replaced.Links.ReplacedBy = c.ID

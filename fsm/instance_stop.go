@@ -213,7 +213,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	s.moveDesired(&next, desired, c.Cause, reason, text)
 	switch c.Cause {
 	case CauseNodeDraining:
-		s.countMoved(DrainID(c.By), inst.Node)
+		s.countMoved(DrainID(c.By), inst)
 	case CauseStartTimeout, CauseCheckFailed:
 		if inst.Status.Observed != ObservedFailed && !inst.WaitsForRoom() { // otherwise it was noted when it failed, or never began
 			s.noteFailure(inst, string(c.Cause))

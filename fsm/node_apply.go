@@ -14,34 +14,6 @@ const (
 	flapMax    = 30 * Minute
 )
 
-// Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set.
-func (s *State) Eligible(n *Node) *Error {
-	why := ""
-	switch {
-	case n.Intent != IntentActive:
-		why = "is " + string(n.Intent)
-	case n.Health == HealthOffline:
-		why = "is offline"
-	case n.Health == HealthUnreachable:
-		why = "is unreachable: its heartbeats arrive, but its agent gets no answers from the servers; look at the agent's log, its certificate and its list of servers"
-	case n.Health == HealthDegraded && !s.Settings.PlaceOnDegraded:
-		why = "is degraded"
-	case n.Troubled() && !s.Settings.PlaceOnDegraded:
-		why = "is degraded: " + n.Self.Words()
-	case n.Return.Recovering:
-		why = "has not sent its inventory yet"
-	case n.Restore.Owes:
-		why = "has not told since the restore what it runs"
-	case n.Shape.Capacity.MemoryBytes <= 0:
-		why = "has no known capacity"
-	case s.Now < n.Return.HeldUntil:
-		why = "is held back for " + n.Return.HeldUntil.Sub(s.Now).String() + " after flapping"
-	default:
-		return nil
-	}
-	return Refuse(CodeNodeNotEligible, "node %s %s", n.Name, why)
-}
-
 // setNode replaces a node's row and raises its version.
 func (s *State) setNode(before *Node, after Node) {
 	after.Version++

@@ -34,6 +34,8 @@ type pass struct {
 	places   *places      // of the nodes; found at first use
 	troubled []fsm.NodeID // those that are degraded by their own agents' word, in order
 	duty     []bool       // by place of the node; see onDuty
+
+	gone map[fsm.InstanceID]bool // instances that a plan takes to have left their nodes
 }
 
 // passes is everything that is decided, in order. A later pass sees what an earlier one did.

@@ -12,7 +12,7 @@ import (
 const (
 	budgetRetry = 2 * fsm.Second  // a stop that a budget refused is tried again at the latest then (B7)
 	forcedWait  = 30 * fsm.Second // after a forced deadline, for agents to confirm what was killed
-	namedAtMost = 20              // blockers that a last error names
+	namedAtMost = 20              // reasons that a last error tells
 )
 
 // drainPart is one node of a running drain.
@@ -349,25 +349,21 @@ func (p *pass) force(d *drainPart) bool {
 	return left != nil && left.Code == fsm.CodeStopping && !p.past(d.part.Deadline.Add(forcedWait))
 }
 
-// lastError lists what kept a node from being drained. It is never empty.
+// lastError tells what kept a node from being drained, each reason once. It is never empty.
 func (p *pass) lastError(d *drainPart) string {
-	var lines []string
-	more := 0
+	var all []fsm.Blocker
 	for inst := range p.state().InstancesOn(d.node.ID) {
-		b, blocked := p.blockerOf(d, inst)
-		switch {
-		case !blocked:
-		case len(lines) == namedAtMost:
-			more++
-		default:
-			lines = append(lines, blockerLine(b))
+		if b, blocked := p.blockerOf(d, inst); blocked {
+			all = append(all, b)
 		}
 	}
-	if more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", more))
+	var lines []string
+	sums := fsm.SumBlockers(append(all, p.keptBlockers(d)...))
+	for _, sum := range sums[:min(len(sums), namedAtMost)] {
+		lines = append(lines, blockerLine(sum))
 	}
-	for _, b := range p.keptBlockers(d) {
-		lines = append(lines, blockerLine(b))
+	if more := len(sums) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more reasons", more))
 	}
 	if left := p.state().DrainLeft(d.drain, d.node); len(lines) == 0 && left != nil {
 		return string(left.Code) + ": " + left.Message
@@ -378,10 +374,11 @@ func (p *pass) lastError(d *drainPart) string {
 	return strings.Join(lines, "; ")
 }
 
-func blockerLine(b fsm.Blocker) string {
-	text := fmt.Sprintf("%s: instance %s", b.Code, b.Instance)
-	if b.Volume != "" {
-		text += ", volume " + string(b.Volume)
+func blockerLine(sum fsm.BlockerSum) string {
+	names := []string{sum.Who(), sum.What()}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	if len(names) == 0 {
+		return string(sum.Code) + ": " + sum.Message
 	}
-	return text + ": " + b.Message
+	return string(sum.Code) + ": " + strings.Join(names, ", ") + ": " + sum.Message
 }

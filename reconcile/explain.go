@@ -25,7 +25,7 @@ func (e *Explanation) Pending(group fsm.GroupID) *fsm.Error {
 	}
 	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
 		if why := e.p.reasons.slots[slotKey{group, n}]; why != nil {
-			return fsm.Refuse(why.code, "%s", why.whole()).WithHint("%s", unblockPlacement(why.code))
+			return fsm.Refuse(why.code, "%s", why.whole()).WithHint("%s", why.wayOut())
 		}
 	}
 	for inst := range e.p.in.State.InstancesOf(group) {

@@ -15,6 +15,7 @@ type field struct {
 	claim       fsm.Resources
 	overcommit  int64
 	binpack     bool
+	detours     bool // its instances may go to nodes that wait for their turn in a drain
 	samePenalty int64
 	failures    []fsm.Failure
 	out         excluded // since the field began; see unranked
@@ -61,7 +62,7 @@ func (p *pass) newField(g *groupView, version uint64) *field {
 	spec.Affinities, spec.Spreads = g.spec.Affinities, g.spec.Spreads
 	f := &field{
 		pass: p, group: g, version: version, spec: &spec, claim: s.ClaimsOf(&spec, nil).Resources,
-		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", samePenalty: sameGroup,
+		overcommit: s.Settings.CPUOvercommit, binpack: s.Settings.Algorithm == "binpack", detours: fsm.CanDetour(&spec), samePenalty: sameGroup,
 		views: table.views, begun: hash(string(g.id)), layout: table.layoutOf(spec.Spreads), distinct: map[string]int{},
 	}
 	if f.binpack {
@@ -113,7 +114,7 @@ func (f *field) census() {
 	}
 	for _, slot := range f.group.open {
 		for _, inst := range [...]*fsm.Instance{slot.holder, slot.successor} {
-			if inst == nil {
+			if inst == nil || f.pass.gone[inst.ID] {
 				continue
 			}
 			v := f.pass.candidates().view(inst.Node)

@@ -29,7 +29,9 @@ type nodeView struct {
 	held     fsm.Resources // what is placed; its memory in bytes with what is promised
 	avoided  bool          // by some group
 	refusal  *fsm.Error    // why nothing may be placed there; nil if it is eligible
+	detour   bool          // it waits for its turn in a drain: it takes what can leave again, where nothing else will do
 	promised int64         // memory kept for instances whose predecessors must stop first
+	reserved []int         // static ports kept for the same
 	moves    int32         // grows with each placement and promise, so that scores known to be old are made anew
 
 	crowd     *crowd                        // who is on it, for preemption
@@ -65,8 +67,11 @@ func (p *pass) candidates() *nodeTable {
 		if n.Intent == fsm.IntentActive && n.Health != fsm.HealthOffline && s.Now < n.Return.HeldUntil {
 			p.plan.wakeAt(n.Return.HeldUntil)
 		}
+		if n.Intent == fsm.IntentDraining && s.WaitsForTurn(n) {
+			v.refusal, v.detour = s.Takes(n, &fsm.GroupSpec{}), true
+		}
 		t.views = append(t.views, v)
-		if v.avoided {
+		if v.avoided || v.detour {
 			t.avoided = append(t.avoided, v)
 		}
 	}
@@ -160,8 +165,8 @@ var hardFilters = [...]func(*field, *nodeView) fsm.Code{
 	filterMemory,
 }
 
-func filterEligible(_ *field, v *nodeView) fsm.Code {
-	if v.refusal != nil {
+func filterEligible(f *field, v *nodeView) fsm.Code {
+	if v.refusal != nil || v.detour && !f.detours {
 		return fsm.CodeNoNodes
 	}
 	return ""
@@ -181,11 +186,22 @@ func filterStaticPorts(f *field, v *nodeView) fsm.Code {
 		if port.Static == 0 {
 			continue
 		}
-		if _, taken := f.pass.state().PortOwner(v.node.ID, port.Static); taken {
+		owner, taken := f.pass.state().PortOwner(v.node.ID, port.Static)
+		if taken && !f.pass.gone[owner] || slices.Contains(v.reserved, port.Static) {
 			return fsm.CodeNoPorts
 		}
 	}
 	return ""
+}
+
+// reserve keeps room on a node for one more instance of the field, for the rest of the pass.
+func (f *field) reserve(v *nodeView) {
+	v.promised += f.claim.MemoryBytes
+	for _, port := range f.spec.Ports {
+		if port.Static != 0 {
+			v.reserved = append(v.reserved, port.Static)
+		}
+	}
 }
 
 func filterMemory(f *field, v *nodeView) fsm.Code {

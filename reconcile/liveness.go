@@ -27,6 +27,7 @@ type census struct {
 	judged    int         // those that are meant to work
 	out       int         // of these offline, or silent for more than three intervals, or degraded by their own agents' word
 	sick      int         // of these the last
+	back      int         // of those that are out, how many are heard again and have not registered yet
 	domain    string      // a failure domain that is out as a whole while others are out too; empty if there is none
 	candidate []*fsm.Node // those that every rule but the mass guard calls offline, the longest silent first
 	deaf      int         // of the judged ones, how many hear no answers
@@ -79,6 +80,9 @@ func (p *pass) count() census {
 		switch {
 		case p.out(n, live, known):
 			c.out++
+			if known && !live.Silent && !live.Unheard && live.Age <= 3*interval {
+				c.back++
+			}
 		case n.Troubled():
 			c.out++
 			c.sick++
@@ -181,11 +185,15 @@ func (c *census) tooMany() string {
 	case c.sick > 0:
 		what = "silent or degraded by their own agents' word"
 	}
+	back := ""
+	if c.back > 0 {
+		back = fmt.Sprintf(" or offline; %d of them are heard again and have yet to register", c.back)
+	}
 	switch {
 	case c.out*100 > c.limit():
-		return fmt.Sprintf("%d of %d nodes are %s", c.out, c.judged, what)
+		return fmt.Sprintf("%d of %d nodes are %s%s", c.out, c.judged, what, back)
 	case c.domain != "":
-		return fmt.Sprintf("the whole failure domain %s and others are %s, %d of %d nodes", c.domain, what, c.out, c.judged)
+		return fmt.Sprintf("the whole failure domain %s and others are %s, %d of %d nodes%s", c.domain, what, c.out, c.judged, back)
 	}
 	return ""
 }

@@ -40,6 +40,7 @@ type unplaced struct {
 	code    fsm.Code
 	message string
 	out     excluded
+	unblock string // what would help, where that is more than the code says
 	preempt string // why stopping less important instances doesn't help, for whoever asks
 }
 
@@ -76,7 +77,7 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 		p.unbuilt(n.replaces, why)
 		return
 	case n.replaces != nil:
-		p.block(n.replaces, fsm.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, unblockPlacement(why.code))
+		p.block(n.replaces, fsm.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, why.wayOut())
 		return
 	}
 	p.plan.refuse(fmt.Sprintf("%s/%d", n.group.subject(), n.slot), fsm.Refuse(why.code, "%s", why.message))
@@ -152,7 +153,7 @@ func (p *pass) peek(n *need) (fsm.NodeID, *unplaced) {
 	if v == nil {
 		return "", why
 	}
-	v.promised += f.claim.MemoryBytes
+	f.reserve(v)
 	p.nodes.moved(v)
 	f.count(v)
 	f.putBack(v)
@@ -211,7 +212,57 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	for _, x := range slices.Concat(f.out, also) {
 		out.add(x.Code, x.Nodes)
 	}
-	return &unplaced{code: out.main(), message: out.String(), out: out}
+	why := &unplaced{code: out.main(), message: out.String(), out: out}
+	if why.code == fsm.CodeNoPorts {
+		p.explainPorts(f, why)
+	}
+	return why
+}
+
+// explainPorts says who has the static port that a group asks for: often instances of the same group, so that it needs
+// a node of its own for each of them.
+func (p *pass) explainPorts(f *field, why *unplaced) {
+	port, own, others, away := 0, 0, 0, 0
+	for _, spec := range f.spec.Ports {
+		if spec.Static != 0 {
+			port = spec.Static
+			break
+		}
+	}
+	if port == 0 {
+		return
+	}
+	for _, v := range f.views {
+		owner, taken := p.state().PortOwner(v.node.ID, port)
+		inst, known := p.state().Instances.Get(owner)
+		switch {
+		case v.refusal != nil || v.detour && !f.detours:
+			away++
+		case taken && known && inst.Group == f.group.id:
+			own++
+		case taken:
+			others++
+		}
+	}
+	if own == 0 {
+		return
+	}
+	why.message += fmt.Sprintf("; on %d of them another instance of %s has port %d", own, f.group.id, port)
+	if others > 0 {
+		why.message += fmt.Sprintf(", on %d an instance of another group", others)
+	}
+	why.unblock = "add a node"
+	if away > 0 {
+		why.unblock = fmt.Sprintf("uncordon or bring back one of the %d nodes that take nothing, or add a node", away)
+	}
+}
+
+// wayOut says what would let a placement succeed.
+func (u *unplaced) wayOut() string {
+	if u.unblock != "" {
+		return u.unblock
+	}
+	return unblockPlacement(u.code)
 }
 
 // placeAt places a need that has only one possible node: the home of its volume, or its node of a system group.
@@ -236,7 +287,7 @@ func (p *pass) homeProblem(n *need, f *field) *unplaced {
 		return why(fsm.CodeVolumeNoNode, "its home node %s is gone", n.home)
 	case v.node.Health == fsm.HealthOffline:
 		return why(fsm.CodeVolumeOffline, "its home node %s is offline", v.node.Name)
-	case v.refusal != nil:
+	case v.refusal != nil && !v.detour:
 		return why(fsm.CodeVolumeNoNode, "its only possible %s", v.refusal.Message)
 	}
 	if code := f.exclude(v); code != "" {

@@ -88,7 +88,8 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 		return
 	}
 	rolls := slices.ContainsFunc(ended, func(inst *fsm.Instance) bool { return inst.Version != g.row.Version })
-	if rolls && g.spec.Update.MaxUnavailable == 0 && !g.stopFirst(g.spec.Update.Order) {
+	surges := g.spec.Update.MaxUnavailable == 0 && !g.stopFirst(g.spec.Update.Order) && !p.rollsWithoutSurge(g)
+	if rolls && surges {
 		if why := p.planRoll(g, ended); why != nil {
 			out.Unschedulable = out.Created
 			why.into(out)
@@ -97,7 +98,9 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 		}
 		p.nodes = nil // that was only a look
 	}
+	p.gone = map[fsm.InstanceID]bool{}
 	for _, inst := range ended {
+		p.gone[inst.ID] = true
 		if v := p.candidates().view(inst.Node); v != nil {
 			v.promised -= inst.Claims.Resources.MemoryBytes
 			p.nodes.note(v)
@@ -117,12 +120,10 @@ func (p *pass) planPlaces(g *groupView, out *fsm.PlannedGroup, ended []*fsm.Inst
 
 // planRoll looks for room for one new instance beside the old ones, made by stopping less important ones if need be.
 func (p *pass) planRoll(g *groupView, ended []*fsm.Instance) *unplaced {
-	_, why := p.peekHome(g, -1)
-	if why == nil {
-		return nil
-	}
 	old := ended[0]
-	return p.preempt(&need{group: g, slot: old.Slot, version: g.row.Version, replaces: old, cause: fsm.CauseRollout}, why)
+	n := &need{group: g, slot: old.Slot, version: g.row.Version, replaces: old, cause: fsm.CauseRollout}
+	_, why := p.peek(n)
+	return p.preempt(n, why)
 }
 
 // planSlot finds room for one more instance. Where nothing old gives room back it is really placed on the draft, so that what has to make room for it is found.
@@ -133,15 +134,6 @@ func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	}
 	_, why := p.peek(n)
 	return p.preempt(n, why)
-}
-
-// peekHome looks for a place for one more instance; a slot with data has only one.
-func (p *pass) peekHome(g *groupView, slot int) (fsm.NodeID, *unplaced) {
-	n := &need{group: g, slot: slot, version: g.row.Version}
-	if slot >= 0 {
-		n.home = p.homeOf(g, slot)
-	}
-	return p.peek(n)
 }
 
 func (u *unplaced) into(out *fsm.PlannedGroup) {

@@ -124,7 +124,7 @@ func (p *pass) bestHole(n *need, f *field) *hole {
 	var best *hole
 	var reasons hindrances
 	for _, v := range p.candidates().views {
-		if n.home != "" && v.node.ID != n.home || !p.suitable(n, f, v) {
+		if v.detour || n.home != "" && v.node.ID != n.home || !p.suitable(n, f, v) {
 			continue
 		}
 		h := p.holeOn(n, f, v)

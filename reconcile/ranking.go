@@ -28,13 +28,14 @@ type claimKind struct {
 	constraints string
 	layout      *layout
 	claim       fsm.Resources
+	detours     bool
 }
 
 // staleAfter is the share of the nodes that may have changed, one in so many, before a ranking is made anew.
 const staleAfter = 8
 
 func kindOf(f *field) claimKind {
-	kind := claimKind{layout: f.layout, claim: f.claim}
+	kind := claimKind{layout: f.layout, claim: f.claim, detours: f.detours}
 	if len(f.spec.Constraints) > 0 {
 		var text strings.Builder
 		for _, c := range f.spec.Constraints {

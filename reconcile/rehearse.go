@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"strings"
+
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -20,6 +22,7 @@ type rehearsal struct {
 	goes  map[fsm.NodeID]bool  // whether the drain of a node was under way before the last decision
 	first *pass                // the first decision
 	quiet bool                 // it came to its end: the fates are final
+	took  pace                 // what agents do at once here takes time
 	desk  desk                 // what agents may have to see to
 }
 
@@ -28,11 +31,12 @@ type fate struct {
 	gone   bool       // its stop began
 	surged bool       // a replacement was there by then
 	target fsm.NodeID // where the slot's next instance was placed, if that was before the drain of the node ended
+	after  fsm.Duration
 }
 
 // rehearse plays the drain that begin starts.
 func rehearse(in Input, begin [][]fsm.Command, about []*fsm.Instance) *rehearsal {
-	r := &rehearsal{in: in, start: in.State, fates: map[fsm.InstanceID]*fate{}, lasts: map[fsm.NodeID]*pass{}, goes: map[fsm.NodeID]bool{}}
+	r := &rehearsal{in: in, start: in.State, fates: map[fsm.InstanceID]*fate{}, lasts: map[fsm.NodeID]*pass{}, goes: map[fsm.NodeID]bool{}, took: newPace()}
 	for _, inst := range about {
 		r.fates[inst.ID] = &fate{}
 	}
@@ -128,6 +132,7 @@ func (r *rehearsal) watch(about []*fsm.Instance) {
 		if !f.gone && (!kept || now.Desired != fsm.DesiredRunning) {
 			f.gone = true
 			f.surged = kept && now.Links.ReplacedBy != ""
+			f.after = r.in.Now.Sub(r.start.Now) + r.took.sum + r.took.stop(&r.start, old)
 		}
 		for next := range r.in.State.InstancesInSlot(old.Group, old.Slot) {
 			if f.target == "" && r.goes[old.Node] && next.Marks.CreatedIndex > r.start.Index {
@@ -148,13 +153,16 @@ func (r *rehearsal) work() {
 		var done []fsm.InstanceStatus
 		for _, instance := range all {
 			if inst, ok := r.in.State.Instances.Get(instance); ok {
-				done = append(done, r.workOn(inst)...)
+				news := r.workOn(inst)
+				r.took.note(&r.start, inst, news)
+				done = append(done, news...)
 			}
 		}
 		if len(done) > 0 {
 			r.commit(&fsm.NodeReport{ID: id, Epoch: n.Agent.Epoch, Instances: done})
 		}
 	}
+	r.took.next()
 }
 
 // workOn is what an agent reports of an instance next; nothing if there is no news.
@@ -202,7 +210,10 @@ func (f *forecaster) settled(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast 
 	if !became.gone {
 		return f.stuck(out, inst)
 	}
-	out.Never, out.Target = false, became.target
+	out.Never, out.Target, out.After = false, became.target, became.after
+	if f.rehearsal.drain().Options.MaxParallelNodes > 0 && out.Blocker != nil && strings.HasPrefix(string(out.Blocker.Code), string(fsm.Unschedulable(""))) {
+		out.Blocker = nil // there is no room while all nodes go at once, but they take turns
+	}
 	switch {
 	case out.Blocker != nil:
 		out.Action = fsm.ActionWait

@@ -93,7 +93,7 @@ func (p *pass) mayRetry(g *groupView, version uint64, old *fsm.Instance) bool {
 	left := r.at.Sub(p.in.Now)
 	if r.limited {
 		text := fmt.Sprintf("%d instances of version %d of %s failed, more than the %d that are replaced in %s; next try in %s", r.failures, version, g.id, g.spec.Reschedule.Attempts, g.spec.Reschedule.Interval, left)
-		p.block(old, fsm.CodeRetryLimit, text, unblockPlacement(fsm.CodeRetryLimit))
+		p.block(old, fsm.CodeRetryLimit, text, unblockPlacement(fsm.CodeRetryLimit)+"; to try at once: outspan instance restart "+string(old.ID))
 	} else {
 		p.wait(old, fsm.CodeReplacementPending, fmt.Sprintf("it failed; its replacement is tried in %s", left), "")
 	}

@@ -192,7 +192,7 @@ func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 		}
 	}
 	v := p.candidates().view(slot.holder.Node)
-	if f != nil && v != nil && v.refusal == nil && filterConstraints(f, v) == "" && v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes {
+	if f != nil && v != nil && f.excludeLasting(v) == "" && v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes {
 		return true
 	}
 	if g.system() {

@@ -10,6 +10,7 @@ const (
 	affinityPoint = 200      // for each point of weight of an affinity: as much as two instances at most
 	failedThere   = 5 * full // for each recent failure of the group on the node
 	avoidedThere  = 1 << 40  // above all other preferences together (R40)
+	detourThere   = 1 << 41  // it moves twice: only where no other node will do
 )
 
 // score is how well one more instance would do on the node, the spread over domains apart (that is the domain's). Greater is better.
@@ -65,6 +66,9 @@ func (f *field) constantBonus(v *nodeView) int64 {
 		if _, avoided := v.node.Avoids(f.group.id, f.pass.in.Now); avoided {
 			total -= avoidedThere
 		}
+	}
+	if v.detour {
+		total -= detourThere
 	}
 	for i := range f.failures {
 		if f.failures[i].Node == v.node.ID {

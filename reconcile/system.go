@@ -87,7 +87,7 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 	}
 	var missing []*fsm.Node
 	for _, v := range p.candidates().views {
-		if v.refusal == nil && !has[v.node.ID] && suits(g.spec, v.node) {
+		if v.refusal == nil && !v.detour && !has[v.node.ID] && suits(g.spec, v.node) {
 			missing = append(missing, v.node)
 		}
 	}

@@ -43,6 +43,7 @@ func blockerWords(b fsm.Blocker) string {
 func (w *world) cmdForecast(args []string) string {
 	var nodes []string
 	var options fsm.DrainOptions
+	times := false
 	for _, arg := range args {
 		key, value, _ := strings.Cut(arg, "=")
 		switch key {
@@ -54,6 +55,10 @@ func (w *world) cmdForecast(args []string) string {
 			options.IgnoreSystem = true
 		case "policy":
 			options.Policy = value
+		case "parallel":
+			options.MaxParallelNodes = number(value)
+		case "times": // tell about when each is gone
+			times = true
 		default:
 			nodes = append(nodes, key)
 		}
@@ -76,6 +81,9 @@ func (w *world) cmdForecast(args []string) string {
 		}
 		if f.Note != "" {
 			fmt.Fprintf(&out, " note: %s", f.Note)
+		}
+		if times {
+			fmt.Fprintf(&out, " after %s", f.After)
 		}
 		out.WriteString("\n")
 	}

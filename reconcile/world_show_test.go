@@ -158,7 +158,11 @@ func (w *world) cmdShow(args []string) string {
 	case "drains":
 		for _, d := range w.state.Drains.All() {
 			for _, n := range d.Nodes {
-				fmt.Fprintln(&out, strings.TrimSuffix(fmt.Sprintf("%s %s %s, %d moved: %s", d.ID, n.Node, n.Phase, n.Moved, w.words(n.LastError)), ": "))
+				line := fmt.Sprintf("%s %s %s, %d moved: %s", d.ID, n.Node, n.Phase, n.Moved, w.words(n.LastError))
+				if len(args) > 1 { // show drains unreplaced
+					line = fmt.Sprintf("%s %s %s, %d moved, %d of them without a replacement", d.ID, n.Node, n.Phase, n.Moved, n.Unreplaced)
+				}
+				fmt.Fprintln(&out, strings.TrimSuffix(line, ": "))
 			}
 		}
 	case "deployments":

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,8 @@ func (a *app) drainColumns() []column[api.Drain] {
 			}
 			return joined(names)
 		}},
-		{head: "moved", cell: func(d api.Drain) string { return fmt.Sprint(moved(d)) }},
+		{head: "moved", cell: func(d api.Drain) string { return fmt.Sprint(moved(d) - stopped(d)) }},
+		{head: "stopped", wide: true, cell: func(d api.Drain) string { return fmt.Sprint(stopped(d)) }},
 		{head: "remaining", cell: func(d api.Drain) string { return fmt.Sprint(remaining(d)) }},
 		{head: "blockers", cell: func(d api.Drain) string { return fmt.Sprint(blockers(d)) }},
 		{head: "paused", cell: func(d api.Drain) string { return yesNo(d.Paused) }},
@@ -36,6 +38,14 @@ func (a *app) drainColumns() []column[api.Drain] {
 func moved(d api.Drain) (n int) {
 	for _, one := range d.Nodes {
 		n += one.Moved
+	}
+	return n
+}
+
+// stopped counts what was stopped and not replaced elsewhere.
+func stopped(d api.Drain) (n int) {
+	for _, one := range d.Nodes {
+		n += one.Stopped
 	}
 	return n
 }
@@ -99,32 +109,68 @@ func (a *app) drainPage(p *page, d api.Drain) {
 	rows(p, d.Nodes, []column[api.DrainNode]{
 		{head: "node", cell: func(n api.DrainNode) string { return n.Node }},
 		{head: "phase", cell: func(n api.DrainNode) string { return string(n.Phase) }},
-		{head: "moved", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Moved) }},
+		{head: "moved", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Moved - n.Stopped) }},
+		{head: "stopped", cell: func(n api.DrainNode) string { return fmt.Sprint(n.Stopped) }},
 		{head: "remaining", cell: func(n api.DrainNode) string { return fmt.Sprint(len(n.Remaining)) }},
 		{head: "started", cell: func(n api.DrainNode) string { return stamp(n.StartedAt) }},
 		{head: "deadline", cell: deadlineText},
 		{head: "last error", cell: func(n api.DrainNode) string { return n.LastError }},
 	})
 	for _, n := range d.Nodes {
-		if len(n.Remaining) > 0 {
-			p.section("Left on %s", n.Node)
-			rows(p, n.Remaining, []column[api.DrainRemaining]{
-				{head: "instance", cell: func(r api.DrainRemaining) string { return string(r.Instance) }},
-				{head: "class", cell: func(r api.DrainRemaining) string { return string(r.Class) }},
-				{head: "state", cell: func(r api.DrainRemaining) string { return r.State }},
-				{head: "blocker", cell: func(r api.DrainRemaining) string { return string(r.Blocker) }},
-			})
+		p.drainLeft(n)
+	}
+}
+
+// drainLeft shows what is left on a node and why: few instances one by one, of many how many share a state, and each
+// reason once.
+func (p *page) drainLeft(n api.DrainNode) {
+	if len(n.Remaining) > 0 {
+		p.section("Left on %s", n.Node)
+	}
+	switch {
+	case len(n.Remaining) == 0:
+	case len(n.Remaining) <= listedAtMost || p.wide:
+		rows(p, n.Remaining, append([]column[api.DrainRemaining]{{head: "instance", cell: func(r api.DrainRemaining) string { return string(r.Instance) }}}, remainingColumns()...))
+	default:
+		alike := map[api.DrainRemaining]int{}
+		var kinds []api.DrainRemaining
+		for _, r := range n.Remaining {
+			r.Instance = ""
+			if alike[r]++; alike[r] == 1 {
+				kinds = append(kinds, r)
+			}
 		}
-		if len(n.Blockers) > 0 {
-			p.section("Blockers on %s", n.Node)
-			rows(p, n.Blockers, []column[api.DrainBlocker]{
-				{head: "code", cell: func(b api.DrainBlocker) string { return string(b.Code) }},
-				{head: "instance", cell: func(b api.DrainBlocker) string { return string(b.Instance) }},
-				{head: "volume", cell: func(b api.DrainBlocker) string { return string(b.Volume) }},
-				{head: "message", cell: func(b api.DrainBlocker) string { return b.Message }},
-				{head: "unblock", cell: func(b api.DrainBlocker) string { return b.Unblock }},
-			})
-		}
+		rows(p, kinds, append([]column[api.DrainRemaining]{{head: "instances", cell: func(r api.DrainRemaining) string { return fmt.Sprint(alike[r]) }}}, remainingColumns()...))
+		p.line("  each instance: -o wide")
+	}
+	if len(n.Blockers) == 0 {
+		return
+	}
+	p.section("Blockers on %s", n.Node)
+	if p.wide {
+		rows(p, n.Blockers, []column[api.DrainBlocker]{
+			{head: "code", cell: func(b api.DrainBlocker) string { return string(b.Code) }},
+			{head: "instance", cell: func(b api.DrainBlocker) string { return string(b.Instance) }},
+			{head: "volume", cell: func(b api.DrainBlocker) string { return string(b.Volume) }},
+			{head: "message", cell: func(b api.DrainBlocker) string { return b.Message }},
+			{head: "unblock", cell: func(b api.DrainBlocker) string { return b.Unblock }},
+		})
+		return
+	}
+	rows(p, sumsOf(n.Blockers), []column[fsm.BlockerSum]{
+		{head: "code", cell: func(s fsm.BlockerSum) string { return string(s.Code) }},
+		{head: "instance", cell: func(s fsm.BlockerSum) string { return strings.TrimPrefix(s.Who(), "instance ") }},
+		{head: "volume", cell: func(s fsm.BlockerSum) string { return strings.TrimPrefix(s.What(), "volume ") }},
+		{head: "message", cell: func(s fsm.BlockerSum) string { return s.Message }},
+		{head: "unblock", cell: func(s fsm.BlockerSum) string { return s.Unblock }},
+	})
+}
+
+func remainingColumns() []column[api.DrainRemaining] {
+	return []column[api.DrainRemaining]{
+		{head: "class", cell: func(r api.DrainRemaining) string { return string(r.Class) }},
+		{head: "state", cell: func(r api.DrainRemaining) string { return r.State }},
+		{head: "blocker", cell: func(r api.DrainRemaining) string { return string(r.Blocker) }},
 	}
 }
 

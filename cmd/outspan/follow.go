@@ -104,11 +104,19 @@ func countOf(n api.DrainNode) string {
 			stopping++
 		}
 	}
-	text := fmt.Sprintf("%d moved, %d left", n.Moved, len(n.Remaining)-stopping)
+	text := fmt.Sprintf("%s, %d left", movedText(n.Moved, n.Stopped), len(n.Remaining)-stopping)
 	if stopping > 0 {
 		text += fmt.Sprintf(", %d stopping", stopping)
 	}
 	return text
+}
+
+// movedText tells what was replaced elsewhere apart from what was only stopped.
+func movedText(moved, stopped int) string {
+	if stopped == 0 {
+		return fmt.Sprintf("%d moved", moved)
+	}
+	return fmt.Sprintf("%d moved, %d stopped without a replacement", moved-stopped, stopped)
 }
 
 func timeLeft(now time.Time, deadline *time.Time) string {
@@ -133,7 +141,7 @@ func drainNews(before, after *api.Drain) []string {
 		}
 	}
 	if before.Phase != after.Phase && after.Phase != fsm.PhaseDraining {
-		news = append(news, fmt.Sprintf("drain %s %s: %d moved", after.ID, after.Phase, moved(*after)))
+		news = append(news, fmt.Sprintf("drain %s %s: %s", after.ID, after.Phase, movedText(moved(*after), stopped(*after))))
 	}
 	return news
 }
@@ -150,52 +158,28 @@ func drainNodeNews(before, after api.DrainNode) []string {
 		}
 		add("draining, %d instances, %s", len(after.Remaining)+after.Moved, deadline)
 	}
-	if after.Moved > before.Moved {
+	if after.Moved > before.Moved || after.Stopped != before.Stopped {
 		add("%s", countOf(after))
 	}
-	known := map[string]bool{}
-	for _, b := range before.Blockers {
-		known[blockerKey(b)] = true
-	}
-	for _, b := range after.Blockers {
-		if !known[blockerKey(b)] && !passing(b.Code) {
-			add("blocked: %s", blockerOf(b))
-		}
+	for _, sum := range newReasons(before.Blockers, after.Blockers) {
+		add("blocked: %s", sumText(sum))
 	}
 	if before.Phase != after.Phase && after.Phase != fsm.PhaseDraining {
 		text := string(after.Phase)
 		if after.StartedAt != nil && after.EndedAt != nil {
 			text += " after " + span(after.EndedAt.Sub(*after.StartedAt))
 		}
-		if after.LastError != "" {
+		var kept []fsm.BlockerSum // what blocked is no longer part of an ended drain
+		if after.Phase == fsm.PhaseFailed {
+			kept = sumsOf(before.Blockers)
+		}
+		if after.LastError != "" && len(kept) == 0 {
 			text += ": " + after.LastError
 		}
 		add("%s", text)
-		if after.Phase == fsm.PhaseFailed { // what blocked is no longer part of an ended drain
-			for _, b := range before.Blockers {
-				add("  blocked by %s", blockerOf(b))
-			}
+		for _, sum := range kept {
+			add("  blocked by %s", sumText(sum))
 		}
 	}
 	return news
-}
-
-func blockerKey(b api.DrainBlocker) string {
-	return strings.Join([]string{string(b.Code), string(b.Instance), string(b.Volume)}, "\x00")
-}
-
-func blockerOf(b api.DrainBlocker) string {
-	text := ""
-	if b.Instance != "" && !strings.Contains(b.Message, string(b.Instance)) {
-		text = "instance " + string(b.Instance) + ": "
-	}
-	if b.Volume != "" && !strings.Contains(b.Message, string(b.Volume)) {
-		text += "volume " + string(b.Volume) + ": "
-	}
-	return text + blockerText(b.Code, b.Message, b.Unblock)
-}
-
-// passing blockers come and go in every drain that goes well: they are no news.
-func passing(code fsm.Code) bool {
-	return code == fsm.CodeReplacementPending || code == fsm.CodeStopping
 }

@@ -266,7 +266,11 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		a.note("\nstopped following; the job goes on")
 		a.note("  see it:          outspan job status %s", name)
-		a.note("  take it back:    outspan job revert %s", name)
+		if look.job != nil && look.job.Version > 1 { // a first version has none to go back to
+			a.note("  take it back:    outspan job revert %s", name)
+		} else {
+			a.note("  stop it:         outspan job stop %s", name)
+		}
 	}
 	return look, err
 }

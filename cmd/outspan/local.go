@@ -110,25 +110,6 @@ func configPaths(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-func configValidate(a *app) *cobra.Command {
-	return configPaths(&cobra.Command{
-		Use: "validate FILE|DIR...", Short: "check the files of a server or agent", Args: atLeast(0),
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, err := config.Load(args...)
-			if err != nil {
-				return err
-			}
-			s, err := shownValue(map[string]any{"valid": true, "name": c.Name, "server": c.Server != nil, "agent": c.Agent != nil}, []string{c.Name}, func(p *page) {
-				p.line("valid: %s", roleText(c))
-			})
-			if err != nil {
-				return err
-			}
-			return a.show(s)
-		},
-	})
-}
-
 func roleText(c *config.Config) string {
 	switch {
 	case c.Server != nil && c.Agent != nil:

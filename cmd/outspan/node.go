@@ -194,9 +194,13 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, bo
 		return a.eachNodeAsList(ctx, verb, refs, body, write, until)
 	}
 	for _, ref := range refs {
+		ends := a.drainThatEnds(ctx, verb, ref)
 		got, err := a.oneNode(ctx, verb, ref, body, write)
 		if err == nil {
 			err = a.showNodeReply(got, ref, done, write)
+		}
+		if err == nil && ends != "" {
+			a.note("its part of drain %s %s", ends, map[bool]string{true: "would be canceled", false: "is canceled"}[write.dryRun])
 		}
 		if err == nil && !write.dryRun {
 			err = a.waitForNode(ctx, ref, until)
@@ -206,6 +210,27 @@ func (a *app) eachNode(ctx context.Context, verb, done string, refs []string, bo
 		}
 	}
 	return nil
+}
+
+// drainThatEnds is the running drain that a node leaves when it is taken back; "" if there is none.
+func (a *app) drainThatEnds(ctx context.Context, verb, ref string) fsm.DrainID {
+	if verb != "uncordon" {
+		return ""
+	}
+	n, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
+	if err != nil || n.value.DrainID == "" {
+		return "" // what is wrong is told by the write
+	}
+	d, err := get[api.Drain](ctx, a, "/v1/drains/"+segment(string(n.value.DrainID)), nil)
+	if err != nil {
+		return ""
+	}
+	for _, part := range d.value.Nodes {
+		if part.NodeID == n.value.ID && part.Phase == fsm.PhaseDraining {
+			return d.value.ID
+		}
+	}
+	return ""
 }
 
 func (a *app) oneNode(ctx context.Context, verb, ref string, body any, write *writeFlags) (answer[api.NodeReply], error) {

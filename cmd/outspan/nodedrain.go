@@ -192,40 +192,36 @@ func (p *page) drainReply(r api.DrainReply, f *drainFlags) {
 		return
 	}
 	p.section("Forecast")
-	rows(p, r.Forecast, []column[api.DrainForecast]{
-		{head: "node", cell: func(f api.DrainForecast) string { return f.Node }},
-		{head: "instance", cell: func(f api.DrainForecast) string { return string(f.Instance) }},
-		{head: "group", cell: func(f api.DrainForecast) string { return string(f.Group) }},
-		{head: "class", cell: func(f api.DrainForecast) string { return string(f.Class) }},
-		{head: "action", cell: func(f api.DrainForecast) string { return string(f.Action) }},
-		{head: "target", cell: func(f api.DrainForecast) string { return f.Target }},
-		{head: "blocker", cell: func(f api.DrainForecast) string { return string(f.Blocker) }},
-	})
-	seen := map[string]bool{}
-	for _, one := range r.Forecast {
-		text := blockerText(one.Blocker, one.Message, one.Unblock)
-		if one.Blocker == "" && one.Note != "" {
-			text = fmt.Sprintf("%s: %s", one.Group, one.Note)
-		}
-		if (one.Blocker != "" || one.Note != "") && !seen[text] {
-			seen[text] = true
-			p.line("  %s", text)
-		}
-	}
+	p.forecastTable(r.Forecast)
+	p.forecastReasons("  ", r.Forecast)
 	if stuckForecast(r) != nil {
 		p.line("this drain can't end by itself")
 	}
+	p.line("%s", forecastSums(r.Forecast))
 }
 
-func blockerText(code fsm.Code, message, unblock string) string {
-	text := string(code)
-	if message != "" {
-		text += ": " + message
+// forecastTable lists what happens to each instance; where there are many, how many fare alike, unless all are asked
+// for.
+func (p *page) forecastTable(forecast []api.DrainForecast) {
+	if len(forecast) <= listedAtMost || p.wide {
+		columns := forecastColumns(func(f api.DrainForecast) api.DrainForecast { return f })
+		rows(p, forecast, slices.Insert(columns, 1, column[api.DrainForecast]{head: "instance", cell: func(f api.DrainForecast) string { return string(f.Instance) }}))
+		return
 	}
-	if unblock != "" {
-		text += "; " + unblock
+	columns := forecastColumns(func(f forecastCount) api.DrainForecast { return f.DrainForecast })
+	rows(p, countForecast(forecast), slices.Insert(columns, 1, column[forecastCount]{head: "instances", cell: func(f forecastCount) string { return fmt.Sprint(f.count) }}))
+	p.line("  each instance: -o wide")
+}
+
+func forecastColumns[T any](of func(T) api.DrainForecast) []column[T] {
+	return []column[T]{
+		{head: "node", cell: func(t T) string { return of(t).Node }},
+		{head: "group", cell: func(t T) string { return string(of(t).Group) }},
+		{head: "class", cell: func(t T) string { return string(of(t).Class) }},
+		{head: "action", cell: func(t T) string { return string(of(t).Action) }},
+		{head: "target", cell: func(t T) string { return of(t).Target }},
+		{head: "blocker", cell: func(t T) string { return string(of(t).Blocker) }},
 	}
-	return text
 }
 
 // stuckForecast is exit code 21 when the drain could not end by itself: something never goes, or fits nowhere.
@@ -270,6 +266,17 @@ func (a *app) followQuietly(ctx context.Context, got answer[api.DrainReply], f *
 	return cmp.Or(a.show(s), failed)
 }
 
+// nodesThat names the nodes of a drain that ended so.
+func nodesThat(d api.Drain, phase fsm.DrainPhase) string {
+	var names []string
+	for _, n := range d.Nodes {
+		if n.Phase == phase {
+			names = append(names, n.Node)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
 // drainEnded turns the phase of an ended drain into the outcome of the command.
 func drainEnded(d api.Drain) error {
 	switch d.Phase {
@@ -281,9 +288,9 @@ func drainEnded(d api.Drain) error {
 			}
 		}
 		return fsm.Refuse(codeEndedFailed, "drain %s failed: %s", d.ID, strings.Join(why, "; ")).
-			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", d.Nodes[0].Node)
+			WithHint("its nodes take no new instances; remove what blocks and start a new drain, or: outspan node uncordon %s", nodesThat(d, fsm.PhaseFailed))
 	case fsm.PhaseCanceled:
-		return fsm.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", d.Nodes[0].Node)
+		return fsm.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, fsm.PhaseCanceled))
 	}
 	return nil
 }

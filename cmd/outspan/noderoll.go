@@ -21,6 +21,7 @@ type rollFlags struct {
 	selector   string
 	exec       string
 	waitReboot bool
+	noReboot   bool
 	resume     string
 	parallel   int
 	deadline   durationValue
@@ -34,6 +35,7 @@ func (f *rollFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.selector, "selector", "", "instead of names: all nodes with these labels, k=v,...")
 	fs.StringVar(&f.exec, "exec", "", "what reboots a node, run by sh on this machine, such as 'ssh {node} reboot || true'; {node} is its name, OUTSPAN_NODE and OUTSPAN_NODE_ADDRESS are set")
 	fs.BoolVar(&f.waitReboot, "wait-reboot", false, "wait until a person has rebooted each node")
+	fs.BoolVar(&f.noReboot, "no-reboot", false, "the command of --exec reboots nothing, such as an update of packages: the node is taken back when it has ended")
 	fs.StringVar(&f.resume, "resume", "", "go on with the roll of this id, from any machine")
 	fs.IntVar(&f.parallel, "max-parallel-nodes", 1, "how many nodes at once")
 	f.deadline.d = new(fsm.Duration)
@@ -46,12 +48,12 @@ func nodeRoll(a *app) *cobra.Command {
 	var f rollFlags
 	cmd := &cobra.Command{
 		Use: "roll [NODE...]", Short: "maintenance of many machines: drain, reboot, take back, the next", ValidArgsFunction: a.complete("nodes"),
-		Long: `For each node in turn: drain it, run the command (or wait for a person), wait until it is back with a new boot id, uncordon it, and wait
-until the groups that it had are whole again. The first failure stops it. What it has done stands in its drains: it can be resumed from any
+		Long: `For each node in turn: drain it, run the command (or wait for a person), wait until it is back with a new boot id (with --no-reboot: until the
+command has ended), uncordon it, and wait until the groups that it had are whole again. The first failure stops it. What it has done stands in its drains: it can be resumed from any
 machine, after Ctrl-C too.
 
 Exit codes: 0 every node is done; 21 (with --dry-run) a node could not be drained; 22 a drain failed; 1 the command failed, or a node did not come back.`,
-		Example: "outspan node roll --selector rack=r1 --dry-run\noutspan node roll n1 n2 n3 --exec 'ssh {node} reboot || true'\noutspan node roll --wait-reboot --selector os=debian12 -m 'new kernel'\noutspan node roll --resume 01JDC8Y7VQ4M2N6S1T0K9H3RFW",
+		Example: "outspan node roll --selector rack=r1 --dry-run\noutspan node roll n1 n2 n3 --exec 'ssh {node} reboot || true'\noutspan node roll n1 n2 --exec 'ssh {node} apt-get -y upgrade' --no-reboot\noutspan node roll --wait-reboot --selector os=debian12 -m 'new kernel'\noutspan node roll --resume 01JDC8Y7VQ4M2N6S1T0K9H3RFW",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.rollNodes(cmd.Context(), args, &f) },
 	}
 	f.register(cmd)
@@ -73,10 +75,12 @@ func (a *app) rollNodes(ctx context.Context, nodes []string, f *rollFlags) error
 		return a.forecastRoll(ctx, names)
 	case (f.exec == "") == !f.waitReboot:
 		return usage("say what reboots a node: --exec 'CMD {node}', or --wait-reboot").WithHint("see what would happen with --dry-run")
+	case f.noReboot && f.exec == "":
+		return usage("--no-reboot needs --exec").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
 	case f.parallel < 1:
 		return usage("--max-parallel-nodes is %d; it must be at least 1", f.parallel)
 	}
-	return a.runRoll(ctx, &roll{plan: fsm.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel}, flags: f})
+	return a.runRoll(ctx, &roll{plan: fsm.Roll{ID: ulid.Make().String(), Nodes: names, Exec: f.exec, Parallel: f.parallel, NoReboot: f.noReboot}, flags: f})
 }
 
 // rolledNodes are the names of the nodes that were asked for.
@@ -127,8 +131,12 @@ func (a *app) resumeRoll(ctx context.Context, f *rollFlags) error {
 	switch {
 	case f.exec != "" && f.waitReboot:
 		return usage("--exec and --wait-reboot are both given").WithHint("give one of them")
+	case f.noReboot && (f.waitReboot || first(f.exec, r.plan.Exec) == ""):
+		return usage("--no-reboot needs a command").WithHint("say what is to be done on each node: --exec 'CMD {node}' --no-reboot")
 	case f.exec != "" || f.waitReboot:
-		r.plan.Exec = f.exec
+		r.plan.Exec, r.plan.NoReboot = f.exec, f.noReboot
+	case f.noReboot:
+		r.plan.NoReboot = true
 	}
 	if f.dryRun {
 		return a.forecastRoll(ctx, r.plan.Nodes)
@@ -229,12 +237,8 @@ func (p *page) rollForecast(all []rollForecast) {
 		for _, one := range f.Rejected {
 			p.line("  %s: %s (%s)", f.Node, one.Message, one.Code)
 		}
-		seen := map[string]bool{}
-		for _, one := range f.Forecast {
-			if text := blockerText(one.Blocker, one.Message, one.Unblock); one.Blocker != "" && !seen[text] {
-				seen[text] = true
-				p.line("  %s: %s", f.Node, text)
-			}
+		for _, sum := range sumsOf(blockersOf(f.Forecast)) {
+			p.line("  %s: %s", f.Node, sumText(sum))
 		}
 	}
 	p.line("(dry run: nothing was changed)")

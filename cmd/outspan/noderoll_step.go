@@ -73,16 +73,18 @@ func (r *roll) set(i int, state string, drain fsm.DrainID, took time.Duration, e
 func (r *roll) left() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pending, total := 0, time.Duration(0)
+	total, in := time.Duration(0), map[string]int{}
 	for _, s := range r.steps {
-		if s.State == "pending" {
-			pending++
-		}
+		in[s.State]++
 	}
 	for _, d := range r.took {
 		total += d
 	}
-	text := fmt.Sprintf("%d of %d done", len(r.steps)-pending, len(r.steps))
+	pending := in["pending"]
+	text := fmt.Sprintf("%d of %d done", in["done"], len(r.steps))
+	if in["failed"] > 0 {
+		text += fmt.Sprintf(", %d failed", in["failed"])
+	}
 	if pending > 0 && len(r.took) > 0 {
 		rest := total / time.Duration(len(r.took)) * time.Duration(pending) / time.Duration(max(r.plan.Parallel, 1))
 		text += ", about " + span(rest) + " left"
@@ -189,7 +191,7 @@ func (a *app) rollDrain(ctx context.Context, r *roll, i int) (*api.Drain, error)
 		return nil, err
 	case last == nil || last.Phase == fsm.PhaseFailed || last.Phase == fsm.PhaseCanceled:
 	case last.Phase == fsm.PhaseDrained && got.value.Intent != fsm.IntentDraining:
-		if got.value.BootID != bootBefore(last, name) {
+		if r.plan.NoReboot || got.value.BootID != bootBefore(last, name) {
 			return nil, nil
 		}
 		r.say(name, "was taken back before it was rebooted: it is drained again")
@@ -249,21 +251,14 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 	if err != nil {
 		return err
 	}
-	if got.value.BootID == before { // otherwise it was rebooted while nobody watched
+	if r.plan.NoReboot || got.value.BootID == before { // otherwise it was rebooted while nobody watched
 		if err := a.reboot(ctx, r, got.value); err != nil {
 			return err
 		}
 	}
-	limit := r.flags.within
-	if r.plan.Exec == "" {
-		limit = 0 // a person takes the time that it takes
-	}
-	if err := a.awaitNode(ctx, name, limit, "it is not back with a new boot id", func(n api.Node) bool {
-		return n.BootID != before && n.Health == fsm.HealthOnline
-	}); err != nil {
+	if err := a.awaitBack(ctx, r, name, before); err != nil {
 		return err
 	}
-	r.say(name, "is back with a new boot id")
 	if _, err := a.oneNode(ctx, "uncordon", name, map[string]string{"reason": "node roll " + r.plan.ID}, &writeFlags{}); err != nil {
 		return err
 	}
@@ -271,6 +266,28 @@ func (a *app) rollReturn(ctx context.Context, r *roll, name string, drain *api.D
 		return err
 	}
 	return a.awaitWhole(ctx, r, name, drain)
+}
+
+// awaitBack waits until a node is as it should be after its maintenance.
+func (a *app) awaitBack(ctx context.Context, r *roll, name, bootBefore string) error {
+	if r.plan.NoReboot {
+		return a.awaitNode(ctx, name, r.flags.within, "it is not online", func(n api.Node) bool { return n.Health == fsm.HealthOnline })
+	}
+	limit := r.flags.within
+	if r.plan.Exec == "" {
+		limit = 0 // a person takes the time that it takes
+	}
+	err := a.awaitNode(ctx, name, limit, "it is not back with a new boot id", func(n api.Node) bool {
+		return n.BootID != bootBefore && n.Health == fsm.HealthOnline
+	})
+	if isCode(err, codeNotReturned) {
+		return fsm.Refuse(codeNotReturned, "%s", describe(err).Message).
+			WithHint("look at the machine; see: outspan node status %s; if the command reboots nothing, go on with --no-reboot", name)
+	}
+	if err == nil {
+		r.say(name, "is back with a new boot id")
+	}
+	return err
 }
 
 // reboot runs the command, or tells a person.

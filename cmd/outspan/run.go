@@ -82,6 +82,9 @@ func runProcess(ctx context.Context, cfg *config.Config, read func() (*config.Co
 		return err
 	}
 	p := &process{cfg: cfg, log: newLogger(cfg), registry: registry}
+	for _, path := range readableKeys(cfg) {
+		p.log.Warn("every user of this machine can read a private key", "file", path, "mend", "chmod 600 "+path)
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := p.open(ctx); err != nil {

@@ -168,6 +168,7 @@ func (r roster) Members(context.Context) ([]api.Member, error) {
 	var members []api.Member
 	for _, s := range r.Servers() {
 		m := api.Member{Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter, State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version}
+		m.Answers = s.Answers
 		m.ClockAhead = api.ClockOffset(s.ClockAhead.Milliseconds())
 		if s.Voter {
 			m.Role = "voter"

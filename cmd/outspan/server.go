@@ -90,36 +90,6 @@ func serverMembers(a *app) *cobra.Command {
 	return cmd
 }
 
-func serverHealth(a *app) *cobra.Command {
-	var leader bool
-	var until waitFlags
-	cmd := &cobra.Command{
-		Use: "health", Short: "ask a server whether it is ready", Args: exactly(),
-		Example: "outspan server health\noutspan server health --wait --timeout 60s",
-		Long:    "Asks the server at --address whether it has caught up and knows a leader. Exit code 6 when it is not ready.",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			q := url.Values{}
-			if leader {
-				q.Set("leader", "1")
-			}
-			if err := a.waitForServer(cmd.Context(), q, &until); err != nil {
-				return err
-			}
-			got, err := get[api.Health](cmd.Context(), a, "/readyz", q)
-			if err != nil {
-				return err
-			}
-			h := got.value
-			return a.show(shown{json: got.raw, names: []string{h.Name}, text: func(p *page) {
-				p.fields(field{"Name", h.Name}, field{"Status", h.Status}, field{"Leader", yesNo(h.Leader)}, field{"Index", fmt.Sprint(h.Index)})
-			}})
-		},
-	}
-	cmd.Flags().BoolVar(&leader, "leader", false, "only the leader is ready")
-	until.register(cmd, "ready")
-	return cmd
-}
-
 // membership does one change of who the servers are, and shows them as they are then.
 func (a *app) membership(ctx context.Context, method, path string, query url.Values, body any) error {
 	got, err := call[api.MemberReply](ctx, a, method, path, query, body)

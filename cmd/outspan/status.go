@@ -118,7 +118,7 @@ func holdText(h api.Hold) string {
 	if !h.Active {
 		return "no"
 	}
-	return "since " + stamp(h.Since) + ": " + h.Reason
+	return "since " + stamp(h.Since) + ", for what was seen then: " + h.Reason
 }
 
 // showAny finds out what an id is of, and shows it.
@@ -209,8 +209,8 @@ func (a *app) showWhy(got answer[api.Why]) error {
 				{head: "excluded by", cell: func(c api.WhyConsidered) string { return string(c.ExcludedBy) }},
 			})
 		}
-		for _, b := range w.Blockers {
-			p.line("blocked: %s", blockerOf(b))
+		for _, sum := range sumsOf(w.Blockers) {
+			p.line("blocked: %s", sumText(sum))
 		}
 	}})
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -255,27 +254,4 @@ func (a *app) waitForDeployment(ctx context.Context, id string, until *waitFlags
 			return fsm.Refuse(fsm.CodeConflict, "deployment %s is %s", id, d.Status).WithHint("see: outspan deployment ls --job %s", d.Job)
 		},
 	})
-}
-
-// waitForServer waits until a server answers that it is ready. What is asked does not block, so it is asked again and again.
-func (a *app) waitForServer(ctx context.Context, query url.Values, until *waitFlags) error {
-	if until.state == "" {
-		return nil
-	}
-	ctx, cancel := until.limit(ctx, "the server")
-	defer cancel()
-	for {
-		_, err := get[api.Health](ctx, a, "/readyz", query)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil || !wait(ctx, 200*time.Millisecond):
-			if cause := context.Cause(ctx); !isCode(cause, codeWaitTimedOut) {
-				return cause
-			}
-			return fsm.Refuse(codeWaitTimedOut, "no server is ready after %s", until.timeout).WithHint("see the log of the server, and: outspan server health")
-		case exitOf(err) != exitTransient:
-			return err
-		}
-	}
 }

@@ -164,7 +164,7 @@ func TestDrainNews(t *testing.T) {
 		"n1: 1 moved, 1 left, 1 stopping",
 		"n1: blocked: instance i1: volume db/pg/0/data: volume_local: has a local volume; outspan node ack-blockers n1",
 		"paused",
-		"n1: failed after 1m30s: volume_local: i1",
+		"n1: failed after 1m30s",
 		"n1:   blocked by instance i1: volume db/pg/0/data: volume_local: has a local volume; outspan node ack-blockers n1",
 		"drain d failed: 1 moved",
 	}

@@ -167,7 +167,7 @@ func (o *outcome) startedDrain() *fsm.Drain {
 
 func (r *reading) forecast(f fsm.Forecast) DrainForecast {
 	v := DrainForecast{
-		Node: r.nodeName(f.Node), NodeID: f.Node, Instance: f.Instance, Group: f.Group, Class: f.Class, Action: f.Action, Never: f.Never, Note: f.Note,
+		Node: r.nodeName(f.Node), NodeID: f.Node, Instance: f.Instance, Group: f.Group, Class: f.Class, Action: f.Action, Never: f.Never, Note: f.Note, After: f.After,
 	}
 	if f.Target != "" {
 		v.Target = r.nodeName(f.Target)

@@ -33,6 +33,7 @@ type DrainNode struct {
 	EndedAt   *time.Time       `json:"ended_at"`
 	BootID    string           `json:"boot_id" doc:"of the node when the drain began"`
 	Moved     int              `json:"moved"`
+	Stopped   int              `json:"stopped" doc:"of those moved: stopped, and not replaced elsewhere"`
 	Remaining []DrainRemaining `json:"remaining"`
 	Blockers  []DrainBlocker   `json:"blockers"`
 }
@@ -68,6 +69,7 @@ type DrainForecast struct {
 	Unblock  string         `json:"unblock"`
 	Never    bool           `json:"never" doc:"no time alone removes the blocker"`
 	Note     string         `json:"note" doc:"what is not as the group asks for: a quota holds no surge"`
+	After    fsm.Duration   `json:"after" doc:"about when it is gone; 0s: not known"`
 }
 
 // DrainReply is the answer to a drain: it has started where it says so, and no new work lands there.
@@ -105,7 +107,7 @@ func (r *reading) drain(d *fsm.Drain) Drain {
 func (r *reading) drainNode(n fsm.DrainNode, status fsm.DrainStatus) DrainNode {
 	v := DrainNode{
 		Node: r.nodeName(n.Node), NodeID: n.Node, Phase: n.Phase, Turn: n.Turn, LastError: n.LastError, StartedAt: wallTimeOrNil(n.StartedWall),
-		Deadline: wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved, Remaining: []DrainRemaining{}, Blockers: []DrainBlocker{},
+		Deadline: wallTimeOrNil(n.DeadlineWall), EndedAt: wallTimeOrNil(n.EndedWall), BootID: n.BootID, Moved: n.Moved, Stopped: n.Unreplaced, Remaining: []DrainRemaining{}, Blockers: []DrainBlocker{},
 	}
 	for _, rest := range status.Remaining {
 		v.Remaining = append(v.Remaining, DrainRemaining{Instance: rest.Instance, Class: rest.Class, State: rest.State, Blocker: rest.Blocker})

@@ -20,6 +20,7 @@ type Member struct {
 	Voter    bool         `json:"voter"`
 	State    string       `json:"state" enum:"alive,suspect,failed,left,unknown"`
 	IndexLag uint64       `json:"index_lag" doc:"log entries behind the leader"`
+	Answers  bool         `json:"answers" doc:"the leader's last look reached it, or it leads; false in an answer of another server than the leader"`
 	Version  string       `json:"version"`
 	Gossip   string       `json:"gossip" doc:"host:port where agents and servers join the gossip"`
 

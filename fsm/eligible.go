@@ -1,0 +1,61 @@
+package fsm
+
+// Eligible returns nil if new instances may be placed on the node, or why not. Eligibility is derived, never set.
+func (s *State) Eligible(n *Node) *Error {
+	if n.Intent != IntentActive {
+		return Refuse(CodeNodeNotEligible, "node %s is %s", n.Name, n.Intent)
+	}
+	return s.fit(n)
+}
+
+// WaitsForTurn reports whether a node is in a drain that has not come to it yet: see DrainOptions.MaxParallelNodes.
+func (s *State) WaitsForTurn(n *Node) bool {
+	d, ok := s.RunningDrain(n)
+	if !ok {
+		return false
+	}
+	part, _ := d.Node(n.ID)
+	return !part.Turn
+}
+
+// Takes is Eligible for one instance of a group. A node that waits for its turn in a drain also takes what can leave
+// again with the drain: groups without data
+// that may be evicted. Otherwise the nodes of a drain that takes turns would have nowhere to put their instances while
+// the others wait.
+func (s *State) Takes(n *Node, spec *GroupSpec) *Error {
+	if n.Intent == IntentDraining && CanDetour(spec) && s.WaitsForTurn(n) {
+		return s.fit(n)
+	}
+	return s.Eligible(n)
+}
+
+// CanDetour reports whether instances of a group may be placed on a node that waits for its turn in a drain.
+func CanDetour(spec *GroupSpec) bool {
+	return len(spec.Volumes) == 0 && spec.Role != RoleSystem && spec.Eviction.Mode != ModeNever
+}
+
+// fit says why a node that is meant to take instances can't. Code: node_not_eligible.
+func (s *State) fit(n *Node) *Error {
+	why := ""
+	switch {
+	case n.Health == HealthOffline:
+		why = "is offline"
+	case n.Health == HealthUnreachable:
+		why = "is unreachable: its heartbeats arrive, but its agent gets no answers from the servers; look at the agent's log, its certificate and its list of servers"
+	case n.Health == HealthDegraded && !s.Settings.PlaceOnDegraded:
+		why = "is degraded"
+	case n.Troubled() && !s.Settings.PlaceOnDegraded:
+		why = "is degraded: " + n.Self.Words()
+	case n.Return.Recovering:
+		why = "has not sent its inventory yet"
+	case n.Restore.Owes:
+		why = "has not told since the restore what it runs"
+	case n.Shape.Capacity.MemoryBytes <= 0:
+		why = "has no known capacity"
+	case s.Now < n.Return.HeldUntil:
+		why = "is held back for " + n.Return.HeldUntil.Sub(s.Now).String() + " after flapping"
+	default:
+		return nil
+	}
+	return Refuse(CodeNodeNotEligible, "node %s %s", n.Name, why)
+}
