@@ -100,7 +100,9 @@ type finder struct {
 
 func (f *finder) offset(p token.Pos) int { return int(p - f.base) }
 
-func (f *finder) text(n ast.Node) string { return string(f.source[f.offset(n.Pos()):f.offset(n.End())]) }
+func (f *finder) text(n ast.Node) string {
+	return string(f.source[f.offset(n.Pos()):f.offset(n.End())])
+}
 
 // add notes a mutant of a node and returns its number.
 func (f *finder) add(n ast.Node, change string) int {
