@@ -40,7 +40,7 @@ type test struct {
 }
 
 // manySubtests is from how many on subtests are told apart: scenarios are, the rows of a table are not.
-const manySubtests = 50
+const manySubtests = 150
 
 // Limits of one run of tests: processor time as a multiple of what it takes without a change (patience comes to it),
 // memory, and wall-clock time, which ends only what waits for ever.
