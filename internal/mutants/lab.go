@@ -128,7 +128,7 @@ func (l *lab) record(ctx context.Context) error {
 			return err
 		}
 		for _, name := range strings.Fields(string(listed.output)) {
-			if !strings.HasPrefix(name, "Benchmark") && (l.skip == nil || !l.skip.MatchString(name)) {
+			if !strings.HasPrefix(name, "Benchmark") && !l.skipped(name) {
 				whole = append(whole, &test{binary: b, name: name, checks: l.checks})
 			}
 		}
@@ -141,6 +141,9 @@ func (l *lab) record(ctx context.Context) error {
 		switch {
 		case len(t.subs) >= manySubtests:
 			for _, sub := range t.subs {
+				if l.skipped(t.name + "/" + sub) {
+					continue
+				}
 				subs = append(subs, &test{binary: t.binary, name: t.name, sub: sub, checks: t.checks})
 			}
 		case t.seconds > l.slow:
@@ -156,6 +159,8 @@ func (l *lab) record(ctx context.Context) error {
 	sort.SliceStable(l.tests, func(i, k int) bool { return l.tests[i].seconds < l.tests[k].seconds })
 	return nil
 }
+
+func (l *lab) skipped(name string) bool { return l.skip != nil && l.skip.MatchString(name) }
 
 // subtest finds the direct subtests in what a test prints. The inputs of a fuzz test are no subtests here.
 var subtest = regexp.MustCompile(`(?m)^ {4}--- PASS: Test[^/\s]*/(\S+) `)

@@ -1,7 +1,7 @@
 // Command mutants changes the product in one place at a time and runs the tests: a change that no test notices is a
 // survivor, and shows code that nothing holds.
 //
-//	go run ./internal/mutants [-n 400 | -n all] [-seed N] [-only REGEXP] [./fsm ./reconcile]
+//	go run ./internal/mutants [-n 400 | -n all] [-seed N] [-only REGEXP] [-skip TESTS] [./fsm ./reconcile]
 //
 // Why a tool of our own: gremlins and its like build and run the tests of the package anew for each change. Thousands of
 // changes, each with a build and a minute of tests, take days on two cores, and such a tool asks only the tests of the
