@@ -97,7 +97,7 @@ func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args
 	cmd := exec.CommandContext(ctx, t.binary.path, args...)
 	cmd.Dir = t.binary.dir
 	cmd.Env = append(os.Environ(), append(env, fmt.Sprint("MUTANT=", mutant), fmt.Sprint("MUTANT_MEMORY=", memory))...)
-	if mutant > 0 {
+	if mutant != 0 {
 		cmd.Env = append(cmd.Env, fmt.Sprint("MUTANT_CPU=", l.patience+int(cpuFactor*t.seconds)))
 	}
 	var out bytes.Buffer
@@ -157,6 +157,18 @@ func (l *lab) record(ctx context.Context) error {
 	}
 	l.tests = append(l.tests, subs...)
 	sort.SliceStable(l.tests, func(i, k int) bool { return l.tests[i].seconds < l.tests[k].seconds })
+	return l.control(ctx)
+}
+
+// control runs all tests as for a change that reaches each of them and changes nothing: together they must pass too.
+func (l *lab) control(ctx context.Context) error {
+	nothing := Mutant{ID: -1}
+	for _, t := range l.tests {
+		t.reaches[nothing.ID] = true
+	}
+	if v, err := l.one(ctx, nothing); err != nil || v != survived {
+		return fmt.Errorf("the tests together fail without any change: %s, %v", v, err)
+	}
 	return nil
 }
 

@@ -115,12 +115,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-func measure(ctx context.Context, o options, stdout io.Writer) error {
+func measure(ctx context.Context, o options, stdout io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
 	found, err := find(o.packages)
 	if err != nil {
