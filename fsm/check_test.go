@@ -102,6 +102,10 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"rail out of order", "rail moves: 1 at 2 after 2", func(s *State) { railOf(s, Tick{At: 2, N: 1}, Tick{At: 2, N: 1}) }},
 		{"format", "format 9", func(s *State) { s.Format = 9 }},
 		{"settings", "offline_after", func(s *State) { s.Settings.OfflineAfter = 0 }},
+		{"quota below zero", "class ", func(s *State) {
+			s.Classes = append([]Class(nil), s.Classes...)
+			s.Classes[0].Quota.Instances = -1
+		}},
 		{"class twice", "stands twice", func(s *State) { s.Classes = []Class{s.Classes[2], s.Classes[2]} }},
 
 		{"memory sum", "is placed", node("n1", func(n *Node) { n.Placed.MemoryBytes++ })},

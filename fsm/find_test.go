@@ -29,21 +29,20 @@ func TestFindAndNamed(t *testing.T) {
 		noun        string
 		find, named func(string) *Error
 	}
-	only := func(_ any, refusal *Error) *Error { return refusal }
 	finders := []finder{
-		{"job", func(n string) *Error { return only(s.FindJob(n)) }, func(n string) *Error { return only(s.NamedJob(n)) }},
-		{"drain", func(n string) *Error { return only(s.FindDrain(n)) },
-			func(n string) *Error { return only(s.NamedDrain(n)) }},
-		{"deployment", func(n string) *Error { return only(s.FindDeployment(n)) },
-			func(n string) *Error { return only(s.NamedDeployment(n)) }},
-		{"volume", func(n string) *Error { return only(s.FindVolume(n)) },
-			func(n string) *Error { return only(s.NamedVolume(n)) }},
-		{"transfer", func(n string) *Error { return only(s.FindTransfer(n)) },
-			func(n string) *Error { return only(s.NamedTransfer(n)) }},
-		{"backup", func(n string) *Error { return only(s.FindBackup(n)) },
-			func(n string) *Error { return only(s.NamedBackup(n)) }},
-		{"instance", func(n string) *Error { return only(s.FindInstance(n)) },
-			func(n string) *Error { return only(s.NamedInstance(n)) }},
+		{"job", func(n string) *Error { return found(s.FindJob(n)) }, func(n string) *Error { return found(s.NamedJob(n)) }},
+		{"drain", func(n string) *Error { return found(s.FindDrain(n)) },
+			func(n string) *Error { return found(s.NamedDrain(n)) }},
+		{"deployment", func(n string) *Error { return found(s.FindDeployment(n)) },
+			func(n string) *Error { return found(s.NamedDeployment(n)) }},
+		{"volume", func(n string) *Error { return found(s.FindVolume(n)) },
+			func(n string) *Error { return found(s.NamedVolume(n)) }},
+		{"transfer", func(n string) *Error { return found(s.FindTransfer(n)) },
+			func(n string) *Error { return found(s.NamedTransfer(n)) }},
+		{"backup", func(n string) *Error { return found(s.FindBackup(n)) },
+			func(n string) *Error { return found(s.NamedBackup(n)) }},
+		{"instance", func(n string) *Error { return found(s.FindInstance(n)) },
+			func(n string) *Error { return found(s.NamedInstance(n)) }},
 	}
 	verbs := map[string]string{"transfer": "volume ls", "backup": "volume backups"}
 	for _, f := range finders {
@@ -81,10 +80,10 @@ func TestFindAndNamed(t *testing.T) {
 			t.Errorf("named node %s: %v %v", name, n, refusal)
 		}
 	}
-	refusedWith(t, "node", only(s.FindNode("node")), CodeAmbiguous, "more than one node")
-	refusedWith(t, "node", only(s.NamedNode("node-")), CodeNotFound, "did you mean 1.local or 2.local?")
-	refusedWith(t, "node", only(s.NamedNode("2.lo")), CodeNotFound, "did you mean 2.local?")
-	refusedWith(t, "node", only(s.NamedNode("x")), CodeNotFound, "node ls")
+	refusedWith(t, "node", found(s.FindNode("node")), CodeAmbiguous, "more than one node")
+	refusedWith(t, "node", found(s.NamedNode("node-")), CodeNotFound, "did you mean 1.local or 2.local?")
+	refusedWith(t, "node", found(s.NamedNode("2.lo")), CodeNotFound, "did you mean 2.local?")
+	refusedWith(t, "node", found(s.NamedNode("x")), CodeNotFound, "node ls")
 	refusedWith(t, "server", NoSuch("server", "x", nil), CodeNotFound, "server members")
 }
 
@@ -93,4 +92,13 @@ func refusedWith(t *testing.T, noun string, refusal *Error, code Code, text stri
 	if refusal == nil || refusal.Code != code || !strings.Contains(refusal.Message+" "+refusal.Hint, text) {
 		t.Errorf("%s: %v, want %s with %q", noun, refusal, code, text)
 	}
+}
+
+// found is the refusal of a search, or says that it gave nothing.
+func found[V comparable](row V, refusal *Error) *Error {
+	var none V
+	if refusal == nil && row == none {
+		return Refuse(CodeInternal, "neither a row nor a refusal")
+	}
+	return refusal
 }

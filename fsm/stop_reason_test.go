@@ -9,14 +9,18 @@ import (
 func TestReasonsThatDoNotHold(t *testing.T) {
 	s := busyState(t)
 	for name, c := range map[string]Command{
-		"a node that is not disabled": &InstanceStop{ID: "i1", Cause: CauseNodeDisabled},
-		"a node that nobody drains":   &InstanceStop{ID: "i3", Cause: CauseNodeDraining, By: "d9"},
-		"a crash of what is ready":    &InstanceStop{ID: "i1", Cause: CauseCrashLoop, Bypass: true},
-		"a node that is well":         &InstanceStop{ID: "i1", Cause: CauseNodeNotReady},
-		"a move that nobody began":    &InstanceStop{ID: "i1", Cause: CauseRebalance},
-		"a node that is not there":    &NodeAck{ID: "n9"},
-		"a node in full service":      &NodeAck{ID: "n2"},
-		"an instance with data":       &InstanceMove{ID: "i3", Cause: CauseRebalance, Target: "n2"},
+		"a node that is not disabled":   &InstanceStop{ID: "i1", Cause: CauseNodeDisabled},
+		"a node that nobody drains":     &InstanceStop{ID: "i3", Cause: CauseNodeDraining, By: "d9"},
+		"a crash of what is ready":      &InstanceStop{ID: "i1", Cause: CauseCrashLoop, Bypass: true},
+		"a node that is well":           &InstanceStop{ID: "i1", Cause: CauseNodeNotReady},
+		"a move that nobody began":      &InstanceStop{ID: "i1", Cause: CauseRebalance},
+		"a node that is not there":      &NodeAck{ID: "n9"},
+		"a node in full service":        &NodeAck{ID: "n2"},
+		"a lease of what is not there":  &InstanceFenced{ID: "i9"},
+		"a lease of what is not lost":   &InstanceFenced{ID: "i1"},
+		"an unknown one that is known":  &InstanceAdopt{ID: "i1"},
+		"an unknown one that is no one": &InstanceAdopt{ID: "i9"},
+		"an instance with data":         &InstanceMove{ID: "i3", Cause: CauseRebalance, Target: "n2"},
 	} {
 		after, refusal := try(t, s, c)
 		if refusal == nil {
@@ -147,5 +151,34 @@ func TestStopsOfARate(t *testing.T) {
 	}
 	if next := nextOf([]Time{10}, 2, 10); next != 0 {
 		t.Errorf("the next stop may begin at %d, want now", next)
+	}
+}
+
+// TestLeaving: an instance is on the move while a transfer takes it from the node that it is on.
+func TestLeaving(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		from, to NodeID
+		phase    TransferPhase
+		want     bool
+	}{
+		{"it moves", "n1", "n2", TransferCopying, true},
+		{"it comes here", "n2", "n1", TransferCopying, false},
+		{"it has moved", "n1", "n2", TransferSucceeded, false},
+	} {
+		state := busyState(t)
+		s := state.fork()
+		s.setTransfer(nil, &Transfer{
+			ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}, From: tt.from, To: tt.to, Phase: tt.phase,
+		})
+		s.bindVolumes(&Transfer{Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}}, "t1")
+		i3, _ := s.Instances.Get("i3")
+		if _, leaving := s.Leaving(i3); leaving != tt.want {
+			t.Errorf("%s: leaving %v", tt.name, leaving)
+		}
+		i1, _ := s.Instances.Get("i1")
+		if _, leaving := s.Leaving(i1); leaving {
+			t.Errorf("%s: an instance without volumes is leaving", tt.name)
+		}
 	}
 }
