@@ -182,3 +182,13 @@ func TestLeaving(t *testing.T) {
 		}
 	}
 }
+
+// TestAllocatable: what is reserved is given to nobody.
+func TestAllocatable(t *testing.T) {
+	n := Node{Shape: NodeShape{
+		Capacity: Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: Resources{CPU: 500, MemoryBytes: 1 << 30},
+	}}
+	if got, want := n.Allocatable(), (Resources{CPU: 3500, MemoryBytes: 7 << 30}); got != want {
+		t.Errorf("allocatable %+v, want %+v", got, want)
+	}
+}
