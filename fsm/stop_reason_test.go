@@ -31,7 +31,8 @@ func TestReasonsThatDoNotHold(t *testing.T) {
 	}
 }
 
-// TestWhatEndsByItselfHasFailed: an agent that says stopped of what was to run tells of a failure, and the slot stays wanted.
+// TestWhatEndsByItselfHasFailed: an agent that says stopped of what was to run tells of a failure, and the slot
+// stays wanted.
 func TestWhatEndsByItselfHasFailed(t *testing.T) {
 	s, refusal := try(t, busyState(t), observedAt("n1", "i1", ObservedStopped, 2))
 	if refusal != nil {
@@ -71,7 +72,8 @@ func TestPurgeEndsWithTheLastInstance(t *testing.T) {
 	}
 }
 
-// TestLeaves: a migration takes the instance away as long as it goes on; a restore does so from the moment it stops it.
+// TestLeaves: a migration takes the instance away as long as it goes on; a restore does so from the moment it
+// stops it.
 func TestLeaves(t *testing.T) {
 	running := []TransferPhase{TransferStopping, TransferCopying, TransferVerifying, TransferAttaching}
 	all := append([]TransferPhase{TransferQueued, TransferRunning, TransferSucceeded, TransferFailed}, running...)
@@ -96,7 +98,8 @@ func TestLeaves(t *testing.T) {
 	}
 }
 
-// TestLostWith: what a node takes with it is what is at home there, and an old copy if the one in use can't be counted on.
+// TestLostWith: what a node takes with it is what is at home there, and an old copy if the one in use can't be
+// counted on.
 func TestLostWith(t *testing.T) {
 	lost := func(node NodeID, changes ...func(*State)) []VolumeID {
 		s := busyState(t)
@@ -169,7 +172,8 @@ func TestLeaving(t *testing.T) {
 		state := busyState(t)
 		s := state.fork()
 		s.setTransfer(nil, &Transfer{
-			ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}, From: tt.from, To: tt.to, Phase: tt.phase,
+			ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"},
+			From: tt.from, To: tt.to, Phase: tt.phase,
 		})
 		s.bindVolumes(&Transfer{Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}}, "t1")
 		i3, _ := s.Instances.Get("i3")

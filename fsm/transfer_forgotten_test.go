@@ -2,8 +2,8 @@ package fsm
 
 import "testing"
 
-// TestTransfersOfAForgottenNode: what can't go on without the node fails; a migration whose target's copy is in use already
-// goes on without its source; what was left on the node is forgotten.
+// TestTransfersOfAForgottenNode: what can't go on without the node fails; a migration whose target's copy is in
+// use already goes on without its source; what was left on the node is forgotten.
 func TestTransfersOfAForgottenNode(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -21,7 +21,8 @@ func TestTransfersOfAForgottenNode(t *testing.T) {
 			state := busyState(t)
 			s := state.fork()
 			s.Transfers.put("t1", &Transfer{
-				ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}, From: tt.from, To: tt.to, Phase: tt.phase,
+				ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"},
+				From: tt.from, To: tt.to, Phase: tt.phase,
 			})
 			s.Transfers.put("t2", &Transfer{
 				ID: "t2", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}, From: "n2", To: "n1",

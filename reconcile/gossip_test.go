@@ -6,8 +6,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// TestHealthOfWhatIsHeard: gossip makes a node that is heard degraded at most, whatever it says (S13); only its agent's own
-// word makes it unreachable, and that stays until the agent tells this leader otherwise.
+// TestHealthOfWhatIsHeard: gossip makes a node that is heard degraded at most, whatever it says (S13); only its
+// agent's own word makes it unreachable, and that stays until the agent tells this leader otherwise.
 func TestHealthOfWhatIsHeard(t *testing.T) {
 	dead, suspect, alive, none := fsm.GossipDead, fsm.GossipSuspect, fsm.GossipAlive, fsm.Gossip("")
 	tests := []struct {

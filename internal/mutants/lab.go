@@ -177,7 +177,8 @@ func (l *lab) skipped(name string) bool { return l.skip != nil && l.skip.MatchSt
 // subtest finds the direct subtests in what a test prints. The inputs of a fuzz test are no subtests here.
 var subtest = regexp.MustCompile(`(?m)^ {4}--- PASS: Test[^/\s]*/(\S+) `)
 
-// recordOne runs a test. One that wants to meet so much that few cases of its properties don't suffice draws all of them.
+// recordOne runs a test. One that wants to meet so much that few cases of its properties don't suffice draws all
+// of them.
 func (l *lab) recordOne(ctx context.Context, t *test) error {
 	file, err := os.CreateTemp(l.dir, "reached")
 	if err != nil {

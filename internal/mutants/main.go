@@ -3,19 +3,20 @@
 //
 //	go run ./internal/mutants [-n 400 | -n all] [-seed N] [-only REGEXP] [-skip TESTS] [./fsm ./reconcile]
 //
-// Why a tool of our own: gremlins and its like build and run the tests of the package anew for each change. Thousands of
-// changes, each with a build and a minute of tests, take days on two cores, and such a tool asks only the tests of the
-// package itself, while much of fsm is held by the scenarios of reconcile. Here all changes are in one test binary for
-// each package, and an environment variable chooses one (schemata). Which test reaches which change is recorded once, so a
-// change costs one run of the tests that reach it, the quick ones first, until one fails. A sample gives the score of the
-// whole within a few per cent.
+// Why a tool of our own: gremlins and its like build and run tests anew for each change. Thousands of changes,
+// each with a build and a minute of tests, take days on two cores, and such a tool asks either the tests of the
+// package alone or those of the whole module, while much of fsm is held by the scenarios of reconcile. It also
+// takes no sample. Here all changes are in one test binary for each package, and an environment variable chooses
+// one (schemata). Which test reaches which change is recorded once, so a change costs one run of the tests that
+// reach it, the quick ones first, until one fails. A sample gives the score of the whole within a few per cent.
 //
-// What counts as noticed: a test fails, the program ends, or it takes many times the processor time or the memory that the
-// tests take without the change. Time is processor time, so a busy machine doesn't raise the score. Properties draw fewer
-// cases here than in make test (-checks), and a test above -slow seconds is left out; the score is too low for that.
+// What counts as noticed: a test fails, the program ends, or it takes many times the processor time or the memory
+// that the tests take without the change. Time is processor time, so a busy machine doesn't raise the score.
+// Properties draw fewer cases here than in make test (-checks), and a test above -slow seconds is left out; the
+// score is too low for that.
 //
-// The file equivalents.txt lists changes that change nothing. They are left out, and an entry that fits no change any more
-// is an error.
+// The file equivalents.txt lists changes that change nothing. They are left out, and an entry that fits no change
+// any more is an error.
 package main
 
 import (
@@ -197,5 +198,6 @@ func report(out io.Writer, outcomes []outcome, candidates, left int, o options) 
 			"%d survived, %d reached by no test\n",
 			name, 100*share, 100*margin, total, c[failed], c[exhausted], c[survived], c[unreached])
 	}
-	fmt.Fprintf(out, "sample: %d of %d changes, seed %d; %d equivalents left out\n", len(outcomes), candidates, o.seed, left)
+	fmt.Fprintf(out, "sample: %d of %d changes, seed %d; %d equivalents left out\n",
+		len(outcomes), candidates, o.seed, left)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Everything but a change that a test notices is printed: what the sample's tests don't hold, and what they don't reach.
+// Everything but a change that a test notices is printed: what the sample's tests don't hold, and what they don't
+// reach.
 func TestMeasure(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a test binary and runs it 30 times")

@@ -32,8 +32,8 @@ func (f *finder) before(n ast.Node, text string) {
 	f.edits = append(f.edits, edit{at: f.offset(n.Pos()), text: text, kind: begins})
 }
 
-// apply is the file with all its edits. Nodes are walked from outside to inside, so of those that begin at one offset the
-// first is the outermost, and of those that end at one offset the last is the innermost.
+// apply is the file with all its edits. Nodes are walked from outside to inside, so of those that begin at one
+// offset the first is the outermost, and of those that end at one offset the last is the innermost.
 func (f *finder) apply() []byte {
 	order := make([]int, len(f.edits))
 	for i := range order {

@@ -31,8 +31,8 @@ type outcome struct {
 // quick is up to which processor time tests run together in one process, before the others.
 const quick = 0.4
 
-// each calls a function for everything in a list, several at a time, and blocks until all are done. The first error ends
-// it.
+// each calls a function for everything in a list, several at a time, and blocks until all are done. The first
+// error ends it.
 func each[T any](ctx context.Context, workers int, list []T, do func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -72,7 +72,8 @@ func (l *lab) try(ctx context.Context, mutants []Mutant, out io.Writer) ([]outco
 			fmt.Fprintf(out, "%s: %s\n", v, m)
 		}
 		if outcomes = append(outcomes, outcome{m, v}); len(outcomes)%50 == 0 {
-			fmt.Fprintf(l.progress, "%d of %d after %s\n", len(outcomes), len(mutants), time.Since(begin).Round(time.Second))
+			took := time.Since(begin).Round(time.Second)
+			fmt.Fprintf(l.progress, "%d of %d after %s\n", len(outcomes), len(mutants), took)
 		}
 		return err
 	})
@@ -97,8 +98,8 @@ func (l *lab) one(ctx context.Context, m Mutant) (verdict, error) {
 	return v, nil
 }
 
-// batches are the tests that reach a mutant, those that run in one process put into one whose name is a pattern: the quick
-// ones of each package, subtests of each test apart, then the others one by one.
+// batches are the tests that reach a mutant, those that run in one process put into one whose name is a pattern:
+// the quick ones of each package, subtests of each test apart, then the others one by one.
 func (l *lab) batches(m Mutant) []*test {
 	var together, alone []*test
 	for _, b := range l.binaries {
