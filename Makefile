@@ -13,6 +13,9 @@ SOAKTIME ?= 1h
 BENCHARGS ?=
 CASE     ?= .
 BUBBLE_SEEDS ?= 10
+# How many changes make mutants tries, or all; with SEED=7 the same ones again.
+MUTANTS  ?= 400
+SEED     ?= 0
 # What this build calls itself: the tag or commit it was made from; "dev" outside a git checkout.
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
@@ -30,7 +33,7 @@ LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linea
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test systems race lint fmt idle sim chaos plants fuzz bench bench-full soak profile gobench cover docs install clean
+.PHONY: help build demo test systems race lint fmt idle sim chaos plants mutants fuzz bench bench-full soak profile gobench cover docs install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +77,9 @@ chaos: ## break a cluster of real processes in every way for CHAOSTIME, as root;
 
 plants: ## plant 23 known bugs, one at a time: the tests of whole clusters must catch each (PLANT=name for one)
 	PLANT=$(PLANT) $(GO) test -tags plants -count=1 -timeout 12m -v ./internal/plant
+
+mutants: ## change fsm and reconcile in MUTANTS places, one at a time: how many changes a test notices (about 15 min)
+	$(GO) run ./internal/mutants -n $(MUTANTS) -seed $(SEED)
 
 fuzz: ## run every fuzz target for FUZZTIME each, after its committed inputs
 	$(GO) run ./internal/fuzzall -fuzztime $(FUZZTIME) -minimize 5s

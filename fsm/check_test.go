@@ -55,6 +55,8 @@ func edit[K ~string, V any](t Table[K, *V], key K, change func(*V)) {
 	t.put(key, &next)
 }
 
+func railOf(s *State, ticks ...Tick) { s.Rails.put(RailMoves, &Rail{Name: RailMoves, Begun: ticks}) }
+
 // TestCheckFindsWhatIsBroken breaks one thing at a time: a Check that finds nothing proves nothing unless it can fail.
 func TestCheckFindsWhatIsBroken(t *testing.T) {
 	instance := func(id InstanceID, change func(*Instance)) func(*State) {
@@ -95,8 +97,15 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 			s.inGroup.put(inGroupKey(row), &other)
 		}},
 
+		{"rail of nothing", "rail moves: 0 at 1", func(s *State) { railOf(s, Tick{At: 1}) }},
+		{"rail of the future", "the state is at", func(s *State) { railOf(s, Tick{At: s.Now + 1, N: 1}) }},
+		{"rail out of order", "rail moves: 1 at 2 after 2", func(s *State) { railOf(s, Tick{At: 2, N: 1}, Tick{At: 2, N: 1}) }},
 		{"format", "format 9", func(s *State) { s.Format = 9 }},
 		{"settings", "offline_after", func(s *State) { s.Settings.OfflineAfter = 0 }},
+		{"quota below zero", "class ", func(s *State) {
+			s.Classes = append([]Class(nil), s.Classes...)
+			s.Classes[0].Quota.Instances = -1
+		}},
 		{"class twice", "stands twice", func(s *State) { s.Classes = []Class{s.Classes[2], s.Classes[2]} }},
 
 		{"memory sum", "is placed", node("n1", func(n *Node) { n.Placed.MemoryBytes++ })},
@@ -237,6 +246,30 @@ func TestCheckStepFindsWhatIsBroken(t *testing.T) {
 		{"desired again", "desired went back", func(s *State) { edit(s.Instances, "i2", func(i *Instance) { i.Desired = DesiredRunning }) }},
 		{"pending again", "observed went from ready to pending", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Status.Observed = ObservedPending }) }},
 		{"generation", "generation", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Status.Generation = 0 }) }},
+		{"stopped for another cause", "its stop began for", func(s *State) {
+			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopCause = CauseRollout })
+		}},
+		{"stopped at another time", "its stop began for", func(s *State) {
+			edit(s.Instances, "i2", func(i *Instance) { i.Marks.StopBegan++ })
+		}},
+		{"changed before", "and again at", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Marks.ChangedIndex-- })
+		}},
+		{"awaits more", "awaited [] and now [i2]", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Links.Awaits = []InstanceID{"i2"} })
+		}},
+		{"another slot", "changed what it is", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Slot = 7 })
+		}},
+		{"another version", "changed what it is", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Version = 7 })
+		}},
+		{"another cause", "changed what it is", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Cause = CauseRollout })
+		}},
+		{"replaces another", "changed what it is", func(s *State) {
+			edit(s.Instances, "i1", func(i *Instance) { i.Links.Replaces = "i2" })
+		}},
 		{"moved", "changed what it is", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Node = "n2" }) }},
 		{"claims", "its claims", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Claims.Resources.CPU++ }) }},
 		{"began anew", "before it had ended", func(s *State) { edit(s.Instances, "i1", func(i *Instance) { i.Marks.CreatedIndex = s.Index }) }},

@@ -1,0 +1,58 @@
+package fsm
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestConstraintMatches: numbers are compared as numbers, others as text; what a node lacks satisfies what denies only.
+func TestConstraintMatches(t *testing.T) {
+	n := &Node{ID: "n1", Name: "one"}
+	n.Shape.Labels = map[string]string{"rack": "r9", "empty": ""}
+	n.Shape.Attributes = map[string]string{"cores": "9"}
+	tests := []struct {
+		attribute, operator, value string
+		want                       bool
+	}{
+		{"node.id", "=", "n1", true}, {"node.id", "", "n1", true}, {"node.id", "=", "n2", false},
+		{"node.name", "=", "one", true}, {"node.name", "=", "n1", false}, {"node.rack", "=", "", false},
+		{"node.label.rack", "!=", "r9", false}, {"node.label.rack", "!=", "r1", true}, {"node.label.x", "!=", "r1", true},
+		{"node.label.x", "=", "", false}, {"node.label.empty", "=", "", true},
+		{"node.label.empty", "is_set", "", true}, {"node.label.x", "is_set", "", false},
+		{"node.label.empty", "is_not_set", "", false}, {"node.label.x", "is_not_set", "", true},
+		{"node.label.rack", "in", "r1, r9", true}, {"node.label.rack", "in", "r1,r99", false},
+		{"node.label.x", "in", "r9", false},
+		{"node.label.rack", "not_in", "r1, r9", false}, {"node.label.rack", "not_in", "r1", true},
+		{"node.label.x", "not_in", "r9", true},
+		{"node.label.rack", "regexp", "^r[0-9]$", true}, {"node.label.rack", "regexp", "^x", false},
+		{"node.label.rack", "regexp", "(", false}, {"node.label.x", "regexp", ".*", false},
+		{"node.attr.cores", "<", "10", true}, {"node.attr.cores", "<", "9", false}, {"node.attr.cores", "<", "9.5", true},
+		{"node.attr.cores", "<=", "9", true}, {"node.attr.cores", "<=", "8", false}, {"node.attr.cores", "<=", "10", true},
+		{"node.attr.cores", ">", "8", true}, {"node.attr.cores", ">", "9", false}, {"node.attr.cores", ">", "10", false},
+		{"node.attr.cores", ">=", "9", true}, {"node.attr.cores", ">=", "10", false}, {"node.attr.cores", ">=", "8", true},
+		{"node.label.rack", "<", "r99", true}, {"node.label.rack", "<", "r10", false}, {"node.attr.cores", ">", "x", false},
+		{"node.attr.x", "<", "10", false},
+	}
+	for _, tt := range tests {
+		c := Constraint{Attribute: tt.attribute, Operator: tt.operator, Value: tt.value}
+		if got := c.Matches(n); got != tt.want {
+			t.Errorf("%s %s %q: %v, want %v", tt.attribute, tt.operator, tt.value, got, tt.want)
+		}
+	}
+}
+
+func TestConstraintIsRefused(t *testing.T) {
+	tests := []struct{ attribute, operator, value, says string }{
+		{"node.id", "=", "x", ""}, {"node.name", "", "x", ""}, {"node.label.a", "!=", "x", ""},
+		{"node.attr.a", "is_set", "", ""},
+		{"node.id", "not_in", "x", ""}, {"node.id", "regexp", strings.Repeat("a", 256), ""},
+		{"node.id", "regexp", strings.Repeat("a", 257), "no regular expression of at most 256"},
+		{"node.id", "regexp", "(", "no regular expression"}, {"node.id", "~", "x", "operator \"~\" is unknown"},
+		{"node.label.", "=", "x", "attribute \"node.label.\" is unknown"}, {"node.attr.", "=", "x", "is unknown"},
+		{"rack", "=", "x", "attribute \"rack\" is unknown"},
+	}
+	for _, tt := range tests {
+		c := Constraint{Attribute: tt.attribute, Operator: tt.operator, Value: tt.value}
+		wants(t, c.check("constraint"), tt.says)
+	}
+}

@@ -1,0 +1,104 @@
+package fsm
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestFindAndNamed: reads take the beginning of one thing, writes take whole names and say what may have been meant.
+func TestFindAndNamed(t *testing.T) {
+	m := NewMachine()
+	mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+	for _, id := range []NodeID{"node-1", "node-2"} {
+		node := register(id)
+		node.Name = string(id[len("node-"):]) + ".local"
+		mustApply(t, m, node)
+	}
+	s := m.State()
+	s = *s.fork()
+	for _, name := range []string{"api", "api-a", "api-b", "api-c", "web-prod"} {
+		s.Jobs.put(JobName(name), &Job{Name: JobName(name)})
+		s.Drains.put(DrainID(name), &Drain{ID: DrainID(name)})
+		s.Deployments.put(DeploymentID(name), &Deployment{ID: DeploymentID(name)})
+		s.Volumes.put(VolumeID(name), &Volume{})
+		s.Transfers.put(TransferID(name), &Transfer{ID: TransferID(name)})
+		s.Backups.put(BackupID(name), &Backup{})
+		s.Instances.put(InstanceID(name), &Instance{ID: InstanceID(name)})
+	}
+	type finder struct {
+		noun        string
+		find, named func(string) *Error
+	}
+	finders := []finder{
+		{"job", func(n string) *Error { return found(s.FindJob(n)) }, func(n string) *Error { return found(s.NamedJob(n)) }},
+		{"drain", func(n string) *Error { return found(s.FindDrain(n)) },
+			func(n string) *Error { return found(s.NamedDrain(n)) }},
+		{"deployment", func(n string) *Error { return found(s.FindDeployment(n)) },
+			func(n string) *Error { return found(s.NamedDeployment(n)) }},
+		{"volume", func(n string) *Error { return found(s.FindVolume(n)) },
+			func(n string) *Error { return found(s.NamedVolume(n)) }},
+		{"transfer", func(n string) *Error { return found(s.FindTransfer(n)) },
+			func(n string) *Error { return found(s.NamedTransfer(n)) }},
+		{"backup", func(n string) *Error { return found(s.FindBackup(n)) },
+			func(n string) *Error { return found(s.NamedBackup(n)) }},
+		{"instance", func(n string) *Error { return found(s.FindInstance(n)) },
+			func(n string) *Error { return found(s.NamedInstance(n)) }},
+	}
+	verbs := map[string]string{"transfer": "volume ls", "backup": "volume backups"}
+	for _, f := range finders {
+		verb := verbs[f.noun]
+		if verb == "" {
+			verb = f.noun + " ls"
+		}
+		for _, name := range []string{"api", "api-b", "web", "web-prod"} {
+			if refusal := f.find(name); refusal != nil {
+				t.Errorf("find %s %s: %v", f.noun, name, refusal)
+			}
+		}
+		refusedWith(t, f.noun, f.find("api-"), CodeAmbiguous, "more than one "+f.noun)
+		refusedWith(t, f.noun, f.find("x"), CodeNotFound, verb)
+		if refusal := f.named("api"); refusal != nil {
+			t.Errorf("named %s: %v", f.noun, refusal)
+		}
+		if f.noun == "instance" { // of which six characters are enough
+			if refusal := f.named("web-pr"); refusal != nil {
+				t.Errorf("instance: %v", refusal)
+			}
+			refusedWith(t, f.noun, f.named("web-p"), CodeNotFound, "at least 6 characters")
+			continue
+		}
+		refusedWith(t, f.noun, f.named("web-pr"), CodeNotFound, "did you mean web-prod?")
+		refusedWith(t, f.noun, f.named("ap"), CodeNotFound, "did you mean api or api-a or api-b?")
+		refusedWith(t, f.noun, f.named("x"), CodeNotFound, verb)
+		refusedWith(t, f.noun, f.named(""), CodeNotFound, verb)
+	}
+	for _, name := range []string{"node-1", "1.local"} {
+		if n, refusal := s.FindNode(name); refusal != nil || n.ID != "node-1" {
+			t.Errorf("find node %s: %v %v", name, n, refusal)
+		}
+		if n, refusal := s.NamedNode(name); refusal != nil || n.ID != "node-1" {
+			t.Errorf("named node %s: %v %v", name, n, refusal)
+		}
+	}
+	refusedWith(t, "node", found(s.FindNode("node")), CodeAmbiguous, "more than one node")
+	refusedWith(t, "node", found(s.NamedNode("node-")), CodeNotFound, "did you mean 1.local or 2.local?")
+	refusedWith(t, "node", found(s.NamedNode("2.lo")), CodeNotFound, "did you mean 2.local?")
+	refusedWith(t, "node", found(s.NamedNode("x")), CodeNotFound, "node ls")
+	refusedWith(t, "server", NoSuch("server", "x", nil), CodeNotFound, "server members")
+}
+
+func refusedWith(t *testing.T, noun string, refusal *Error, code Code, text string) {
+	t.Helper()
+	if refusal == nil || refusal.Code != code || !strings.Contains(refusal.Message+" "+refusal.Hint, text) {
+		t.Errorf("%s: %v, want %s with %q", noun, refusal, code, text)
+	}
+}
+
+// found is the refusal of a search, or says that it gave nothing.
+func found[V comparable](row V, refusal *Error) *Error {
+	var none V
+	if refusal == nil && row == none {
+		return Refuse(CodeInternal, "neither a row nor a refusal")
+	}
+	return refusal
+}

@@ -1,0 +1,198 @@
+package fsm
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestReasonsThatDoNotHold: what names a reason that is none (any more) is refused, whoever decided it.
+func TestReasonsThatDoNotHold(t *testing.T) {
+	s := busyState(t)
+	for name, c := range map[string]Command{
+		"a node that is not disabled":   &InstanceStop{ID: "i1", Cause: CauseNodeDisabled},
+		"a node that nobody drains":     &InstanceStop{ID: "i3", Cause: CauseNodeDraining, By: "d9"},
+		"a crash of what is ready":      &InstanceStop{ID: "i1", Cause: CauseCrashLoop, Bypass: true},
+		"a node that is well":           &InstanceStop{ID: "i1", Cause: CauseNodeNotReady},
+		"a move that nobody began":      &InstanceStop{ID: "i1", Cause: CauseRebalance},
+		"a node that is not there":      &NodeAck{ID: "n9"},
+		"a node in full service":        &NodeAck{ID: "n2"},
+		"a lease of what is not there":  &InstanceFenced{ID: "i9"},
+		"a lease of what is not lost":   &InstanceFenced{ID: "i1"},
+		"an unknown one that is known":  &InstanceAdopt{ID: "i1"},
+		"an unknown one that is no one": &InstanceAdopt{ID: "i9"},
+		"an instance with data":         &InstanceMove{ID: "i3", Cause: CauseRebalance, Target: "n2"},
+	} {
+		after, refusal := try(t, s, c)
+		if refusal == nil {
+			t.Errorf("%s: accepted", name)
+		} else if diff := Diff(s, after); len(diff) > 1 {
+			t.Errorf("%s: a refused command changed %v", name, diff)
+		}
+	}
+}
+
+// TestWhatEndsByItselfHasFailed: an agent that says stopped of what was to run tells of a failure, and the slot
+// stays wanted.
+func TestWhatEndsByItselfHasFailed(t *testing.T) {
+	s, refusal := try(t, busyState(t), observedAt("n1", "i1", ObservedStopped, 2))
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	i, _ := s.Instances.Get("i1")
+	if i.Status.Observed != ObservedFailed || i.Status.Reason != "exited" || i.Desired != DesiredRunning {
+		t.Errorf("desired %s, observed %s, reason %q", i.Desired, i.Status.Observed, i.Status.Reason)
+	}
+}
+
+// TestPurgeEndsWithTheLastInstance: whether the last one is said to have stopped or the operator confirms it.
+func TestPurgeEndsWithTheLastInstance(t *testing.T) {
+	for _, confirmed := range []bool{false, true} {
+		m := NewMachine()
+		mustApply(t, m, &ClusterInit{ID: "c1", Name: "test", Settings: DefaultSettings()})
+		mustApply(t, m, register("n1"))
+		mustApply(t, m, &NodeReport{ID: "n1", Full: true}, &JobSubmit{Spec: webSpec()})
+		mustApply(t, m, placed("i1", "web/api", 0, "n1", 20000))
+		mustApply(t, m, observed("n1", "i1", ObservedReady), &JobStop{Job: "web", Purge: true})
+		s := m.State()
+		if !s.Jobs.Has("web") {
+			t.Fatal("purged while an instance runs")
+		}
+		if confirmed {
+			mustApply(t, m, &InstanceStop{ID: "i1", Cause: CauseJobStopped})
+			n, _ := s.Nodes.Get("n1")
+			mustApply(t, m, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: "boot", Epoch: n.Agent.Epoch})
+			mustApply(t, m, &NodeConfirmDead{ID: "n1", Force: true})
+		} else {
+			mustApply(t, m, &InstanceStop{ID: "i1", Cause: CauseJobStopped})
+			mustApply(t, m, observedAt("n1", "i1", ObservedStopped, 2))
+		}
+		if s = m.State(); s.Jobs.Has("web") {
+			t.Errorf("confirmed %v: the job is still there", confirmed)
+		}
+	}
+}
+
+// TestLeaves: a migration takes the instance away as long as it goes on; a restore does so from the moment it
+// stops it.
+func TestLeaves(t *testing.T) {
+	running := []TransferPhase{TransferStopping, TransferCopying, TransferVerifying, TransferAttaching}
+	all := append([]TransferPhase{TransferQueued, TransferRunning, TransferSucceeded, TransferFailed}, running...)
+	for _, kind := range []TransferKind{TransferMigrate, TransferAttach, TransferRestore, TransferBackup} {
+		for _, phase := range all {
+			for _, attach := range []bool{false, true} {
+				for _, to := range []NodeID{"n1", "n2"} {
+					x := Transfer{Kind: kind, Phase: phase, From: "n1", To: to, Options: TransferOptions{Attach: attach}}
+					want := to == "n2" && !phase.Ended()
+					switch kind {
+					case TransferRestore:
+						want = want && attach && slices.Contains(running, phase)
+					case TransferBackup:
+						want = false
+					}
+					if x.Leaves() != want {
+						t.Errorf("%s, %s, attach %v, to %s: leaves %v", kind, phase, attach, to, !want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestLostWith: what a node takes with it is what is at home there, and an old copy if the one in use can't be
+// counted on.
+func TestLostWith(t *testing.T) {
+	lost := func(node NodeID, changes ...func(*State)) []VolumeID {
+		s := busyState(t)
+		s = *s.fork()
+		for _, change := range changes {
+			change(&s)
+		}
+		return s.LostWith(node)
+	}
+	volume := NewVolumeID("web/store", 0, "data")
+	old := func(s *State) {
+		s.Transfers.put("t1", &Transfer{
+			ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}, From: "n2", To: "n1",
+			Phase: TransferSucceeded, Left: TransferLeft{Old: "n2"},
+		})
+	}
+	dropped := func(s *State) { edit(s.Transfers, "t1", func(x *Transfer) { x.Left.Drop = true }) }
+	silent := func(s *State) { edit(s.Nodes, "n1", func(n *Node) { n.Health = HealthOffline }) }
+	for _, tt := range []struct {
+		name string
+		got  []VolumeID
+		want bool
+	}{
+		{"its home", lost("n1"), true},
+		{"another node", lost("n2"), false},
+		{"an old copy beside one in use", lost("n2", old), false},
+		{"an old copy of what is offline", lost("n2", old, silent), true},
+		{"an old copy that is removed", lost("n2", old, dropped, silent), false},
+		{"a node with neither", lost("n3", old, silent), false},
+	} {
+		if want := []VolumeID{volume}; tt.want && !slices.Equal(tt.got, want) || !tt.want && len(tt.got) > 0 {
+			t.Errorf("%s: lost %v", tt.name, tt.got)
+		}
+	}
+}
+
+// TestStopsOfARate: a stop counts for the window after it, and not at its end.
+func TestStopsOfARate(t *testing.T) {
+	for _, tt := range []struct {
+		now  Time
+		want []Time
+	}{{19, []Time{10, 15, 19}}, {20, []Time{15, 20}}, {30, []Time{30}}} {
+		if got := noteStop([]Time{10, 15}, 3, 10, tt.now); !slices.Equal(got, tt.want) {
+			t.Errorf("at %d: %v, want %v", tt.now, got, tt.want)
+		}
+	}
+	if got := noteStop([]Time{10, 15}, 2, 10, 16); !slices.Equal(got, []Time{15, 16}) {
+		t.Errorf("more than count: %v", got)
+	}
+	if next := nextOf([]Time{10, 15}, 2, 10); next != 20 {
+		t.Errorf("the next stop may begin at %d, want 20", next)
+	}
+	if next := nextOf([]Time{10}, 2, 10); next != 0 {
+		t.Errorf("the next stop may begin at %d, want now", next)
+	}
+}
+
+// TestLeaving: an instance is on the move while a transfer takes it from the node that it is on.
+func TestLeaving(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		from, to NodeID
+		phase    TransferPhase
+		want     bool
+	}{
+		{"it moves", "n1", "n2", TransferCopying, true},
+		{"it comes here", "n2", "n1", TransferCopying, false},
+		{"it has moved", "n1", "n2", TransferSucceeded, false},
+	} {
+		state := busyState(t)
+		s := state.fork()
+		s.setTransfer(nil, &Transfer{
+			ID: "t1", Kind: TransferMigrate, Group: "web/store", Names: []string{"data"},
+			From: tt.from, To: tt.to, Phase: tt.phase,
+		})
+		s.bindVolumes(&Transfer{Kind: TransferMigrate, Group: "web/store", Names: []string{"data"}}, "t1")
+		i3, _ := s.Instances.Get("i3")
+		if _, leaving := s.Leaving(i3); leaving != tt.want {
+			t.Errorf("%s: leaving %v", tt.name, leaving)
+		}
+		i1, _ := s.Instances.Get("i1")
+		if _, leaving := s.Leaving(i1); leaving {
+			t.Errorf("%s: an instance without volumes is leaving", tt.name)
+		}
+	}
+}
+
+// TestAllocatable: what is reserved is given to nobody.
+func TestAllocatable(t *testing.T) {
+	n := Node{Shape: NodeShape{
+		Capacity: Resources{CPU: 4000, MemoryBytes: 8 << 30}, Reserved: Resources{CPU: 500, MemoryBytes: 1 << 30},
+	}}
+	if got, want := n.Allocatable(), (Resources{CPU: 3500, MemoryBytes: 7 << 30}); got != want {
+		t.Errorf("allocatable %+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// lab has the test binary of each package, and what their tests reach.
+type lab struct {
+	options
+	dir      string
+	binaries []binary
+	tests    []*test // the quickest first
+}
+
+// binary is the tests of one package with every mutant in them.
+type binary struct{ pkg, path, dir string }
+
+// test is a function of a binary, or one of its subtests if it has many.
+type test struct {
+	binary  binary
+	name    string // such as TestScenarios
+	sub     string // such as drain_budget, or empty
+	subs    []string
+	checks  int // of each property; 0 for what the test does by itself
+	seconds float64
+	reaches map[int]bool
+}
+
+// manySubtests is from how many on subtests are told apart: scenarios are, the rows of a table are not.
+const manySubtests = 150
+
+// Limits of one run of tests: processor time as a multiple of what it takes without a change (patience comes to it),
+// memory, and wall-clock time, which ends only what waits for ever.
+const (
+	cpuFactor = 5
+	memory    = 6 << 30
+	deadlock  = 5 * time.Minute
+)
+
+// build makes a binary for each package, all with the same overlay.
+func build(ctx context.Context, dir string, found findings, o options) (*lab, error) {
+	replace := map[string]string{}
+	for name, source := range found.sources {
+		path := filepath.Join(dir, fmt.Sprintf("%d.go", len(replace)))
+		if err := os.WriteFile(path, source, 0o600); err != nil {
+			return nil, err
+		}
+		replace[name] = path
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		return nil, err
+	}
+	l := &lab{options: o, dir: dir}
+	for _, p := range found.packages {
+		b := binary{pkg: p.Name, path: filepath.Join(dir, p.Name+".test"), dir: filepath.Dir(p.GoFiles[0])}
+		args := []string{"test", "-c", "-overlay", filepath.Join(dir, "overlay.json"), "-o", b.path, p.PkgPath}
+		if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		l.binaries = append(l.binaries, b)
+	}
+	return l, nil
+}
+
+// result is how one run of tests ended.
+type result struct {
+	passed    bool
+	exhausted bool
+	seconds   float64 // of processor time
+	output    []byte
+}
+
+// start runs the binary of a test with a mutant, or with none.
+func (l *lab) start(ctx context.Context, t *test, mutant int, env []string, args ...string) (result, error) {
+	args = append(args,
+		"-test.timeout="+deadlock.String(), "-test.failfast", "-rapid.nofailfile", "-rapid.shrinktime=1ms")
+	if t.checks > 0 {
+		args = append(args, "-rapid.checks="+strconv.Itoa(t.checks))
+	}
+	cmd := exec.CommandContext(ctx, t.binary.path, args...)
+	cmd.Dir = t.binary.dir
+	cmd.Env = append(os.Environ(), append(env, fmt.Sprint("MUTANT=", mutant), fmt.Sprint("MUTANT_MEMORY=", memory))...)
+	if mutant != 0 {
+		cmd.Env = append(cmd.Env, fmt.Sprint("MUTANT_CPU=", l.patience+int(cpuFactor*t.seconds)))
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return result{}, ctx.Err()
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return result{}, err
+	}
+	r := result{passed: err == nil, output: out.Bytes()}
+	r.seconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && err != nil {
+		r.exhausted = status.Signaled() || bytes.Contains(r.output, []byte("panic: test timed out")) ||
+			bytes.Contains(r.output, []byte("SIGXCPU")) || bytes.Contains(r.output, []byte("out of memory"))
+	}
+	return r, nil
+}
+
+// record runs every test once without a change: it must pass, and tells which changes it reaches.
+func (l *lab) record(ctx context.Context) error {
+	var whole []*test
+	for _, b := range l.binaries {
+		listed, err := l.start(ctx, &test{binary: b}, 0, nil, "-test.list=.")
+		if err != nil {
+			return err
+		}
+		for _, name := range strings.Fields(string(listed.output)) {
+			if !strings.HasPrefix(name, "Benchmark") && !l.skipped(name) {
+				whole = append(whole, &test{binary: b, name: name, checks: l.checks})
+			}
+		}
+	}
+	if err := each(ctx, l.workers, whole, l.recordOne); err != nil {
+		return err
+	}
+	var subs []*test
+	for _, t := range whole {
+		switch {
+		case len(t.subs) >= manySubtests:
+			for _, sub := range t.subs {
+				if l.skipped(t.name + "/" + sub) {
+					continue
+				}
+				subs = append(subs, &test{binary: t.binary, name: t.name, sub: sub, checks: t.checks})
+			}
+		case t.seconds > l.slow:
+			fmt.Fprintf(l.progress, "left out: %s of %s takes %.0f s\n", t.name, t.binary.pkg, t.seconds)
+		default:
+			l.tests = append(l.tests, t)
+		}
+	}
+	if err := each(ctx, l.workers, subs, l.recordOne); err != nil {
+		return err
+	}
+	l.tests = append(l.tests, subs...)
+	sort.SliceStable(l.tests, func(i, k int) bool { return l.tests[i].seconds < l.tests[k].seconds })
+	return l.control(ctx)
+}
+
+// control runs all tests as for a change that reaches each of them and changes nothing: together they must pass too.
+func (l *lab) control(ctx context.Context) error {
+	nothing := Mutant{ID: -1}
+	for _, t := range l.tests {
+		t.reaches[nothing.ID] = true
+	}
+	v, err := l.one(ctx, nothing)
+	if err == nil && v != survived {
+		err = fmt.Errorf("without any change the tests pass one by one and not together: %s", v)
+	}
+	return err
+}
+
+func (l *lab) skipped(name string) bool { return l.skip != nil && l.skip.MatchString(name) }
+
+// subtest finds the direct subtests in what a test prints. The inputs of a fuzz test are no subtests here.
+var subtest = regexp.MustCompile(`(?m)^ {4}--- PASS: Test[^/\s]*/(\S+) `)
+
+// recordOne runs a test. One that wants to meet so much that few cases of its properties don't suffice draws all
+// of them.
+func (l *lab) recordOne(ctx context.Context, t *test) error {
+	file, err := os.CreateTemp(l.dir, "reached")
+	if err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	args := []string{"-test.v", "-test.run=" + pattern(t.name, []string{t.sub})}
+	r, err := l.start(ctx, t, 0, []string{"MUTANT_LOG=" + file.Name()}, args...)
+	if err == nil && !r.passed {
+		t.checks = 0
+		r, err = l.start(ctx, t, 0, []string{"MUTANT_LOG=" + file.Name()}, args...)
+	}
+	if err != nil {
+		return err
+	}
+	if !r.passed {
+		return fmt.Errorf("%s of %s fails without any change:\n%s", t.name, t.binary.pkg, r.output)
+	}
+	data, err := os.ReadFile(file.Name())
+	if err != nil {
+		return err
+	}
+	t.seconds, t.reaches = r.seconds, map[int]bool{}
+	for _, line := range strings.Fields(string(data)) {
+		id, err := strconv.Atoi(line)
+		if err != nil {
+			return err
+		}
+		t.reaches[id] = true
+	}
+	for _, sub := range subtest.FindAllStringSubmatch(string(r.output), -1) {
+		t.subs = append(t.subs, sub[1])
+	}
+	return nil
+}
+
+// pattern is what -test.run takes for some subtests of a test, or for all of it.
+func pattern(name string, subs []string) string {
+	if len(subs) == 1 && subs[0] == "" {
+		return "^" + name + "$"
+	}
+	quoted := make([]string, len(subs))
+	for i, sub := range subs {
+		quoted[i] = regexp.QuoteMeta(sub)
+	}
+	return "^" + name + "$/^(" + strings.Join(quoted, "|") + ")$"
+}
