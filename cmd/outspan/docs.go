@@ -40,6 +40,9 @@ func writeDocs(root *cobra.Command, dir string) error {
 			return fmt.Errorf("write the reference: %w", err)
 		}
 	}
+	if err := writeJobDocs(filepath.Join(dir, "job-file.md")); err != nil {
+		return err
+	}
 	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
 	all := slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)
 	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), all...)
