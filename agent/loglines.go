@@ -114,8 +114,8 @@ func (m *lineMerge) run(ctx context.Context) bool {
 	return false
 }
 
-// oldest is the source of the line to show next; nil: there is none now. What the shim writes later is younger. So a line
-// is the oldest if the other streams have nothing older, or had nothing when they were read after it.
+// oldest is the source of the line to show next; nil: there is none now. What the shim writes later is younger. So
+// a line is the oldest if the other streams have nothing older, or had nothing when they were read after it.
 func (m *lineMerge) oldest(over bool) *lineSource {
 	begin := m.reads // where no line is there, all are read once
 	for looked := true; looked; {

@@ -41,9 +41,10 @@ func newLogServer(a *Agent) *logServer {
 	return &logServer{agent: a, slots: make(chan struct{}, maxLogReaders)}
 }
 
-// logQuery is what a caller may ask: ?stream=stdout|stderr|both (default both) &follow=true, and where to begin: offset=N,
-// in bytes (negative: from the end; one stream only), or tail=N, in lines. Default: everything that is kept. With timestamps=true
-// each line begins with the time at which it was written and a blank, since=TIME|DURATION leaves out older ones.
+// logQuery is what a caller may ask: ?stream=stdout|stderr|both (default both) &follow=true, and where to begin:
+// offset=N, in bytes (negative: from the end; one stream only), or tail=N, in lines. Default: everything that is
+// kept. With timestamps=true each line begins with the time at which it was written and a blank,
+// since=TIME|DURATION leaves out older ones.
 type logQuery struct {
 	streams []driver.Stream
 	follow  bool
@@ -55,7 +56,8 @@ type logQuery struct {
 
 func parseLogQuery(q url.Values) (logQuery, error) {
 	bad := func(name string) error {
-		return fsm.Refuse(fsm.CodeInvalid, "the query's %s can't be used", name).WithHint("use stream=stdout|stderr|both, follow=true|false, timestamps=true|false, since=TIME|DURATION, and offset=N or tail=N")
+		return fsm.Refuse(fsm.CodeInvalid, "the query's %s can't be used", name).WithHint("use stream=stdout|stderr|both, " +
+			"follow=true|false, timestamps=true|false, since=TIME|DURATION, and offset=N or tail=N")
 	}
 	out := logQuery{tail: -1}
 	var ok bool

@@ -45,7 +45,8 @@ func fetch(t *testing.T, url string) (int, string, http.Header) {
 func TestLogs(t *testing.T) {
 	b := newBench(t, allowRoot)
 	srv := front(t, b, transport.RoleServer)
-	id := b.run("web", sh("for i in 1 2 3 4 5; do echo out $i; sleep 0.01; echo err $i >&2; sleep 0.01; done; exec sleep 1000"), nil)
+	const turns = "for i in 1 2 3 4 5; do echo out $i; sleep 0.01; echo err $i >&2; sleep 0.01; done"
+	id := b.run("web", sh(turns+"; exec sleep 1000"), nil)
 	b.await(id, fsm.ObservedReady)
 	base := srv.URL + "/v1/agent/logs/" + string(id)
 	eventually(t, "the output", func() bool { _, text, _ := fetch(t, base+"?stream=both"); return strings.Count(text, "\n") == 10 })
@@ -69,7 +70,10 @@ func TestLogs(t *testing.T) {
 		t.Errorf("both: %q", both)
 	}
 	wantTimes(t, base)
-	for _, query := range []string{"stream=all", "tail=x", "tail=-1", "offset=1", "stream=stdout&offset=1&tail=1", "follow=maybe", "timestamps=perhaps", "since=yesterday"} {
+	for _, query := range []string{
+		"stream=all", "tail=x", "tail=-1", "offset=1", "stream=stdout&offset=1&tail=1", "follow=maybe", "timestamps=perhaps",
+		"since=yesterday",
+	} {
 		code, text, _ := fetch(t, base+"?"+query)
 		var p transport.Problem
 		if json.Unmarshal([]byte(text), &p) != nil || code != http.StatusBadRequest && code != http.StatusUnprocessableEntity || p.Code != fsm.CodeInvalid {
@@ -110,7 +114,8 @@ func wantTimes(t *testing.T, base string) {
 		}
 		stamps[i] = stamp
 	}
-	for query, want := range map[string]int{"since=" + stamps[6]: 4, "since=10m": 10, "since=0s": 0, "stream=stdout&since=" + stamps[6]: 2} {
+	sixth := "since=" + stamps[6]
+	for query, want := range map[string]int{sixth: 4, "since=10m": 10, "since=0s": 0, "stream=stdout&" + sixth: 2} {
 		if code, text, _ := fetch(t, base+"?"+query); code != 200 || strings.Count(text, "\n") != want {
 			t.Errorf("%s: %d %q, want %d lines", query, code, text, want)
 		}

@@ -41,7 +41,9 @@ func (d *decoder) job(body hcl.Body, spec *fsm.JobSpec) {
 		spec.Name = fsm.JobName(b.Labels[0])
 		d.body(b.Body,
 			word("class", &spec.Class),
-			blocksOf("group", []string{"name"}, func(d *decoder, b *hcl.Block) { spec.Groups = append(spec.Groups, d.group(b)) }),
+			blocksOf("group", []string{"name"}, func(d *decoder, b *hcl.Block) {
+				spec.Groups = append(spec.Groups, d.group(b))
+			}),
 		)
 	}})
 }

@@ -179,7 +179,8 @@ func TestLogTimes(t *testing.T) {
 	b := newBench(t)
 	began := time.Now()
 	task, _ := b.run(`i=0; while [ $i -lt 60 ]; do
-		echo "out line number $i which is long enough"; sleep 0.003; echo "err $i" >&2; sleep 0.003; i=$((i+1)); done`, smallLogs)
+		echo "out line number $i which is long enough"; sleep 0.003; echo "err $i" >&2; sleep 0.003; i=$((i+1))
+		done`, smallLogs)
 	ended := time.Now()
 	type line struct {
 		text string
@@ -199,7 +200,7 @@ func TestLogTimes(t *testing.T) {
 		return lines
 	}
 	out, errs := read(driver.Stdout), read(driver.Stderr)
-	all := append(out[len(out)-30:], errs[len(errs)-30:]...)
+	all := slices.Concat(out[len(out)-30:], errs[len(errs)-30:])
 	slices.SortStableFunc(all, func(a, b line) int { return a.at.Compare(b.at) })
 	for i, l := range all {
 		want := fmt.Sprintf("out line number %d which is long enough", 30+i/2)

@@ -20,8 +20,9 @@ const (
 
 type logMark struct{ at, written int64 }
 
-// logClock stamps what the two streams of one program bring. Of two stamps the later one is later, whatever the clock of
-// the machine does. It is held while what was stamped is written, so a reader that sees it sees all before it.
+// logClock stamps what the two streams of one program bring. Of two stamps the later one is later, whatever the
+// clock of the machine does. It is held while what was stamped is written, so a reader that sees it sees all
+// before it.
 type logClock struct {
 	mu     sync.Mutex
 	last   int64
@@ -55,8 +56,8 @@ func openMarks(path string) (*os.File, error) {
 	return f, nil
 }
 
-// mark notes when the next byte is written, if that is not near enough to the last mark. A mark that can't be written is
-// left out: the log goes on.
+// mark notes when the next byte is written, if that is not near enough to the last mark. A mark that can't be
+// written is left out: the log goes on.
 func (w *logWriter) mark(written int64, other bool) {
 	if w.marks == nil || w.marked != 0 && !other && written-w.marked < markEvery {
 		return
@@ -128,8 +129,8 @@ func (m *logMarks) close() {
 	*m = logMarks{base: -1}
 }
 
-// WrittenAt is when the byte at an offset was written, as the shim of the program noted it; zero if it did not, or if the
-// byte is not kept any more. It is for the goroutine that reads.
+// WrittenAt is when the byte at an offset was written, as the shim of the program noted it; zero if it did not, or
+// if the byte is not kept any more. It is for the goroutine that reads.
 func (r *LogReader) WrittenAt(offset int64) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

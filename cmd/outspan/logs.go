@@ -32,7 +32,7 @@ func (f *logFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.stdout, "stdout", false, "only standard output")
 	fs.BoolVar(&f.stderr, "stderr", false, "only standard error")
 	fs.BoolVarP(&f.times, "timestamps", "t", false, "put the time at which it was written before each line")
-	fs.StringVar(&f.since, "since", "", "leave out older lines: for how long, such as 10m, or a time such as 2026-01-31T12:00:00Z")
+	fs.StringVar(&f.since, "since", "", "leave out older lines: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
 }
 
 func (f *logFlags) query() (url.Values, error) {

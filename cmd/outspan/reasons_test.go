@@ -30,7 +30,8 @@ func TestReasonsAreWords(t *testing.T) {
 
 // An event says why a status changed: fenced is no more to be looked for with -o wide.
 func TestEventsSayWhy(t *testing.T) {
-	e := api.Event{Type: fsm.EventStatus, Data: map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}}
+	data := map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}
+	e := api.Event{Type: fsm.EventStatus, Data: data}
 	if got := whyChanged(e); got != "ready -> failed (fenced)" {
 		t.Errorf("got %q", got)
 	}

@@ -18,7 +18,9 @@ func statusCommand(a *app) *cobra.Command {
 	var consistency string
 	cmd := &cobra.Command{
 		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: between(0, 1), ValidArgsFunction: a.complete("any"),
-		Long: "Without an id: cluster, leader, problems with the way out of each,\nservers, nodes by state, jobs, drains, HOLD and whether actuation is paused.\nWith the id, name or unique prefix of a node, job, instance, drain or deployment: shows that.",
+		Long: "Without an id: cluster, leader, problems with the way out of each,\nservers, nodes by state, jobs, drains, HOLD and " +
+			"whether actuation is paused.\n" +
+			"With the id, name or unique prefix of a node, job, instance, drain or deployment: shows that.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return a.showAny(cmd.Context(), args[0])
@@ -51,7 +53,8 @@ func (a *app) statusPage(p *page, s api.Status) {
 		field{"Cluster", s.Cluster}, field{"Leader", leader}, field{"Servers", serversText(s.Servers)},
 		field{"Nodes", countsText(s.Nodes)}, field{"Jobs", countsText(s.Jobs)}, field{"Instances", countsText(s.Instances)},
 		field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
-		field{"Problems", problemsText(s.Problems)}, field{"HOLD", holdText(s.Hold)}, field{"Paused", yesNo(s.Paused)}, field{"Index", fmt.Sprint(s.Index)}, field{"Version", s.Version},
+		field{"Problems", problemsText(s.Problems)}, field{"HOLD", holdText(s.Hold)},
+		field{"Paused", yesNo(s.Paused)}, field{"Index", fmt.Sprint(s.Index)}, field{"Version", s.Version},
 	)
 	if len(s.Problems) > 0 {
 		p.section("Problems")

@@ -54,7 +54,8 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusOK)
 	m := &logMerge{
-		s: s, job: j.Name, group: query.Get("group"), query: query, follow: isTrue(query.Get("follow")), times: isTrue(query.Get("timestamps")),
+		s: s, job: j.Name, group: query.Get("group"), query: query,
+		follow: isTrue(query.Get("follow")), times: isTrue(query.Get("timestamps")),
 		out:   &boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)},
 		slots: make(chan struct{}, maxJobLogs), cancel: cancel,
 	}
@@ -174,7 +175,8 @@ func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source
 		return
 	}
 	defer resp.Body.Close()
-	lines := jobLines{order: m.order, source: source, prefix: prefix, timed: resp.Header.Get(headerLogTimes) != "", show: m.times}
+	timed := resp.Header.Get(headerLogTimes) != ""
+	lines := jobLines{order: m.order, source: source, prefix: prefix, timed: timed, show: m.times}
 	if err := lines.copy(resp.Body); err != nil && ctx.Err() == nil {
 		m.order.add(source, "", []byte(prefix+"(the log stream broke off)\n"))
 	}

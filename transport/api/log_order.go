@@ -22,8 +22,8 @@ type logLine struct {
 
 // logOrder merges the lines of several instances by time. Safe for many goroutines.
 //
-// Without follow it is exact: a line goes out once every instance that has not ended has one. With follow an instance may
-// be silent for long, so a line waits for lineWait at most.
+// Without follow it is exact: a line goes out once every instance that has not ended has one. With follow an
+// instance may be silent for long, so a line waits for lineWait at most.
 type logOrder struct {
 	follow bool
 	write  func([]byte) bool // false: nobody reads any more; it is called by one goroutine at a time
@@ -65,7 +65,8 @@ func (o *logOrder) close(s *logSource) {
 	o.pass()
 }
 
-// add takes a line, which is its own from then on. It blocks while too many of its instance wait, and returns false once nobody reads.
+// add takes a line, which is its own from then on. It blocks while too many of its instance wait, and returns
+// false once nobody reads.
 func (o *logOrder) add(s *logSource, at string, text []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -72,7 +72,8 @@ func TestJobLogsInOrder(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", query, got, want)
 		}
 	}
-	if got := read("timestamps=true", 9); !strings.HasPrefix(got, "http[0] inst-a | 2026-01-01T00:00:00.000000Z line 0\nhttp[1] ") {
+	first := "http[0] inst-a | 2026-01-01T00:00:00.000000Z line 0\nhttp[1] "
+	if got := read("timestamps=true", 9); !strings.HasPrefix(got, first) {
 		t.Errorf("with times:\n%s", got)
 	}
 	close(a.end)
@@ -87,7 +88,8 @@ func TestJobLogsOfAnOlderAgent(t *testing.T) {
 	r := newRig(t)
 	r.world()
 	r.runAgent("01N1", "n1", &logAgent{end: make(chan struct{})})
-	resp := must(r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values("timestamps=true")}))(t)
+	request := transport.Request{Path: "/v1/jobs/web/logs", Query: values("timestamps=true")}
+	resp := must(r.cli().Open(t.Context(), request))(t)
 	defer resp.Body.Close()
 	if text := string(must(io.ReadAll(resp.Body))(t)); !strings.Contains(text, "http[0] inst-a | - inst-a one\n") {
 		t.Errorf("got %q", text)

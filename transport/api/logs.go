@@ -62,7 +62,8 @@ func checkLogQuery(r *http.Request, also ...string) error {
 		}
 	}
 	if v := q.Get("since"); v != "" && !isSince(v) {
-		return fsm.Refuse(fsm.CodeInvalid, "since is neither a time nor a duration").WithHint("write 10m, or 2026-01-31T12:00:00Z")
+		return fsm.Refuse(fsm.CodeInvalid, "since is neither a time nor a duration").
+			WithHint("write 10m, or 2026-01-31T12:00:00Z")
 	}
 	if v := q.Get("tail"); v != "" {
 		if n, err := strconv.Atoi(v); err != nil || n < 0 {

@@ -34,7 +34,7 @@ type Member struct {
 
 // MemberMachine is how a server's machine is, as the leader heard it last.
 type MemberMachine struct {
-	Disk            Disk         `json:"disk" enum:"enough,low,full,unknown" doc:"room on its disk; low: it does not lead; full: it takes no entries"`
+	Disk            Disk         `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
 	FreeBytes       int64        `json:"disk_free_bytes" doc:"0 where total is: not known"`
 	TotalBytes      int64        `json:"disk_total_bytes"`
 	CertificateEnds *time.Time   `json:"certificate_ends" doc:"null: not known"`

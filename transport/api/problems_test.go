@@ -47,7 +47,8 @@ func TestProblems(t *testing.T) {
 		{name: "disk full", shape: only("s2", func(m *api.Member) {
 			m.Disk, m.FreeBytes, m.TotalBytes, m.Own.DataDir = api.DiskFull, 5<<20, 8<<30, "/var/lib/outspan"
 		}), want: []string{
-			"server_disk server/s2: its disk is full, 5 of 8192 MiB are free: it takes no new entries -> ", "df -h /var/lib/outspan",
+			"server_disk server/s2: its disk is full, 5 of 8192 MiB are free: it takes no new entries -> ",
+			"df -h /var/lib/outspan",
 		}},
 		{name: "disk low", shape: only("s2", func(m *api.Member) { m.Disk = api.DiskLow }),
 			want: []string{"server_disk server/s2: its disk is nearly full"}},
