@@ -28,6 +28,9 @@ const (
 // HeaderLogOffset is, for one stream, the place of the answer's first byte in it.
 const HeaderLogOffset = "Outspan-Log-Offset"
 
+// HeaderLogTimes says that each line of the answer begins with its time, or - where that is not known, and a blank.
+const HeaderLogTimes = "Outspan-Log-Times"
+
 // logServer answers GET /v1/agent/logs/{instance}.
 type logServer struct {
 	agent *Agent
@@ -38,28 +41,28 @@ func newLogServer(a *Agent) *logServer {
 	return &logServer{agent: a, slots: make(chan struct{}, maxLogReaders)}
 }
 
-// logQuery is what a caller may ask: ?stream=stdout|stderr|both (default both) &follow=true, and where to begin: offset=N,
-// in bytes (negative: from the end; one stream only), or tail=N, in lines. Default: everything that is kept.
+// logQuery is what a caller may ask: ?stream=stdout|stderr|both (default both) &follow=true, and where to begin:
+// offset=N, in bytes (negative: from the end; one stream only), or tail=N, in lines. Default: everything that is
+// kept. With timestamps=true each line begins with the time at which it was written and a blank,
+// since=TIME|DURATION leaves out older ones.
 type logQuery struct {
 	streams []driver.Stream
 	follow  bool
 	offset  int64
-	tail    int // lines; -1 = use offset
+	tail    int       // lines; -1 = use offset
+	times   bool      // put its time before each line
+	since   time.Time // leave out what is older; zero: nothing
 }
 
 func parseLogQuery(q url.Values) (logQuery, error) {
 	bad := func(name string) error {
-		return fsm.Refuse(fsm.CodeInvalid, "the query's %s can't be used", name).WithHint("use stream=stdout|stderr|both, follow=true|false, and offset=N or tail=N")
+		return fsm.Refuse(fsm.CodeInvalid, "the query's %s can't be used", name).WithHint("use stream=stdout|stderr|both, " +
+			"follow=true|false, timestamps=true|false, since=TIME|DURATION, and offset=N or tail=N")
 	}
 	out := logQuery{tail: -1}
-	switch s := q.Get("stream"); s {
-	case "", "both":
-		out.streams = []driver.Stream{driver.Stdout, driver.Stderr}
-	default:
-		out.streams = []driver.Stream{driver.Stream(s)}
-		if !out.streams[0].Valid() {
-			return out, bad("stream")
-		}
+	var ok bool
+	if out.streams, ok = logStreams(q.Get("stream")); !ok {
+		return out, bad("stream")
 	}
 	var err error
 	if v := q.Get("follow"); v != "" {
@@ -72,6 +75,16 @@ func parseLogQuery(q url.Values) (logQuery, error) {
 			return out, bad("tail")
 		}
 	}
+	if v := q.Get("timestamps"); v != "" {
+		if out.times, err = strconv.ParseBool(v); err != nil {
+			return out, bad("timestamps")
+		}
+	}
+	if v := q.Get("since"); v != "" {
+		if out.since, ok = parseSince(v, time.Now()); !ok {
+			return out, bad("since")
+		}
+	}
 	if v := q.Get("offset"); v != "" {
 		if out.offset, err = strconv.ParseInt(v, 10, 64); err != nil || out.tail >= 0 || len(out.streams) > 1 {
 			return out, bad("offset")
@@ -81,7 +94,7 @@ func parseLogQuery(q url.Values) (logQuery, error) {
 }
 
 // serve streams the logs of an instance, also of one that has ended, until all is sent; with follow until it has ended.
-// Two streams are mixed line by line as they come. Codes: not_found, invalid, busy.
+// Lines of two streams come in the order in which they were written. Codes: not_found, invalid, busy.
 func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 	query, err := parseLogQuery(r.URL.Query())
 	if err != nil {
@@ -112,24 +125,35 @@ func (s *logServer) serve(w http.ResponseWriter, r *http.Request) {
 	if len(logs) == 1 {
 		w.Header().Set(HeaderLogOffset, strconv.FormatInt(logs[0].Offset(), 10))
 	}
+	if query.times {
+		w.Header().Set(HeaderLogTimes, "true")
+	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	out := &lineWriter{w: w, control: http.NewResponseController(w)}
 	out.flush() // the header, so that a follower knows that it is connected
-	var wg sync.WaitGroup
-	for i, l := range logs {
-		wg.Go(func() {
-			t := task
-			for l != nil && out.copy(l, len(logs) > 1) && query.follow {
-				l, t = s.nextRun(ctx, id, t, query.streams[i], l)
-			}
-			if l != nil {
-				l.Close()
-			}
-		})
+	if query.plain() {
+		s.copyAll(ctx, out, id, task, query, logs[0])
+	} else {
+		newLineMerge(logs, query, out, s.endOf(id, task)).run(ctx)
+		for _, l := range logs {
+			l.Close()
+		}
 	}
-	wg.Wait()
 	if ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // so that the reader does not take it for the end
+	}
+}
+
+// plain reports whether the bytes of one stream are sent as they are.
+func (q logQuery) plain() bool { return len(q.streams) == 1 && !q.times && q.since.IsZero() }
+
+// copyAll sends one stream as it is, over restarts of the program.
+func (s *logServer) copyAll(ctx context.Context, out *lineWriter, id fsm.InstanceID, t Task, q logQuery, l Log) {
+	for l != nil && out.copy(l) && q.follow {
+		l, t = s.nextRun(ctx, id, t, q.streams[0], l)
+	}
+	if l != nil {
+		l.Close()
 	}
 }
 
@@ -166,7 +190,7 @@ func openLogs(ctx context.Context, task Task, q logQuery) ([]Log, error) {
 		}
 		var l Log
 		if err == nil {
-			l, err = task.OpenLog(ctx, stream, offset, q.follow)
+			l, err = task.OpenLog(ctx, stream, offset, q.follow && q.plain())
 		}
 		if err != nil {
 			for _, open := range logs {
@@ -205,22 +229,14 @@ type lineWriter struct {
 	control *http.ResponseController
 }
 
-// copy sends a stream and reports whether that reached its end. whole sends whole lines only, so that streams don't mix
-// within one; a line above 64 KiB is cut.
-func (o *lineWriter) copy(l Log, whole bool) bool {
+// copy sends a stream and reports whether that reached its end.
+func (o *lineWriter) copy(l Log) bool {
 	buf := make([]byte, 64<<10)
-	held := 0
 	for {
-		n, err := l.Read(buf[held:])
-		held += n
-		cut := held
-		if whole && err == nil && held < len(buf) {
-			cut = bytes.LastIndexByte(buf[:held], '\n') + 1
-		}
-		if cut > 0 && o.write(buf[:cut]) != nil {
+		n, err := l.Read(buf)
+		if n > 0 && o.write(buf[:n]) != nil {
 			return false
 		}
-		held = copy(buf, buf[cut:held])
 		if err != nil {
 			return errors.Is(err, io.EOF)
 		}

@@ -4,14 +4,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
@@ -44,7 +45,8 @@ func fetch(t *testing.T, url string) (int, string, http.Header) {
 func TestLogs(t *testing.T) {
 	b := newBench(t, allowRoot)
 	srv := front(t, b, transport.RoleServer)
-	id := b.run("web", sh("for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; done; exec sleep 1000"), nil)
+	const turns = "for i in 1 2 3 4 5; do echo out $i; sleep 0.01; echo err $i >&2; sleep 0.01; done"
+	id := b.run("web", sh(turns+"; exec sleep 1000"), nil)
 	b.await(id, fsm.ObservedReady)
 	base := srv.URL + "/v1/agent/logs/" + string(id)
 	eventually(t, "the output", func() bool { _, text, _ := fetch(t, base+"?stream=both"); return strings.Count(text, "\n") == 10 })
@@ -64,12 +66,14 @@ func TestLogs(t *testing.T) {
 		}
 	}
 	_, both, _ := fetch(t, base+"?tail=1")
-	lines := strings.Split(strings.TrimSpace(both), "\n")
-	slices.Sort(lines)
-	if !slices.Equal(lines, []string{"err 5", "out 5"}) {
+	if both != "out 5\nerr 5\n" {
 		t.Errorf("both: %q", both)
 	}
-	for _, query := range []string{"stream=all", "tail=x", "tail=-1", "offset=1", "stream=stdout&offset=1&tail=1", "follow=maybe"} {
+	wantTimes(t, base)
+	for _, query := range []string{
+		"stream=all", "tail=x", "tail=-1", "offset=1", "stream=stdout&offset=1&tail=1", "follow=maybe", "timestamps=perhaps",
+		"since=yesterday",
+	} {
 		code, text, _ := fetch(t, base+"?"+query)
 		var p transport.Problem
 		if json.Unmarshal([]byte(text), &p) != nil || code != http.StatusBadRequest && code != http.StatusUnprocessableEntity || p.Code != fsm.CodeInvalid {
@@ -90,6 +94,32 @@ func TestLogs(t *testing.T) {
 		code, text, _ := fetch(t, srv.URL+"/v1/agent/logs/"+string(id)+"?stream=stdout&tail=1")
 		return code == 200 && text == "out 5\n"
 	})
+}
+
+// wantTimes looks at the same log with times: the lines of both streams in the order in which they were written.
+func wantTimes(t *testing.T, base string) {
+	t.Helper()
+	code, text, header := fetch(t, base+"?timestamps=true")
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if code != 200 || len(lines) != 10 || header.Get(HeaderLogTimes) != "true" {
+		t.Fatalf("%d %v %q", code, header, text)
+	}
+	stamps := make([]string, 10)
+	for i, line := range lines {
+		stamp, rest, _ := strings.Cut(line, " ")
+		want := fmt.Sprint([]string{"out ", "err "}[i%2], 1+i/2)
+		at, err := time.Parse(lineTime, stamp)
+		if err != nil || rest != want || time.Since(at) > patience || i > 0 && stamp <= stamps[i-1] {
+			t.Errorf("line %d is %q, want %q: %v", i, line, want, err)
+		}
+		stamps[i] = stamp
+	}
+	sixth := "since=" + stamps[6]
+	for query, want := range map[string]int{sixth: 4, "since=10m": 10, "since=0s": 0, "stream=stdout&" + sixth: 2} {
+		if code, text, _ := fetch(t, base+"?"+query); code != 200 || strings.Count(text, "\n") != want {
+			t.Errorf("%s: %d %q, want %d lines", query, code, text, want)
+		}
+	}
 }
 
 // A follower sees what comes, over a restart of the program, until the instance has ended.

@@ -60,6 +60,8 @@ type Task interface {
 type Log interface {
 	io.ReadCloser
 	Offset() int64
+	// WrittenAt is when the byte at an offset was written; zero where that is not known.
+	WrittenAt(offset int64) time.Time
 }
 
 // execRuntime is the driver seen as a Runtime.

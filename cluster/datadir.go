@@ -28,6 +28,7 @@ const (
 	fileRecovered  = "recovered.json"  // from Recover until the state tells of it
 	fileReplaced   = "superseded.json" // another server was recovered, and this one must not go on
 	fileGivenUp    = "given-up.json"   // epochs of nodes that this server agreed to be offline
+	fileSaved      = "last-save"       // when somebody last saved a snapshot from this server
 	restoreBuffer  = "restore.tmp"
 )
 

@@ -40,6 +40,7 @@ type tickReply struct {
 	Installs  uint64       `cbor:"4,keyasint"` // snapshots that it restored since it started
 	Mark      uint64       `cbor:"5,keyasint"` // of this reply
 	Wall      int64        `cbor:"6,keyasint"` // its wall clock, Unix ms; 0 = an older version
+	Condition Condition    `cbor:"7,keyasint"`
 }
 
 // ageQuery asks for how long a server has not heard some nodes.

@@ -44,6 +44,9 @@ type Config struct {
 	// Wall tells the time for people, which each entry carries. It may jump: nothing is decided by it. Default time.Now.
 	Wall func() time.Time
 
+	// Certificates tells what people should know of certificates; it must not block. Default: nothing is known.
+	Certificates func() Certificates
+
 	// Applied is told how long it took to apply entries that were committed together, for metrics. It must not block. Default: nobody.
 	Applied func(time.Duration)
 
@@ -119,6 +122,7 @@ type serverState struct {
 	restored atomic.Pointer[restoredConfig]
 	history  atomic.Pointer[fsm.History]
 
+	saved       atomic.Int64 // when somebody last saved a snapshot from this server, Unix ms; 0: never
 	medianAhead atomic.Int64 // of the servers' wall clocks before this one's, in ns, while this server leads
 }
 
@@ -217,6 +221,7 @@ func (s *Server) openDisk() error {
 		return err
 	}
 	s.setHistory(s.dir.history())
+	s.readSaved()
 	return nil
 }
 

@@ -21,12 +21,17 @@ const (
 )
 
 // Save writes the whole state as a snapshot, as of a moment within the call. On the leader it holds everything
-// that was acknowledged before. It blocks as long as w does. Codes: no_leader; errors of w are wrapped.
+// that was acknowledged before. When that was is shown to people. It blocks as long as w does. Codes: no_leader; errors
+// of w are wrapped.
 func (s *Server) Save(ctx context.Context, w io.Writer) error {
 	if err := s.ReadBarrier(ctx); err != nil {
 		return err
 	}
-	return fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot())
+	if err := fsm.WriteSnapshot(w, s.cfg.Machine.Snapshot()); err != nil {
+		return err
+	}
+	s.noteSaved()
+	return nil
 }
 
 // Restore replaces the state of the whole cluster by a snapshot's. Everything is read and checked before anything

@@ -70,6 +70,8 @@ type spaceWatch struct {
 	log    hclog.Logger
 	state  atomic.Int32
 	change atomic.Pointer[chan struct{}] // closed at the next change of the room
+	free   atomic.Int64                  // bytes, as of the last look
+	total  atomic.Int64                  // bytes; 0: no look succeeded yet
 
 	mu   sync.Mutex // one look at a time
 	held bool       // the ballast file exists
@@ -114,6 +116,9 @@ func (s *spaceWatch) run(ctx context.Context) {
 // room is what the last look found. It never blocks.
 func (s *spaceWatch) room() Room { return Room(s.state.Load()) }
 
+// seen is what the last look found, in bytes. It never blocks.
+func (s *spaceWatch) seen() (free, total int64) { return s.free.Load(), s.total.Load() }
+
 // changed returns a channel that is closed when the room changes. Take it before asking for the room.
 func (s *spaceWatch) changed() <-chan struct{} { return *s.change.Load() }
 
@@ -122,11 +127,13 @@ func (s *spaceWatch) changed() <-chan struct{} { return *s.change.Load() }
 func (s *spaceWatch) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	free, _, err := s.space(s.dir)
+	free, total, err := s.space(s.dir)
 	if err != nil {
 		s.log.Warn("can't read the free space", "dir", s.dir, "error", err)
 		return
 	}
+	s.free.Store(free)
+	s.total.Store(total)
 	was := s.room()
 	now := s.next(was, free)
 	if now == was {

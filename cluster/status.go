@@ -28,6 +28,8 @@ type ServerStatus struct {
 	ClusterID string
 
 	ClockAhead time.Duration // its wall clock before the median of the servers'; leader only
+	Condition  Condition     // as it answered last; of the others leader only
+	Silent     time.Duration // since it answered last; leader only
 }
 
 // Status is this server's own part.
@@ -92,7 +94,11 @@ func (s *Server) Servers() []ServerStatus {
 		one.Answers = leads && (v.ID == s.dir.id || v.Answered && s.state.follower.get(v.ID).answersNow())
 		if leads && v.ID != s.dir.id {
 			one.IndexLag = m.LastIndex - min(v.LastIndex, m.LastIndex)
-			one.Installs = s.state.follower.get(v.ID).reply.Installs
+			reply := s.state.follower.get(v.ID).reply
+			one.Installs, one.Condition, one.Silent = reply.Installs, reply.Condition, s.state.follower.silentFor(v.ID)
+		}
+		if v.ID == s.dir.id {
+			one.Condition = s.Condition()
 		}
 		one.ClockAhead = s.clockAhead(v.ID)
 		out = append(out, one)

@@ -18,8 +18,9 @@ const (
 
 // followers is what the leader knows of the other servers by their answers to its ticks.
 type followers struct {
-	mu  sync.Mutex
-	all map[fsm.ServerID]follower
+	mu    sync.Mutex
+	all   map[fsm.ServerID]follower
+	began time.Time // of the ticks of this term
 }
 
 type follower struct {
@@ -72,7 +73,18 @@ func (f *followers) get(id fsm.ServerID) follower {
 func (f *followers) clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.all = nil
+	f.all, f.began = nil, time.Now()
+}
+
+// silentFor is how long ago a server last answered, or the ticks began.
+func (f *followers) silentFor(id fsm.ServerID) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := f.all[id].at
+	if last.Before(f.began) {
+		last = f.began
+	}
+	return time.Since(last)
 }
 
 // answered reports whether the server answered one of the last ticks.
@@ -148,6 +160,7 @@ func (s *Server) tick(ctx context.Context, term uint64, id fsm.ServerID, heard u
 func (s *Server) answerTick(t tick) tickReply {
 	reply := tickReply{
 		Server: s.dir.id, LastIndex: s.raft.LastIndex(), State: s.cfg.Machine.State().Index, Installs: s.fsm.installs.Load(), Wall: s.cfg.Wall().UnixMilli(),
+		Condition: s.Condition(),
 	}
 	if t.Term >= s.raft.CurrentTerm() {
 		s.clock.hear(t.Now)

@@ -16,11 +16,13 @@ import (
 type decoder struct {
 	diags     hcl.Diagnostics
 	variables *hcl.EvalContext // what expressions may refer to; nil: every expression is constant
+	keys      *keyList         // not nil: the keys are listed, nothing is decoded
 }
 
 // field is one key that a body may have: an attribute (set) or a block (open).
 type field struct {
 	name     string
+	kind     string   // of an attribute: what it takes, for people
 	labels   []string // of a block
 	repeated bool     // a block that may stand more than once
 	required bool
@@ -30,6 +32,10 @@ type field struct {
 
 // body decodes one body. Unknown keys are errors with a suggestion; an attribute and a block may share a name.
 func (d *decoder) body(body hcl.Body, fields ...field) {
+	if d.keys != nil {
+		d.list(fields)
+		return
+	}
 	schema := &hcl.BodySchema{}
 	for _, f := range fields {
 		if f.set != nil {
@@ -101,7 +107,7 @@ func typeName(t cty.Type) string {
 }
 
 func text(name string, to *string, needed ...bool) field {
-	return field{name: name, required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "text", required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
 		if v, ok := d.value(a, cty.String, name+` = "..."`); ok {
 			*to = v.AsString()
 		}
@@ -110,7 +116,7 @@ func text(name string, to *string, needed ...bool) field {
 
 // word is a text that is kept as a named type: a role, a mode, a class.
 func word[T ~string](name string, to *T) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "text", set: func(d *decoder, a *hcl.Attribute) {
 		if v, ok := d.value(a, cty.String, name+` = "..."`); ok {
 			*to = T(v.AsString())
 		}
@@ -118,7 +124,7 @@ func word[T ~string](name string, to *T) field {
 }
 
 func flag(name string, to *bool) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "true or false", set: func(d *decoder, a *hcl.Attribute) {
 		if v, ok := d.value(a, cty.Bool, name+` = true`); ok {
 			*to = v.True()
 		}
@@ -126,7 +132,7 @@ func flag(name string, to *bool) field {
 }
 
 func number[T ~int | ~int64](name string, to *T, needed ...bool) field {
-	return field{name: name, required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "whole number", required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.Number, name+` = 1`)
 		if !ok {
 			return
@@ -141,7 +147,7 @@ func number[T ~int | ~int64](name string, to *T, needed ...bool) field {
 }
 
 func duration(name string, set func(fsm.Duration)) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "duration", set: func(d *decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.String, name+` = "30s"`)
 		if !ok {
 			return
@@ -161,7 +167,7 @@ func durationTo(name string, to *fsm.Duration) field {
 
 // rate is how many stops an actor may begin in a window: "5/1m", or "none".
 func rate(name string, to *fsm.ActorRate) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "rate", set: func(d *decoder, a *hcl.Attribute) {
 		if v, ok := d.value(a, cty.String, name+` = "5/1m"`); ok {
 			if err := to.UnmarshalText([]byte(v.AsString())); err != nil {
 				d.fail(a.Expr.Range(), "Not a rate", fmt.Sprintf("%s: %v.", name, err))
@@ -172,7 +178,7 @@ func rate(name string, to *fsm.ActorRate) field {
 
 // uidRange is the first and the last of a range of user ids: "2000000-2065535".
 func uidRange(name string, first, last *int) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "range", set: func(d *decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.String, name+` = "2000000-2065535"`)
 		if !ok {
 			return
@@ -194,7 +200,7 @@ const (
 )
 
 func size(name string, to *int64) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "size", set: func(d *decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.String, name+` = "128MiB"`)
 		if !ok {
 			return
@@ -209,7 +215,7 @@ func size(name string, to *int64) field {
 }
 
 func texts(name string, to *[]string, needed ...bool) field {
-	return field{name: name, required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "list of texts", required: len(needed) > 0, set: func(d *decoder, a *hcl.Attribute) {
 		v, diags := a.Expr.Value(d.variables)
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() {
@@ -232,7 +238,7 @@ func texts(name string, to *[]string, needed ...bool) field {
 }
 
 func textMap(name string, to *map[string]string) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "map of texts", set: func(d *decoder, a *hcl.Attribute) {
 		v, diags := a.Expr.Value(d.variables)
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() {
@@ -256,7 +262,7 @@ func textMap(name string, to *map[string]string) field {
 
 // numberMap is a map of whole numbers, such as rlimits = { nofile = 4096 }.
 func numberMap(name string, to *map[string]uint64) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "map of whole numbers", set: func(d *decoder, a *hcl.Attribute) {
 		v, diags := a.Expr.Value(d.variables)
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() {

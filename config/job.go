@@ -24,13 +24,7 @@ func ParseJob(name string, src []byte) (fsm.JobSpec, error) {
 		return spec, asError(diags)
 	}
 	d := &decoder{}
-	d.body(body, field{name: "job", labels: []string{"name"}, required: true, open: func(d *decoder, b *hcl.Block) {
-		spec.Name = fsm.JobName(b.Labels[0])
-		d.body(b.Body,
-			word("class", &spec.Class),
-			blocksOf("group", []string{"name"}, func(d *decoder, b *hcl.Block) { spec.Groups = append(spec.Groups, d.group(b)) }),
-		)
-	}})
+	d.job(body, &spec)
 	if err := asError(d.diags); err != nil {
 		return spec, err
 	}
@@ -40,6 +34,18 @@ func ParseJob(name string, src []byte) (fsm.JobSpec, error) {
 		return spec, refusal
 	}
 	return spec, nil
+}
+
+func (d *decoder) job(body hcl.Body, spec *fsm.JobSpec) {
+	d.body(body, field{name: "job", labels: []string{"name"}, required: true, open: func(d *decoder, b *hcl.Block) {
+		spec.Name = fsm.JobName(b.Labels[0])
+		d.body(b.Body,
+			word("class", &spec.Class),
+			blocksOf("group", []string{"name"}, func(d *decoder, b *hcl.Block) {
+				spec.Groups = append(spec.Groups, d.group(b))
+			}),
+		)
+	}})
 }
 
 // Format writes HCL in its canonical form. The error is that of a file that can't be parsed.
@@ -134,7 +140,7 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 
 // leaseOrNot is the short form of the block exclusive: true is a lease of the default length, false none.
 func leaseOrNot(to **fsm.ExclusiveSpec) field {
-	return field{name: "exclusive", set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: "exclusive", kind: "true or false", set: func(d *decoder, a *hcl.Attribute) {
 		if v, ok := d.value(a, cty.Bool, `exclusive { lease = "1m" }`); ok && v.True() {
 			*to = &fsm.ExclusiveSpec{}
 		}
@@ -199,7 +205,7 @@ func (d *decoder) budget(body hcl.Body) *fsm.BudgetSpec {
 
 // names takes one name, or a list of them.
 func names[T ~string](name string, to *[]T) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "name, or list of names", set: func(d *decoder, a *hcl.Attribute) {
 		v, diags := a.Expr.Value(d.variables)
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() {
@@ -223,7 +229,7 @@ func names[T ~string](name string, to *[]T) field {
 
 // amount takes a number of instances, 2, or a percentage, "25%".
 func amount(name string, to **fsm.Amount) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "whole number or percentage", set: func(d *decoder, a *hcl.Attribute) {
 		v, diags := a.Expr.Value(d.variables)
 		d.diags = append(d.diags, diags...)
 		if diags.HasErrors() {
@@ -247,7 +253,7 @@ func amount(name string, to **fsm.Amount) field {
 
 // staticPort reads the port number that an instance insists on.
 func staticPort(to *int) field {
-	return field{name: "static", set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: "static", kind: "whole number", set: func(d *decoder, a *hcl.Attribute) {
 		number("static", to).set(d, a)
 		if *to < 1 || *to > 65535 {
 			d.fail(a.Expr.Range(), "Not a port", "static must be 1 to 65535; leave it out for a dynamic port.")

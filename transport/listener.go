@@ -73,6 +73,7 @@ type Listener struct {
 	wg      sync.WaitGroup
 	noise   throttle
 	count   counters
+	seen    seenCerts
 }
 
 type counters struct{ accepted, failed, evicted, refusedRaft, refusedAPI atomic.Uint64 }
@@ -259,6 +260,7 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 		return
 	}
 	g.proof = state.PeerCertificates
+	l.seen.note(peer, state.PeerCertificates[0])
 	l.deliver(ctx, g, conn, peer, state.NegotiatedProtocol)
 	if !l.cfg.Credentials.Trusts(g.proof) { // its CA was taken away meanwhile
 		_ = g.Close()

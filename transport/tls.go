@@ -132,6 +132,9 @@ func (c *Credentials) Trusts(shown []*x509.Certificate) bool {
 // Identity is what this process's certificate says.
 func (c *Credentials) Identity() Identity { return c.cur.Load().id }
 
+// Lifetime is that of the certificate in use.
+func (c *Credentials) Lifetime() Lifetime { return lifetimeOf(c.cur.Load().cert.Leaf) }
+
 // NotAfter is when the certificate in use ends.
 func (c *Credentials) NotAfter() time.Time { return c.cur.Load().cert.Leaf.NotAfter }
 

@@ -27,6 +27,7 @@ type LogReader struct {
 	file   *os.File
 	base   int64 // of file
 	offset int64 // of the next byte, in the stream
+	marks  logMarks
 }
 
 // OpenLog opens a stream for reading at offset, counted in bytes from the beginning of the stream; negative
@@ -81,6 +82,7 @@ func (r *LogReader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closeFile()
+	r.marks.close()
 	return nil
 }
 

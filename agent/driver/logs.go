@@ -67,11 +67,15 @@ type logWriter struct {
 	file   *os.File
 	base   int64
 	size   int64
+
+	clock  *logClock // of both streams
+	marks  *os.File  // when what was written; nil: it can't be noted
+	marked int64     // the last of them, in file
 }
 
 // openLogWriter goes on where an earlier run ended.
-func openLogWriter(dir string, s Stream, p LogPolicy) (*logWriter, error) {
-	w := &logWriter{dir: dir, stream: s, policy: p}
+func openLogWriter(dir string, s Stream, p LogPolicy, clock *logClock) (*logWriter, error) {
+	w := &logWriter{dir: dir, stream: s, policy: p, clock: clock}
 	files, err := logFiles(dir, s)
 	if err != nil {
 		return nil, err
@@ -93,6 +97,7 @@ func openLogWriter(dir string, s Stream, p LogPolicy) (*logWriter, error) {
 		return nil, err
 	}
 	w.base, w.size = last.base, st.Size()
+	w.marks, _ = openMarks(last.path) // the log goes on without
 	return w, nil
 }
 
@@ -101,16 +106,27 @@ func (w *logWriter) create(base int64) error {
 	if err != nil {
 		return err
 	}
-	w.file, w.base, w.size = f, base, 0
+	w.closeMarks()
+	w.file, w.base, w.size, w.marked = f, base, 0, 0
+	w.marks, _ = openMarks(f.Name()) // the log goes on without
 	return nil
+}
+
+func (w *logWriter) closeMarks() {
+	if w.marks != nil {
+		w.marks.Close()
+	}
 }
 
 // Write appends all of b, in as many files as it takes. Files end at a line end where that leaves them at least
 // half full.
 func (w *logWriter) Write(b []byte) (int, error) {
+	written, other := w.clock.begin(w.stream)
+	defer w.clock.end()
 	done := 0
 	for done < len(b) {
 		n, full := w.fit(b[done:])
+		w.mark(written, other)
 		m, err := w.file.Write(b[done : done+n])
 		w.size += int64(m)
 		done += m
@@ -153,12 +169,16 @@ func (w *logWriter) rotate() error {
 		if err := os.Remove(files[0].path); err != nil {
 			return err
 		}
+		_ = os.Remove(files[0].path + marksSuffix) // there may be none
 		files = files[1:]
 	}
 	return nil
 }
 
-func (w *logWriter) close() { w.file.Close() }
+func (w *logWriter) close() {
+	w.file.Close()
+	w.closeMarks()
+}
 
 // pumpLog copies from the program's pipe until no process holds its other end. A full disk loses log lines and
 // says so in the log when there is room again; it never stops the program.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestLogRotation(t *testing.T) {
 	b := newBench(t)
 	task, _ := b.run(`i=0; while [ $i -lt 1000 ]; do echo "line $i"; i=$((i+1)); done`, smallLogs)
 	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()), "logs")
-	files, err := filepath.Glob(filepath.Join(dir, "stdout.*"))
+	files, err := filepath.Glob(filepath.Join(dir, "stdout.*[0-9]"))
 	must(t, err)
 	if len(files) != 3 {
 		t.Fatalf("files = %v", files)
@@ -170,5 +171,56 @@ func TestOwnLogDir(t *testing.T) {
 	must(t, task.Remove())
 	if got, err := os.ReadFile(filepath.Join(dir, "stdout.00000000000000000000")); string(got) != "here\n" {
 		t.Errorf("log = %q, %v; want it to outlive the instance", got, err)
+	}
+}
+
+// Each line has the time at which it came, in one order for both streams, over rotations and a restart of the program.
+func TestLogTimes(t *testing.T) {
+	b := newBench(t)
+	began := time.Now()
+	task, _ := b.run(`i=0; while [ $i -lt 60 ]; do
+		echo "out line number $i which is long enough"; sleep 0.003; echo "err $i" >&2; sleep 0.003; i=$((i+1))
+		done`, smallLogs)
+	ended := time.Now()
+	type line struct {
+		text string
+		at   time.Time
+	}
+	read := func(s driver.Stream) (lines []line) {
+		r, err := task.OpenLog(t.Context(), s, 0, false)
+		must(t, err)
+		defer r.Close()
+		at := r.Offset()
+		text, err := io.ReadAll(r)
+		must(t, err)
+		for _, one := range strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n") {
+			lines = append(lines, line{strings.TrimSpace(one), r.WrittenAt(at)})
+			at += int64(len(one))
+		}
+		return lines
+	}
+	out, errs := read(driver.Stdout), read(driver.Stderr)
+	all := slices.Concat(out[len(out)-30:], errs[len(errs)-30:])
+	slices.SortStableFunc(all, func(a, b line) int { return a.at.Compare(b.at) })
+	for i, l := range all {
+		want := fmt.Sprintf("out line number %d which is long enough", 30+i/2)
+		if i%2 == 1 {
+			want = fmt.Sprint("err ", 30+i/2)
+		}
+		if l.text != want || l.at.Before(began) || l.at.After(ended) || i > 0 && !l.at.After(all[i-1].at) {
+			t.Fatalf("line %d is %q of %s, want %q", i, l.text, l.at, want)
+		}
+	}
+	dir := filepath.Join(b.cfg.Dir, "state", string(task.ID()), "logs")
+	marks, err := filepath.Glob(filepath.Join(dir, "stdout.*.times"))
+	must(t, err)
+	if len(marks) != 3 {
+		t.Errorf("marks are left of files that are gone: %v", marks)
+	}
+	for _, f := range marks { // as an older version leaves it
+		must(t, os.Remove(f))
+	}
+	if lines := read(driver.Stdout); !lines[0].at.IsZero() {
+		t.Errorf("without marks a line is of %s", lines[0].at)
 	}
 }

@@ -136,11 +136,12 @@ type logPumps struct {
 
 func openLogPumps(l launch) (*logPumps, error) {
 	p := &logPumps{done: make(chan struct{}, 2)}
+	clock := new(logClock)
 	for _, end := range []struct {
 		stream Stream
 		file   **os.File
 	}{{Stdout, &p.stdout}, {Stderr, &p.stderr}} {
-		w, err := openLogWriter(l.LogDir, end.stream, l.Spec.Logs)
+		w, err := openLogWriter(l.LogDir, end.stream, l.Spec.Logs, clock)
 		if err != nil {
 			return nil, fmt.Errorf("open log: %w", err)
 		}

@@ -40,7 +40,12 @@ func writeDocs(root *cobra.Command, dir string) error {
 			return fmt.Errorf("write the reference: %w", err)
 		}
 	}
-	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), []prometheus.Collector{newRefusals(), metrics.New(metrics.Config{})})...)
+	if err := writeJobDocs(filepath.Join(dir, "job-file.md")); err != nil {
+		return err
+	}
+	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
+	all := slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)
+	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), all...)
 }
 
 // documented leaves out hidden commands, and help.

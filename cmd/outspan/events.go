@@ -118,7 +118,7 @@ func (a *app) listEvents(ctx context.Context, f *eventFlags) error {
 		{head: "time", cell: func(e api.Event) string { return stamp(&e.Time) }},
 		{head: "type", cell: func(e api.Event) string { return string(e.Type) }},
 		{head: "subject", cell: func(e api.Event) string { return e.Subject }},
-		{head: "change", cell: changeText},
+		{head: "change", cell: whyChanged},
 		{head: "cause", cell: func(e api.Event) string { return string(e.Cause) }},
 		{head: "actor", cell: func(e api.Event) string { return string(e.Actor) }},
 		{head: "data", wide: true, cell: eventData},

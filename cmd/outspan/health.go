@@ -102,7 +102,7 @@ func (a *app) showHealth(all []serverAnswer) error {
 	h := all[0]
 	if len(all) == 1 {
 		return a.show(shown{json: h.raw, names: []string{h.Name}, text: func(p *page) {
-			p.fields(field{"Name", h.Name}, field{"Status", h.Status}, field{"Leader", yesNo(h.Leader)}, field{"Index", fmt.Sprint(h.Index)})
+			p.fields(field{"Name", h.Name}, field{"Status", h.Status}, field{"Leader", yesNo(h.Leader)}, field{"Index", fmt.Sprint(h.Index)}, field{"Disk", string(h.Disk)})
 		}})
 	}
 	names := make([]string, len(all))

@@ -35,7 +35,7 @@ func (a *app) instanceColumns() []column[api.Instance] {
 		{head: "volume", of: "volume", wide: true, cell: func(i api.Instance) string { return i.Volume }},
 		{head: "evicting", of: "eviction", wide: true, cell: func(i api.Instance) string { return evictionText(i.Eviction) }},
 		{head: "replaces", of: "replaces", wide: true, cell: func(i api.Instance) string { return string(i.Replaces) }},
-		{head: "reason", of: "reason", cell: func(i api.Instance) string { return i.Reason }},
+		{head: "reason", of: "reason,stop_cause", cell: reasonText},
 	}
 }
 
@@ -131,7 +131,7 @@ func (a *app) instancePage(p *page, i api.Instance) {
 	p.fields(
 		field{"Id", instanceID(i)}, field{"Group", string(i.Job) + "/" + i.Group}, field{"Slot", fmt.Sprint(i.Slot)},
 		field{"Version", fmt.Sprint(i.Version)}, field{"Node", i.Node}, field{"Class", string(i.Class)},
-		field{"Desired", string(i.Desired)}, field{"Observed", string(i.Observed)}, field{"Reason", i.Reason},
+		field{"Desired", string(i.Desired)}, field{"Observed", string(i.Observed)}, field{"Reason", reasonText(i)},
 		field{"Cause", string(i.Cause)}, field{"Stop cause", string(i.StopCause)}, field{"Evicting", evictionText(i.Eviction)},
 		field{"Not prepared", i.Eviction.Failure}, field{"Facts", factsText(i)},
 		field{"Replaces", string(i.Replaces)}, field{"Replaced by", string(i.ReplacedBy)}, field{"Exit code", exit},

@@ -21,6 +21,8 @@ type logFlags struct {
 	follow         bool
 	tail           int
 	stdout, stderr bool
+	times          bool
+	since          string
 }
 
 func (f *logFlags) register(cmd *cobra.Command) {
@@ -29,6 +31,8 @@ func (f *logFlags) register(cmd *cobra.Command) {
 	fs.IntVar(&f.tail, "tail", -1, "begin with this many of the last lines (default: all that is kept)")
 	fs.BoolVar(&f.stdout, "stdout", false, "only standard output")
 	fs.BoolVar(&f.stderr, "stderr", false, "only standard error")
+	fs.BoolVarP(&f.times, "timestamps", "t", false, "put the time at which it was written before each line")
+	fs.StringVar(&f.since, "since", "", "leave out older lines: a duration such as 10m, or a time such as 2026-01-31T12:00:00Z")
 }
 
 func (f *logFlags) query() (url.Values, error) {
@@ -43,6 +47,12 @@ func (f *logFlags) query() (url.Values, error) {
 	}
 	if f.follow {
 		q.Set("follow", "true")
+	}
+	if f.times {
+		q.Set("timestamps", "true")
+	}
+	if f.since != "" {
+		q.Set("since", f.since)
 	}
 	if f.tail >= 0 {
 		q.Set("tail", fmt.Sprint(f.tail))

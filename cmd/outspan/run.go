@@ -57,6 +57,7 @@ type process struct {
 	cfg      *config.Config
 	log      hclog.Logger
 	registry *prometheus.Registry
+	ends     *certificateEnd
 	own      string // host:port of this process's own server, if it has one
 	parts    []part // in order of start; stopped in reverse
 }
@@ -81,7 +82,7 @@ func runProcess(ctx context.Context, cfg *config.Config, read func() (*config.Co
 	if err != nil {
 		return err
 	}
-	p := &process{cfg: cfg, log: newLogger(cfg), registry: registry}
+	p := &process{cfg: cfg, log: newLogger(cfg), registry: registry, ends: newCertificateEnd()}
 	for _, path := range readableKeys(cfg) {
 		p.log.Warn("every user of this machine can read a private key", "file", path, "mend", "chmod 600 "+path)
 	}
@@ -90,6 +91,7 @@ func runProcess(ctx context.Context, cfg *config.Config, read func() (*config.Co
 	if err := p.open(ctx); err != nil {
 		return err
 	}
+	registry.MustRegister(p.ends)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -210,7 +212,11 @@ func notify(state string) {
 func (p *process) credentials(role transport.Role) (*transport.Credentials, error) {
 	t := p.cfg.TLS
 	c := transport.CredentialsConfig{CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile, Dir: t.Dir, Cluster: p.cfg.Cluster, Role: role, Name: p.cfg.Name}
-	return transport.LoadCredentials(c)
+	creds, err := transport.LoadCredentials(c)
+	if err == nil {
+		p.ends.creds[role] = creds
+	}
+	return creds, err
 }
 
 func (p *process) gossipKey() (transport.GossipKey, error) {

@@ -84,6 +84,7 @@ func (s *serverPart) openCluster() error {
 	s.counts = metrics.New(metrics.Config{
 		Version: version, Store: s.machine, Explainer: explainer{}, Raft: s.raftPart,
 		Live: func() map[fsm.NodeID]fsm.Liveness { return s.cluster.Live() }, Now: func() fsm.Time { return s.cluster.Now() },
+		Problems: func() map[api.ProblemCode]int { return s.api.ProblemCounts() }, Machine: s.ownMachine,
 	})
 	s.compared = newCompareMetrics()
 	s.cluster, err = cluster.Open(cluster.Config{
@@ -96,7 +97,7 @@ func (s *serverPart) openCluster() error {
 			Advertise: cfg.Advertise, Join: cfg.Server.RetryJoin, Logger: s.p.log.Named("gossip"),
 		},
 		Lead:    s.lead,
-		Applied: s.counts.ObserveApply,
+		Applied: s.counts.ObserveApply, Certificates: s.certificates,
 		Fatal:   s.p.fatal,
 		Compare: cluster.CompareConfig{Compared: s.compared.note},
 		Raft:    cluster.RaftConfig{Multiplier: cfg.Server.RaftMultiplier},
@@ -158,27 +159,6 @@ func (s *serverPart) openAPI() (err error) {
 func (s *serverPart) raftPart() metrics.Raft {
 	st := s.cluster.Status()
 	return metrics.Raft{Leader: st.Leads, Term: st.Term, Applied: st.StateIndex, Lag: st.CommitIndex - min(st.AppliedIndex, st.CommitIndex)}
-}
-
-// roster shows the servers as the API does.
-type roster struct{ *cluster.Server }
-
-// Members implements api.Roster.
-func (r roster) Members(context.Context) ([]api.Member, error) {
-	var members []api.Member
-	for _, s := range r.Servers() {
-		m := api.Member{Name: s.Name, ID: s.ID, Address: s.Address, Role: "nonvoter", Leader: s.Leader, Voter: s.Voter, State: string(s.Gossip), IndexLag: s.IndexLag, Version: s.Version}
-		m.Answers = s.Answers
-		m.ClockAhead = api.ClockOffset(s.ClockAhead.Milliseconds())
-		if s.Voter {
-			m.Role = "voter"
-		}
-		if g, ok := r.Pool().Member(string(s.ID)); ok {
-			m.Gossip = g.Address
-		}
-		members = append(members, m)
-	}
-	return members, nil
 }
 
 // run serves until ctx ends. It stops in the reverse order of the start: the API answers what it has, then leadership is handed over, then the

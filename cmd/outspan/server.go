@@ -19,9 +19,11 @@ func memberName(m api.Member) string { return m.Name }
 
 func byMemberName(x, y api.Member) int { return cmp.Compare(x.Name, y.Name) }
 
-// memberColumns has that of the clocks by itself only where one is off.
+// memberColumns has those of the clocks and the disks by itself only where one of them is wrong.
 func memberColumns(members []api.Member) []column[api.Member] {
 	clocksAgree := !slices.ContainsFunc(members, func(m api.Member) bool { return clockText(fsm.Duration(m.ClockAhead)) != clockOK })
+	little := func(m api.Member) bool { return m.Disk == api.DiskLow || m.Disk == api.DiskFull }
+	disksHaveRoom := !slices.ContainsFunc(members, little)
 	return []column[api.Member]{
 		{head: "name", cell: memberName},
 		{head: "id", cell: func(m api.Member) string { return string(m.ID) }},
@@ -33,7 +35,16 @@ func memberColumns(members []api.Member) []column[api.Member] {
 		{head: "index lag", cell: func(m api.Member) string { return fmt.Sprint(m.IndexLag) }},
 		{head: "version", cell: func(m api.Member) string { return m.Version }},
 		{head: "clock", cell: func(m api.Member) string { return clockText(fsm.Duration(m.ClockAhead)) }, wide: clocksAgree},
+		{head: "disk", cell: diskText, wide: disksHaveRoom},
 	}
+}
+
+// diskText says how much room a server's disk has.
+func diskText(m api.Member) string {
+	if m.TotalBytes == 0 {
+		return string(m.Disk)
+	}
+	return fmt.Sprintf("%s, %s free", m.Disk, sizeText(m.FreeBytes))
 }
 
 // clockText says how far a clock is from the median of all.

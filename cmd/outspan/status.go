@@ -18,7 +18,9 @@ func statusCommand(a *app) *cobra.Command {
 	var consistency string
 	cmd := &cobra.Command{
 		Use: "status [ID]", Short: "show the cluster, or any object by its id or name", Args: between(0, 1), ValidArgsFunction: a.complete("any"),
-		Long: "Without an id: cluster, leader, servers, nodes by state, jobs, drains, HOLD and whether actuation is paused.\nWith the id, name or unique prefix of a node, job, instance, drain or deployment: shows that.",
+		Long: "Without an id: cluster, leader, problems with the way out of each,\nservers, nodes by state, jobs, drains, HOLD and " +
+			"whether actuation is paused.\n" +
+			"With the id, name or unique prefix of a node, job, instance, drain or deployment: shows that.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				return a.showAny(cmd.Context(), args[0])
@@ -51,24 +53,12 @@ func (a *app) statusPage(p *page, s api.Status) {
 		field{"Cluster", s.Cluster}, field{"Leader", leader}, field{"Servers", serversText(s.Servers)},
 		field{"Nodes", countsText(s.Nodes)}, field{"Jobs", countsText(s.Jobs)}, field{"Instances", countsText(s.Instances)},
 		field{"Drains", fmt.Sprintf("%d running", len(s.Drains))}, field{"Deployments", fmt.Sprintf("%d running", len(s.Deployments))},
-		field{"HOLD", holdText(s.Hold)}, field{"Paused", yesNo(s.Paused)}, field{"Index", fmt.Sprint(s.Index)}, field{"Version", s.Version},
+		field{"Problems", problemsText(s.Problems)}, field{"HOLD", holdText(s.Hold)},
+		field{"Paused", yesNo(s.Paused)}, field{"Index", fmt.Sprint(s.Index)}, field{"Version", s.Version},
 	)
-	for _, d := range s.Differing {
-		p.line("server %s had another state than the leader at index %d (%s)", d.Name, d.Index, stamp(&d.Time))
-		p.line("  compare all of them now: outspan server verify")
-	}
-	if s.Hold.Active {
-		p.line("HOLD: too many nodes are away at once; nothing is rescheduled until they are back")
-		p.line("  end it by hand: outspan settings resume hold")
-	}
-	if s.Paused {
-		p.line("actuation is paused: decisions are computed and shown, none is carried out")
-		p.line("  go on: outspan settings resume pause")
-	}
-	if s.Unconfirmed {
-		p.line("a snapshot was restored, or a server recovered: agents stop nothing that the servers don't know")
-		p.line("  see what confirming it would stop: outspan settings resume restore --dry-run")
-		p.line("  when the restored state is right: outspan settings resume restore")
+	if len(s.Problems) > 0 {
+		p.section("Problems")
+		rows(p, s.Problems, problemColumns())
 	}
 	if len(s.Servers) > 0 {
 		p.section("Servers")
@@ -82,6 +72,22 @@ func (a *app) statusPage(p *page, s api.Status) {
 		p.section("Deployments")
 		rows(p, s.Deployments, deploymentColumns(a))
 	}
+}
+
+func problemColumns() []column[api.ProblemRow] {
+	return []column[api.ProblemRow]{
+		{head: "where", cell: func(p api.ProblemRow) string { return strings.Replace(p.Subject, "/", " ", 1) }},
+		{head: "what", cell: func(p api.ProblemRow) string { return p.Message }},
+		{head: "way out", cell: func(p api.ProblemRow) string { return p.Next }},
+		{head: "code", cell: func(p api.ProblemRow) string { return string(p.Code) }, wide: true},
+	}
+}
+
+func problemsText(problems []api.ProblemRow) string {
+	if len(problems) == 0 {
+		return "none"
+	}
+	return fmt.Sprint(len(problems))
 }
 
 func serversText(members []api.Member) string {

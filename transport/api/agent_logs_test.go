@@ -43,7 +43,10 @@ func (a *logAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // runAgent serves logs as the agent of a node.
-func (r *rig) runAgent(id fsm.NodeID, name string, a *logAgent) {
+func (r *rig) runAgent(id fsm.NodeID, name string, a *logAgent) { r.runAgentOf(id, name, a) }
+
+// runAgentOf serves what a test's agent answers as the agent of a node.
+func (r *rig) runAgentOf(id fsm.NodeID, name string, a http.Handler) {
 	creds := must(r.ca.Credentials(transport.RoleAgent, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
 	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)

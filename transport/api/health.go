@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"net/http"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
@@ -13,6 +15,7 @@ type Health struct {
 	Name   string `json:"name"`
 	Leader bool   `json:"leader" doc:"this server leads"`
 	Index  uint64 `json:"index"`
+	Disk   Disk   `json:"disk" enum:"enough,low,full,unknown" doc:"room on the disk of its data_dir"`
 }
 
 func (s *Server) healthOperations() []operation {
@@ -34,7 +37,23 @@ func (s *Server) healthOperations() []operation {
 func (s *Server) health() Health {
 	_, self, ok := s.cfg.Consensus.Leader()
 	state, _ := s.cfg.Store.Watch()
-	return Health{Status: "ok", Name: s.cfg.Name, Leader: ok && self, Index: state.Index}
+	return Health{Status: "ok", Name: s.cfg.Name, Leader: ok && self, Index: state.Index, Disk: s.disk()}
+}
+
+// disk is the room that this server has.
+func (s *Server) disk() Disk {
+	if !s.cfg.Freshness.TakesEntries() {
+		return DiskFull
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	members, _ := s.members(ctx) // without them it is not known
+	for _, m := range members {
+		if m.Name == s.cfg.Name && m.Disk != "" {
+			return m.Disk
+		}
+	}
+	return DiskUnknown
 }
 
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {

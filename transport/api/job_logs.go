@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -52,8 +54,10 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusOK)
 	m := &logMerge{
-		s: s, job: j.Name, group: query.Get("group"), query: query, follow: query.Get("follow") == "true" || query.Get("follow") == "1",
-		out: &boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)}, slots: make(chan struct{}, maxJobLogs), cancel: cancel,
+		s: s, job: j.Name, group: query.Get("group"), query: query,
+		follow: isTrue(query.Get("follow")), times: isTrue(query.Get("timestamps")),
+		out:   &boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)},
+		slots: make(chan struct{}, maxJobLogs), cancel: cancel,
 	}
 	m.run(ctx)
 	if m.follow && r.Context().Err() == nil {
@@ -61,43 +65,70 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// logMerge is one reader of a job's logs. Each log has a goroutine; run returns when all have ended.
+// isTrue reads a parameter that checkLogQuery let pass.
+func isTrue(text string) bool {
+	v, err := strconv.ParseBool(text)
+	return err == nil && v
+}
+
+// logMerge is one reader of a job's logs, in order of time. Each log has a goroutine; run returns when all have ended.
 type logMerge struct {
 	s      *Server
 	job    fsm.JobName
 	group  string
 	query  url.Values
 	follow bool
+	times  bool // show them
 	slots  chan struct{}
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-
-	mu  sync.Mutex
-	out *boundedWriter
+	order  *logOrder
+	out    *boundedWriter
 }
 
 func (m *logMerge) run(ctx context.Context) {
+	m.order = newLogOrder(m.follow, m.write)
+	defer context.AfterFunc(ctx, m.order.stop)()
 	defer m.wg.Wait()
 	known := map[fsm.InstanceID]bool{}
-	m.flush()
+	if m.out.flush.Flush() != nil {
+		m.cancel()
+	}
+	if !m.follow {
+		state, _ := m.s.cfg.Store.Watch()
+		for some := range slices.Chunk(m.present(&state), maxJobLogs) { // what is merged has to be open together
+			m.begin(ctx, some, true)
+			m.wg.Wait()
+		}
+		return
+	}
+	m.wg.Go(func() { m.order.run(ctx) })
 	for first := true; ctx.Err() == nil; first = false {
 		changed, cancel := m.s.cfg.Store.WatchTopic("instances")
 		state, _ := m.s.cfg.Store.Watch()
+		m.begin(ctx, slices.DeleteFunc(m.present(&state), func(i *fsm.Instance) bool { return known[i.ID] }), first)
 		for _, i := range m.present(&state) {
-			if !known[i.ID] {
-				known[i.ID] = true
-				m.wg.Go(func() { m.read(ctx, i, first) })
-			}
-		}
-		if !m.follow {
-			cancel()
-			return
+			known[i.ID] = true
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 		}
 		cancel()
+	}
+}
+
+// begin reads the logs of some instances. All are entered before the first line of one can pass.
+func (m *logMerge) begin(ctx context.Context, all []*fsm.Instance, first bool) {
+	sources := make([]*logSource, len(all))
+	for n, i := range all {
+		sources[n] = m.order.open(fmt.Sprintf("%s/%d/%s", i.Group, i.Slot, i.ID))
+	}
+	for n, i := range all {
+		m.wg.Go(func() {
+			defer m.order.close(sources[n])
+			m.read(ctx, i, first, sources[n])
+		})
 	}
 }
 
@@ -119,14 +150,16 @@ func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 }
 
 // read passes on one instance's lines. One that began after the reader did is read from its beginning.
-func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool) {
+func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source *logSource) {
 	select {
 	case m.slots <- struct{}{}:
 		defer func() { <-m.slots }()
 	case <-ctx.Done():
 		return
 	}
-	query := url.Values{"stream": m.query["stream"], "follow": m.query["follow"]}
+	query := url.Values{
+		"stream": m.query["stream"], "follow": m.query["follow"], "since": m.query["since"], "timestamps": {"true"},
+	}
 	if first && m.query.Has("tail") {
 		query.Set("tail", m.query.Get("tail"))
 	}
@@ -137,23 +170,34 @@ func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool) {
 	if err != nil {
 		var refusal *fsm.Error
 		if ctx.Err() == nil && errors.As(err, &refusal) {
-			m.line(prefix, []byte("("+refusal.Message+")"))
+			m.order.add(source, "", []byte(prefix+"("+refusal.Message+")\n"))
 		}
 		return
 	}
 	defer resp.Body.Close()
-	if err := m.lines(prefix, resp.Body); err != nil && ctx.Err() == nil {
-		m.line(prefix, []byte("(the log stream broke off)"))
+	timed := resp.Header.Get(headerLogTimes) != ""
+	lines := jobLines{order: m.order, source: source, prefix: prefix, timed: timed, show: m.times}
+	if err := lines.copy(resp.Body); err != nil && ctx.Err() == nil {
+		m.order.add(source, "", []byte(prefix+"(the log stream broke off)\n"))
 	}
 }
 
-// lines cuts what comes into lines. A line that is not complete yet is held back until it is, or until the end.
-func (m *logMerge) lines(prefix string, from io.Reader) error {
+// jobLines are those of one instance.
+type jobLines struct {
+	order  *logOrder
+	source *logSource
+	prefix string
+	timed  bool // each begins with its time and a blank
+	show   bool // so they are shown
+}
+
+// copy cuts what comes into lines. A line that is not complete yet is held back until it is, or until the end.
+func (l jobLines) copy(from io.Reader) error {
 	in := bufio.NewReaderSize(from, maxLogLine)
 	for {
 		text, err := in.ReadSlice('\n')
-		if len(text) > 0 {
-			m.line(prefix, bytes.TrimSuffix(text, []byte("\n")))
+		if len(text) > 0 && !l.line(bytes.TrimSuffix(text, []byte("\n"))) {
+			return nil
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
@@ -165,20 +209,25 @@ func (m *logMerge) lines(prefix string, from io.Reader) error {
 	}
 }
 
-// line writes one line; a reader that has gone ends everything.
-func (m *logMerge) line(prefix string, text []byte) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := append(append([]byte(prefix), text...), '\n')
-	if _, err := m.out.Write(out); err != nil || m.out.flush.Flush() != nil {
-		m.cancel()
+// line passes one on. It returns false once nobody reads.
+func (l jobLines) line(text []byte) bool {
+	at, rest := noLogTime, text
+	if l.timed {
+		stamp, after, _ := bytes.Cut(text, []byte(" "))
+		at, rest = string(stamp), after
 	}
+	out := []byte(l.prefix)
+	if l.show {
+		out = append(append(out, at...), ' ')
+	}
+	return l.order.add(l.source, at, append(append(out, rest...), '\n'))
 }
 
-func (m *logMerge) flush() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.out.flush.Flush() != nil {
+// write sends one line; a reader that has gone ends everything.
+func (m *logMerge) write(line []byte) bool {
+	if _, err := m.out.Write(line); err != nil || m.out.flush.Flush() != nil {
 		m.cancel()
+		return false
 	}
+	return true
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
@@ -17,6 +18,13 @@ const contentTypeLog = "application/octet-stream"
 // headerLogOffset is, for one stream, the place of the answer's first byte in it; the agent sets it.
 const headerLogOffset = "Outspan-Log-Offset"
 
+// headerLogTimes says that each line begins with its time and a blank; the agent sets it. noLogTime stands there for a
+// line of which nobody knows it.
+const (
+	headerLogTimes = "Outspan-Log-Times"
+	noLogTime      = "-"
+)
+
 func (s *Server) logOperations() []operation {
 	one := getRoute("instance-logs", "/v1/instances/{id}/logs", "instances", "Read or follow the output of an instance")
 	job := getRoute("job-logs", "/v1/jobs/{name}/logs", "jobs", "Read or follow the output of every instance of a job, line by line with a prefix; follows new instances too")
@@ -25,6 +33,8 @@ func (s *Server) logOperations() []operation {
 		queryParam("stream", "stdout, stderr or both; default both"),
 		queryParam("follow", "true: go on as more comes"),
 		queryParam("tail", "begin with this many of the last lines"),
+		queryParam("timestamps", "true: put the time at which it was written and a blank before each line"),
+		queryParam("since", "leave out older lines: a time (RFC 3339), or a duration such as 10m"),
 	)
 	return []operation{
 		plain(one, document{answer: contentTypeLog, params: append(shared, queryParam("offset", "with one stream: begin at this byte; negative: counted from the end"))},
@@ -35,7 +45,7 @@ func (s *Server) logOperations() []operation {
 
 // checkLogQuery refuses what the agent would, before anything is connected. Code: invalid.
 func checkLogQuery(r *http.Request, also ...string) error {
-	if err := checkQuery(r, append([]string{"stream", "follow", "tail"}, also...)...); err != nil {
+	if err := checkQuery(r, append([]string{"stream", "follow", "tail", "timestamps", "since"}, also...)...); err != nil {
 		return err
 	}
 	q := r.URL.Query()
@@ -44,10 +54,16 @@ func checkLogQuery(r *http.Request, also ...string) error {
 	default:
 		return fsm.Refuse(fsm.CodeInvalid, "stream is none of stdout, stderr and both")
 	}
-	if v := q.Get("follow"); v != "" {
-		if _, err := strconv.ParseBool(v); err != nil {
-			return fsm.Refuse(fsm.CodeInvalid, "follow is neither true nor false")
+	for _, name := range [...]string{"follow", "timestamps"} {
+		if v := q.Get(name); v != "" {
+			if _, err := strconv.ParseBool(v); err != nil {
+				return fsm.Refuse(fsm.CodeInvalid, "%s is neither true nor false", name)
+			}
 		}
+	}
+	if v := q.Get("since"); v != "" && !isSince(v) {
+		return fsm.Refuse(fsm.CodeInvalid, "since is neither a time nor a duration").
+			WithHint("write 10m, or 2026-01-31T12:00:00Z")
 	}
 	if v := q.Get("tail"); v != "" {
 		if n, err := strconv.Atoi(v); err != nil || n < 0 {
@@ -55,6 +71,15 @@ func checkLogQuery(r *http.Request, also ...string) error {
 		}
 	}
 	return nil
+}
+
+// isSince reports whether an agent can read from when on lines are wanted.
+func isSince(text string) bool {
+	if _, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return true
+	}
+	d, err := fsm.ParseDuration(text)
+	return err == nil && d >= 0 && d != fsm.Forever
 }
 
 // instanceLogs passes an agent's answer on. Any server can: it asks the agent of the instance's node.
@@ -86,6 +111,9 @@ func (s *Server) instanceLogs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", contentTypeLog)
 	if offset := resp.Header.Get(headerLogOffset); offset != "" {
 		w.Header().Set(headerLogOffset, offset)
+	}
+	if times := resp.Header.Get(headerLogTimes); times != "" {
+		w.Header().Set(headerLogTimes, times)
 	}
 	w.WriteHeader(http.StatusOK)
 	if err := copyBounded(w, resp.Body); err != nil {
@@ -121,7 +149,7 @@ func (s *Server) agentLog(ctx context.Context, state *fsm.State, i *fsm.Instance
 		return nil, fsm.Refuse(transport.CodeAgentUnreachable, "the agent of node %s serves no logs", n.Name)
 	}
 	q := url.Values{}
-	for _, name := range [...]string{"stream", "follow", "tail", "offset"} {
+	for _, name := range [...]string{"stream", "follow", "tail", "offset", "timestamps", "since"} {
 		if v := query.Get(name); v != "" {
 			q.Set(name, v)
 		}

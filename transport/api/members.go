@@ -2,12 +2,15 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // Member is how a server is shown.
@@ -25,6 +28,55 @@ type Member struct {
 	Gossip   string       `json:"gossip" doc:"host:port where agents and servers join the gossip"`
 
 	ClockAhead ClockOffset `json:"clock_ahead" doc:"how far its clock is ahead of the median of the servers' clocks; behind if negative"`
+
+	MemberMachine
+	Own MemberOwn `json:"-"`
+}
+
+// MemberMachine is how a server's machine is, as the leader heard it last.
+type MemberMachine struct {
+	Disk            Disk         `json:"disk" enum:"enough,low,full,unknown" doc:"low: it does not lead; full: it takes no entries"`
+	FreeBytes       int64        `json:"disk_free_bytes" doc:"0 where total is: not known"`
+	TotalBytes      int64        `json:"disk_total_bytes"`
+	CertificateEnds *time.Time   `json:"certificate_ends" doc:"null: not known"`
+	Silent          fsm.Duration `json:"silent" doc:"for how long it has not answered the leader"`
+}
+
+// MemberOwn is what a server says of itself that problems are told from.
+type MemberOwn struct {
+	DataDir     string
+	Expect      int       // bootstrap_expect
+	Saved       time.Time // when somebody last saved a snapshot from it; zero: never
+	Certificate transport.Lifetime
+	Agents      map[string]transport.Lifetime // of agents that called it, near their end
+}
+
+// Disk says how much room a server's disk has.
+type Disk string
+
+// The steps of room.
+const (
+	DiskEnough  Disk = "enough"
+	DiskLow     Disk = "low"
+	DiskFull    Disk = "full"
+	DiskUnknown Disk = "unknown"
+)
+
+// diskText is how much is free.
+func (m Member) diskText() string {
+	if m.TotalBytes == 0 {
+		return "how much is free is not known"
+	}
+	return fmt.Sprintf("%d of %d MiB are free", m.FreeBytes>>20, m.TotalBytes>>20)
+}
+
+// lookAtDisk is how a person finds out what fills a server's disk.
+func (m Member) lookAtDisk() string {
+	dir := m.Own.DataDir
+	if dir == "" {
+		dir = "DATA_DIR"
+	}
+	return "free space there, and it goes on by itself; on it: df -h " + dir
 }
 
 // ClockOffset is how far a clock is ahead of another; behind if negative. A fsm.Duration of a job file is never negative and reads no sign.

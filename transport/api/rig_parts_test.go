@@ -174,6 +174,12 @@ func (r *rig) Members(context.Context) ([]api.Member, error) {
 			all = append(all, api.Member{Name: name, ID: fsm.ServerID("id-" + name), Address: s.address, Role: "voter", Leader: r.lead == name, Voter: true, State: "alive", Version: "1.2.3"})
 		}
 	}
+	for i := range all {
+		all[i].Disk = api.DiskEnough
+		if r.shape != nil {
+			r.shape(&all[i])
+		}
+	}
 	if r.twin != "" {
 		all = append(all, api.Member{Name: r.twin, ID: "id-twin", Role: "voter", Voter: true, State: "alive"})
 	}

@@ -30,6 +30,7 @@ type rig struct {
 	mu     sync.Mutex
 	index  uint64
 	lead   string // name of the leader; "": none
+	shape  func(*api.Member)
 	twin   string // the name of one more server, which another one has
 	broken error  // what Propose answers
 	after  error  // what Propose answers after it committed

@@ -66,6 +66,7 @@ func wantGolden(t *testing.T, name string, raw []byte) {
 // nullable are the fields that say null for "there is none"; no list and no map may.
 var nullable = map[string]bool{
 	"exit_code": true, "started_at": true, "last_seen": true, "deadline": true, "ended_at": true, "rate": true, "next_allowed": true, "since": true,
+	"certificate_ends": true,
 }
 
 func noNull(t *testing.T, name, key string, v any) {

@@ -20,6 +20,7 @@ type Status struct {
 	Instances   map[string]int   `json:"instances" doc:"desired running, by observed state"`
 	Drains      []Drain          `json:"drains" doc:"running"`
 	Deployments []Deployment     `json:"deployments" doc:"running"`
+	Problems    []ProblemRow     `json:"problems" doc:"what a person should look at; some only the leader knows"`
 	Hold        Hold             `json:"hold"`
 	Paused      bool             `json:"actuation_paused"`
 	Differing   []DifferentState `json:"different_states" doc:"servers that were found to have another state than the answering one; see /v1/members/verify"`
@@ -55,17 +56,14 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status,
 	if leader, _, ok := s.cfg.Consensus.Leader(); ok {
 		v.Leader = leader.Name
 	}
-	if s.cfg.Servers.Roster != nil {
-		members, err := s.cfg.Servers.Roster.Members(ctx)
-		if err != nil {
-			return v, err
-		}
-		v.Servers = notNil(slices.SortedFunc(slices.Values(members), func(x, y Member) int { return strings.Compare(x.Name, y.Name) }))
+	members, err := s.members(ctx)
+	if err != nil {
+		return v, err
 	}
-	if s.cfg.Servers.Verifier != nil {
-		v.Differing = s.cfg.Servers.Verifier.Differing()
-	}
-	v.Differing = notNil(v.Differing)
+	slices.SortFunc(members, func(x, y Member) int { return strings.Compare(x.Name, y.Name) })
+	v.Servers = notNil(members)
+	v.Differing = notNil(s.differing())
+	v.Problems = s.problems(r, v.Servers, v.Differing).rows()
 	for _, d := range r.State.Drains.All() {
 		if d.Phase() == fsm.PhaseDraining {
 			v.Drains = append(v.Drains, r.drain(d))
@@ -77,6 +75,21 @@ func (s *Server) status(ctx context.Context, r *reading, _ *statusRead) (Status,
 		}
 	}
 	return v, nil
+}
+
+// members lists the servers; none where this server does not tell.
+func (s *Server) members(ctx context.Context) ([]Member, error) {
+	if s.cfg.Servers.Roster == nil {
+		return nil, nil
+	}
+	return s.cfg.Servers.Roster.Members(ctx)
+}
+
+func (s *Server) differing() []DifferentState {
+	if s.cfg.Servers.Verifier == nil {
+		return nil
+	}
+	return s.cfg.Servers.Verifier.Differing()
 }
 
 func (r *reading) hold() Hold {

@@ -20,6 +20,10 @@ type Config struct {
 	Explainer api.Explainer
 	// Raft is this server's part in the log; default: zeros.
 	Raft func() Raft
+	// Problems counts what status shows as problems; it must not block. Default: none.
+	Problems func() map[api.ProblemCode]int
+	// Machine is this server's own; it must not block. Default: zeros.
+	Machine func() Machine
 }
 
 // Raft is this server's part in the log.
@@ -50,6 +54,7 @@ type gauges struct {
 	drains, blocked, unschedulable        *prometheus.Desc
 	paused, hold, build                   *prometheus.Desc
 	leader, term, applied, lag            *prometheus.Desc
+	problems                              problemGauges
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -75,6 +80,7 @@ func newGauges() gauges {
 		leader:        desc("raft_is_leader", "1 on the server that leads."),
 		term:          desc("raft_term", "Current term."),
 		applied:       desc("raft_applied_index", "Index of the last entry in the state."),
+		problems:      newProblemGauges(),
 		lag:           desc("raft_fsm_lag", "Committed entries that are not yet in the state."),
 	}
 }
@@ -88,6 +94,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	} {
 		out <- d
 	}
+	g.problems.describe(out)
 	c.counts.describe(out)
 }
 
@@ -100,6 +107,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	s.drains()
 	s.waiting(c.cfg)
 	s.flags(c.cfg)
+	s.problems(c.gauges.problems, c.cfg)
 	c.counts.collect(out, &state)
 }
 

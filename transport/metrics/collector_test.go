@@ -44,8 +44,12 @@ func newRig(t testing.TB) *rig {
 	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Full: true})
 	c := metrics.New(metrics.Config{
 		Version: "1.2.3", Store: r.machine, Explainer: explainer{}, Now: func() fsm.Time { return r.machine.State().Now },
-		Live: func() map[fsm.NodeID]fsm.Liveness { return map[fsm.NodeID]fsm.Liveness{"01N2": {Age: 2500}} },
-		Raft: func() metrics.Raft { return metrics.Raft{Leader: true, Term: 3, Applied: 9, Lag: 1} },
+		Live:     func() map[fsm.NodeID]fsm.Liveness { return map[fsm.NodeID]fsm.Liveness{"01N2": {Age: 2500}} },
+		Raft:     func() metrics.Raft { return metrics.Raft{Leader: true, Term: 3, Applied: 9, Lag: 1} },
+		Problems: func() map[api.ProblemCode]int { return map[api.ProblemCode]int{api.ProblemServerDisk: 2} },
+		Machine: func() metrics.Machine {
+			return metrics.Machine{FreeBytes: 5, TotalBytes: 8, Saved: time.Unix(1000, 0)}
+		},
 	})
 	r.registry.MustRegister(c)
 	c.ObserveApply(time.Millisecond)
@@ -160,6 +164,11 @@ func TestSeriesFromTheStart(t *testing.T) {
 		"outspan_actuation_paused[]":                            0,
 		"outspan_nodes_troubled[check=disk_full]":               0,
 		"outspan_mass_offline_hold[]":                           0,
+		"outspan_problems[code=server_disk]":                    2,
+		"outspan_problems[code=node_certificate]":               0,
+		"outspan_disk_free_bytes[]":                             5,
+		"outspan_disk_total_bytes[]":                            8,
+		"outspan_snapshot_saved_timestamp_seconds[]":            1000,
 		"outspan_build_info[version=1.2.3]":                     1,
 		"outspan_raft_is_leader[]":                              1,
 		"outspan_raft_term[]":                                   3,

@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	maxLine     = 64 << 10               // bytes; a longer line is cut into pieces
+	lookForMore = 100 * time.Millisecond // how often a follower looks; it bounds the delay of logs -f
+
+	// lineTime is how the time of a line stands before it, always in UTC and equally long. noTime is for a line of which
+	// nobody noted it.
+	lineTime = "2006-01-02T15:04:05.000000Z"
+	noTime   = "-"
+)
+
+// lineSource is one stream, cut into lines with the time of each.
+type lineSource struct {
+	log  Log
+	buf  []byte
+	have int   // bytes in buf, not shown yet
+	at   int64 // offset of the first of them
+	end  int   // of the first line in buf; 0: it is not whole yet
+	fail error // of the log, but for its end
+
+	read  int // number of the last read that brought something
+	empty int // and of the last that brought nothing
+}
+
+// fill reads until a line is whole or nothing more is there now, and counts the reads. over says that nothing more will
+// come.
+func (s *lineSource) fill(over bool, reads *int) {
+	for s.end == 0 && s.fail == nil {
+		if nl := bytes.IndexByte(s.buf[:s.have], '\n'); nl >= 0 {
+			s.end = nl + 1
+			return
+		}
+		if s.have == len(s.buf) {
+			s.end = s.have
+			return
+		}
+		n, err := s.log.Read(s.buf[s.have:])
+		s.have += n
+		if *reads++; n > 0 {
+			s.read = *reads
+		} else {
+			s.empty = *reads
+		}
+		switch {
+		case err == nil:
+		case !errors.Is(err, io.EOF):
+			s.fail = err
+		case n == 0 && over:
+			s.end = s.have
+			return
+		case n == 0:
+			return
+		}
+	}
+}
+
+// take returns the line that is whole.
+func (s *lineSource) take() []byte {
+	line := bytes.Clone(s.buf[:s.end])
+	s.have = copy(s.buf, s.buf[s.end:s.have])
+	s.at, s.end = s.at+int64(len(line)), 0
+	return line
+}
+
+// lineMerge shows the lines of an instance's streams in the order in which they were written.
+type lineMerge struct {
+	sources []*lineSource
+	query   logQuery
+	out     *lineWriter
+	over    func() bool // nothing more will be written
+	reads   int         // how often a log was read
+	held    []byte      // lines that are sent together
+}
+
+func newLineMerge(logs []Log, q logQuery, out *lineWriter, over func() bool) *lineMerge {
+	m := &lineMerge{query: q, out: out, over: over}
+	for _, l := range logs {
+		m.sources = append(m.sources, &lineSource{log: l, buf: make([]byte, maxLine), at: l.Offset()})
+	}
+	return m
+}
+
+// run returns when all is shown, with follow when the instance has ended too, and when the reader has gone. It reports
+// whether all was shown.
+func (m *lineMerge) run(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		over := !m.query.follow || m.over() // before reading: what was written until then is seen
+		next := m.oldest(over)
+		switch {
+		case next != nil:
+			if !m.show(next) {
+				return false
+			}
+		case m.failed() || !m.send():
+			return false
+		case over:
+			return true
+		default:
+			sleep(ctx, lookForMore, nil)
+		}
+	}
+	return false
+}
+
+// oldest is the source of the line to show next; nil: there is none now. What the shim writes later is younger. So
+// a line is the oldest if the other streams have nothing older, or had nothing when they were read after it.
+func (m *lineMerge) oldest(over bool) *lineSource {
+	begin := m.reads // where no line is there, all are read once
+	for looked := true; looked; {
+		looked = false
+		newest, found := 0, false
+		for _, s := range m.sources {
+			if s.end > 0 {
+				newest, found = max(newest, s.read), true
+			}
+		}
+		if !found {
+			newest = begin
+		}
+		for _, s := range m.sources {
+			if s.end == 0 && s.fail == nil && s.empty <= newest {
+				s.fill(over, &m.reads)
+				looked = true
+			}
+		}
+	}
+	var next *lineSource
+	var first time.Time
+	for _, s := range m.sources {
+		if s.end == 0 {
+			continue
+		}
+		if at := s.log.WrittenAt(s.at); next == nil || at.Before(first) {
+			next, first = s, at
+		}
+	}
+	return next
+}
+
+func (m *lineMerge) failed() bool {
+	for _, s := range m.sources {
+		if s.fail != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// show writes one line, unless it is too old. It reports false once nobody reads.
+func (m *lineMerge) show(s *lineSource) bool {
+	at := s.log.WrittenAt(s.at)
+	line := s.take()
+	if at.Before(m.query.since) {
+		return true
+	}
+	if m.query.times {
+		stamp := noTime
+		if !at.IsZero() {
+			stamp = at.UTC().Format(lineTime)
+		}
+		m.held = append(append(m.held, stamp...), ' ')
+	}
+	m.held = append(m.held, line...)
+	return len(m.held) < maxLine || m.send()
+}
+
+// send writes the lines that are held. It reports false once nobody reads.
+func (m *lineMerge) send() bool {
+	if len(m.held) == 0 {
+		return true
+	}
+	err := m.out.write(m.held)
+	m.held = m.held[:0]
+	return err == nil
+}
+
+// parseSince reads a time, or for how long until now.
+func parseSince(text string, now time.Time) (time.Time, bool) {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at, true
+	}
+	d, err := fsm.ParseDuration(text)
+	if err != nil || d < 0 || d == fsm.Forever {
+		return time.Time{}, false
+	}
+	return now.Add(-time.Duration(d) * time.Millisecond), true
+}
+
+// endOf tells whether the program writes nothing more: it has ended and is not started again.
+func (s *logServer) endOf(id fsm.InstanceID, task Task) func() bool {
+	return func() bool {
+		select {
+		case <-task.Done():
+		default:
+			return false
+		}
+		m := s.agent.crew.member(id)
+		if m == nil {
+			return true
+		}
+		if t := m.current(); t != task {
+			task = t
+			return false
+		}
+		status, _ := s.agent.shop.reports.status(id)
+		return status.Observed == fsm.ObservedFailed || status.Observed == fsm.ObservedStopped
+	}
+}
+
+// logStreams are those that a query names; ok is false if it names none.
+func logStreams(name string) (streams []driver.Stream, ok bool) {
+	if name == "" || name == "both" {
+		return []driver.Stream{driver.Stdout, driver.Stderr}, true
+	}
+	return []driver.Stream{driver.Stream(name)}, driver.Stream(name).Valid()
+}

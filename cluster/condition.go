@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/outspan/outspan/transport"
+)
+
+// Condition is what a server says of its own machine when it answers a tick of the leader. It is shown to people;
+// nothing is decided by it.
+type Condition struct {
+	DataDir    string `cbor:"1,keyasint,omitempty"` // at most maxToldPath bytes of it
+	FreeBytes  int64  `cbor:"2,keyasint,omitempty"` // beside the ballast, on the file system of DataDir
+	TotalBytes int64  `cbor:"3,keyasint,omitempty"` // of that file system; 0: not known
+	Expect     int    `cbor:"4,keyasint,omitempty"` // bootstrap_expect of its configuration
+	SavedAt    int64  `cbor:"5,keyasint,omitempty"` // when somebody last saved a snapshot from it, Unix ms; 0: never
+
+	Cert   Lifetime    `cbor:"6,keyasint,omitempty"` // of its own certificate
+	Agents []AgentCert `cbor:"7,keyasint,omitempty"` // certificates near their end, at most maxToldCerts
+}
+
+const (
+	maxToldPath  = 256
+	maxToldCerts = 8
+)
+
+// Lifetime is from when until when a certificate is good, in Unix ms. The zero value is not known.
+type Lifetime struct {
+	From  int64 `cbor:"1,keyasint"`
+	Until int64 `cbor:"2,keyasint"`
+}
+
+// AgentCert is the certificate of an agent that called a server. It nests nothing: servers of older versions refuse an
+// answer with more than four levels.
+type AgentCert struct {
+	Node  string `cbor:"1,keyasint"` // its name
+	From  int64  `cbor:"2,keyasint"` // Unix ms
+	Until int64  `cbor:"3,keyasint"`
+}
+
+// Certificates is what the process knows of certificates: its own, and those of agents that it saw.
+type Certificates struct {
+	Own    transport.Lifetime
+	Agents map[string]transport.Lifetime // by name of the node, those near their end
+}
+
+func lifetime(l transport.Lifetime) Lifetime {
+	if l.Until.IsZero() {
+		return Lifetime{}
+	}
+	return Lifetime{From: l.From.UnixMilli(), Until: l.Until.UnixMilli()}
+}
+
+// Condition is this server's own. It does not block.
+func (s *Server) Condition() Condition {
+	c := Condition{DataDir: s.cfg.DataDir, Expect: s.cfg.BootstrapExpect, SavedAt: s.state.saved.Load()}
+	c.DataDir = c.DataDir[:min(len(c.DataDir), maxToldPath)]
+	c.FreeBytes, c.TotalBytes = s.disk.space.seen()
+	if s.cfg.Certificates == nil {
+		return c
+	}
+	certs := s.cfg.Certificates()
+	c.Cert = lifetime(certs.Own)
+	for _, node := range soonest(certs.Agents) {
+		life := lifetime(certs.Agents[node])
+		c.Agents = append(c.Agents, AgentCert{Node: node, From: life.From, Until: life.Until})
+	}
+	return c
+}
+
+// soonest are the names of those that end first, at most maxToldCerts.
+func soonest(all map[string]transport.Lifetime) []string {
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(all[a].Until.Compare(all[b].Until), strings.Compare(a, b))
+	})
+	return names[:min(len(names), maxToldCerts)]
+}
+
+// noteSaved remembers that a snapshot was saved, also over a restart.
+func (s *Server) noteSaved() {
+	now := s.cfg.Wall()
+	s.state.saved.Store(now.UnixMilli())
+	if err := writeFile(s.dir.file(fileSaved), []byte(now.UTC().Format(time.RFC3339)+"\n")); err != nil {
+		s.log.Warn("can't note that a snapshot was saved", "error", err)
+	}
+}
+
+// readSaved reads what noteSaved wrote. A damaged file counts as none.
+func (s *Server) readSaved() {
+	text, err := os.ReadFile(s.dir.file(fileSaved))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	at, parsed := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+	if err = errors.Join(err, parsed); err != nil {
+		s.log.Warn("can't read when a snapshot was last saved", "error", err)
+		return
+	}
+	s.state.saved.Store(at.UnixMilli())
+}

@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// statusOf is what one server shows of another.
+func statusOf(t *testing.T, at *rigServer, id fsm.ServerID) ServerStatus {
+	t.Helper()
+	for _, s := range at.Servers() {
+		if s.ID == id {
+			return s
+		}
+	}
+	t.Fatalf("server %s is not listed", id)
+	return ServerStatus{}
+}
+
+// The leader knows of every server's disk and certificates by its ticks, and of a silent one that it is silent.
+func TestServersTellTheirCondition(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		began := time.Now()
+		agents := map[string]transport.Lifetime{}
+		for i := range 3 * maxToldCerts {
+			agents[fmt.Sprintf("n%02d", i)] = transport.Lifetime{From: began, Until: began.Add(time.Duration(i) * time.Hour)}
+		}
+		r.threeServersRunning(func(c *Config) {
+			c.Disk.Space = func(string) (int64, int64, error) { return 3 << 30, 8 << 30, nil }
+			c.Certificates = func() Certificates {
+				return Certificates{Own: transport.Lifetime{From: began, Until: began.Add(time.Hour)}, Agents: agents}
+			}
+		})
+		leader := r.leader(time.Second)
+		time.Sleep(3 * time.Second)
+		follower := r.other(leader)
+		for _, id := range []fsm.ServerID{leader.ID(), follower.ID()} {
+			s := statusOf(t, leader, id)
+			c := s.Condition
+			if c.FreeBytes != 3<<30 || c.TotalBytes != 8<<30 || c.Expect != 3 || c.DataDir == "" || c.SavedAt != 0 {
+				t.Errorf("told: %+v", c)
+			}
+			if c.Cert != (Lifetime{began.UnixMilli(), began.Add(time.Hour).UnixMilli()}) {
+				t.Errorf("certificate: %+v", c.Cert)
+			}
+			if len(c.Agents) != maxToldCerts || c.Agents[0].Node != "n00" {
+				t.Errorf("certificates of agents: %+v", c.Agents)
+			}
+			if s.Silent > 2*time.Second {
+				t.Errorf("a server that answers is silent for %s", s.Silent)
+			}
+		}
+		follower.crash()
+		time.Sleep(10 * time.Second)
+		if s := statusOf(t, leader, follower.ID()); s.Silent < 8*time.Second || s.Silent > 12*time.Second {
+			t.Errorf("after 10s the lost server is silent for %s", s.Silent)
+		}
+	})
+}
+
+// Who saved a snapshot, and when, is known to the next leader and after a restart. A save that failed is none.
+func TestLastSaveIsRemembered(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		leader := r.leader(time.Second)
+		if err := leader.Save(context.Background(), failingWriter{}); err == nil {
+			t.Fatal("no error of the writer")
+		}
+		if c := leader.Condition(); c.SavedAt != 0 {
+			t.Errorf("a save that failed counts: %+v", c)
+		}
+		if err := leader.Save(context.Background(), io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().UnixMilli()
+		if err := leader.TransferLeader(context.Background(), ""); err != nil {
+			t.Fatal(err)
+		}
+		var next *rigServer
+		eventually(t, 20*time.Second, "the next leader", func() bool {
+			next = r.leader(20 * time.Second)
+			return next != leader
+		})
+		time.Sleep(3 * time.Second)
+		if got := statusOf(t, next, leader.ID()).Condition.SavedAt; got != at {
+			t.Errorf("the next leader knows of a save at %d, want %d", got, at)
+		}
+		leader.stop()
+		again := r.start(hostNumber(leader.host), nil)
+		if got := again.Condition().SavedAt; got == 0 || at-got > 1000 {
+			t.Errorf("after a restart: saved at %d, want %d", got, at)
+		}
+	})
+}
+
+// failingWriter is a disk that is full.
+type failingWriter struct{}
+
+// Write implements io.Writer.
+func (failingWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

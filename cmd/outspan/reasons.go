@@ -1,0 +1,50 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+)
+
+// ownReasons are what the servers note of an instance by themselves.
+func ownReasons() []string {
+	return []string{fsm.ReasonEnded, "gone_from_node", "unknown", string(fsm.CauseNodeOffline), string(fsm.CauseCrashLoop)}
+}
+
+// reasonText says in words why an instance is as it is. For a stop the servers keep what asked for it, which may be the
+// bare id of a drain or of another instance.
+func reasonText(i api.Instance) string {
+	by, more, several := strings.Cut(i.Reason, "; ")
+	by, bypassed := strings.CutPrefix(by, "budget bypassed: ")
+	if by == "" || strings.Contains(by, " ") || driver.Reason(by).Valid() || slices.Contains(ownReasons(), by) {
+		return i.Reason
+	}
+	switch {
+	case i.StopCause == fsm.CausePreempted:
+		by = "makes room for instance " + by
+	case i.StopCause == fsm.CauseDrainTimeout:
+		by = "drain " + by + " is out of time"
+	case i.StopCause == fsm.CauseNodeDraining:
+		by = "drain " + by
+	default:
+		return i.Reason
+	}
+	if bypassed {
+		by = "budget bypassed: " + by
+	}
+	if several {
+		by += "; " + more
+	}
+	return by
+}
+
+// whyChanged is what an event changed, and of an instance's state why: "ready -> failed (fenced)".
+func whyChanged(e api.Event) string {
+	if reason := e.Data["reason"]; e.Type == fsm.EventStatus && reason != "" {
+		return changeText(e) + " (" + reason + ")"
+	}
+	return changeText(e)
+}

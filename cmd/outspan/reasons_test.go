@@ -1,0 +1,38 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport/api"
+)
+
+// People read why, not the id of something that they would have to look up.
+func TestReasonsAreWords(t *testing.T) {
+	const drain = "01KAZZZZZZZZZZZZZZZZZZZZZZ"
+	for _, tt := range []struct {
+		cause        fsm.Cause
+		reason, want string
+	}{
+		{"", "crash_loop", "crash_loop"},
+		{fsm.CauseNodeDraining, drain, "drain " + drain},
+		{fsm.CauseNodeDraining, drain + "; no replacement came", "drain " + drain + "; no replacement came"},
+		{fsm.CauseNodeDraining, "exited", "exited"},
+		{fsm.CauseDrainTimeout, "budget bypassed: " + drain, "budget bypassed: drain " + drain + " is out of time"},
+		{fsm.CausePreempted, "3k9f2m", "makes room for instance 3k9f2m"},
+		{fsm.CauseScaleDown, "its grace is over", "its grace is over"},
+	} {
+		if got := reasonText(api.Instance{StopCause: tt.cause, Reason: tt.reason}); got != tt.want {
+			t.Errorf("%s %q: %q, want %q", tt.cause, tt.reason, got, tt.want)
+		}
+	}
+}
+
+// An event says why a status changed: fenced is no more to be looked for with -o wide.
+func TestEventsSayWhy(t *testing.T) {
+	data := map[string]string{"before": "ready", "after": "failed", "reason": "fenced"}
+	e := api.Event{Type: fsm.EventStatus, Data: data}
+	if got := whyChanged(e); got != "ready -> failed (fenced)" {
+		t.Errorf("got %q", got)
+	}
+}

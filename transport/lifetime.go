@@ -1,0 +1,63 @@
+package transport
+
+import (
+	"crypto/x509"
+	"sync"
+	"time"
+)
+
+// Lifetime is from when until when a certificate is good.
+type Lifetime struct{ From, Until time.Time }
+
+// endsSoon is how long before its end people are told of a certificate.
+const endsSoon = 14 * 24 * time.Hour
+
+// NearEnd reports whether a certificate should be renewed: it ends within two weeks, and less than a third of its life
+// is left. One that has ended is near its end too; the zero value is not.
+func (l Lifetime) NearEnd(now time.Time) bool {
+	left := l.Until.Sub(now)
+	return !l.Until.IsZero() && left < endsSoon && left < l.Until.Sub(l.From)/3
+}
+
+func lifetimeOf(cert *x509.Certificate) Lifetime { return Lifetime{cert.NotBefore, cert.NotAfter} }
+
+// maxSeenCerts bounds how many certificates are remembered; a cluster has 5,000 agents at most.
+const maxSeenCerts = 1 << 14
+
+// seenCerts remembers until when the certificates are good with which agents called. Safe for many goroutines. The zero
+// value is ready.
+type seenCerts struct {
+	mu  sync.Mutex
+	all map[string]Lifetime // by the agent's name
+}
+
+// note takes the certificate of a new connection.
+func (s *seenCerts) note(id Identity, cert *x509.Certificate) {
+	if id.Role != RoleAgent {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]Lifetime{}
+	}
+	if _, known := s.all[id.Name]; known || len(s.all) < maxSeenCerts {
+		s.all[id.Name] = lifetimeOf(cert)
+	}
+}
+
+// nearEnd returns those that should be renewed, by name of the agent.
+func (s *seenCerts) nearEnd(now time.Time) map[string]Lifetime {
+	found := map[string]Lifetime{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, life := range s.all {
+		if life.NearEnd(now) {
+			found[name] = life
+		}
+	}
+	return found
+}
+
+// AgentsNearEnd are the certificates of agents that connected and that should be renewed, by name of the agent.
+func (l *Listener) AgentsNearEnd(now time.Time) map[string]Lifetime { return l.seen.nearEnd(now) }
