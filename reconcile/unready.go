@@ -27,6 +27,9 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	if !p.past(inst.Marks.UnreadySince.Add(*g.spec.Toleration.NotReady) + 1) {
 		return false
 	}
+	if p.onHold(inst) {
+		return false
+	}
 	if ready := p.readySlots(g); 2*(g.row.Count-ready) > g.row.Count {
 		p.wait(inst, fsm.CodeReplacementPending,
 			fmt.Sprintf("it is not ready, and is not replaced: only %d of %d of %s are ready, so they lack something that is not on its node", ready, g.row.Count, g.id), "")
