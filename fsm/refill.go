@@ -62,12 +62,12 @@ func (s *State) slotUsed(group GroupID, slot int) bool {
 // fillers is how many others must be ready before a member begins anew: a majority of the group, or all others where there are just two.
 func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
 
-// readyBeside counts the other slots of a group that have a ready instance on a node that is online.
+// readyBeside counts the other slots of a group that have a ready instance on a node that is online; one that says that it is not in sync fills nobody.
 func (s *State) readyBeside(group GroupID, slot int) int {
 	ready := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
 		n, ok := s.Nodes.Get(inst.Node)
-		if inst.Slot != slot && inst.Ready() && ok && n.Health == HealthOnline && !n.unheard() {
+		if inst.Slot != slot && inst.Ready() && inst.Status.Facts[FactInSync] != "false" && ok && n.Health == HealthOnline && !n.unheard() {
 			ready[inst.Slot] = true
 		}
 	}
