@@ -289,7 +289,7 @@ func (s *State) markTimes(next, before *Instance) {
 		}
 	}
 	next.Marks.ReadySince = 0
-	if next.Marks.UnreadySince == 0 || before.Status.Observed == ObservedReady || before.Status.Observed == ObservedLost {
+	if next.Marks.UnreadySince == 0 || before.Status.Observed == ObservedReady {
 		next.Marks.UnreadySince = s.Now
 	}
 	if next.Status.Observed == ObservedLost || next.Status.Observed == ObservedFailed {
