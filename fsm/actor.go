@@ -38,7 +38,7 @@ func (c Cause) StoppedBy() ActorKind {
 		return ByDrain
 	case CausePreempted:
 		return ByPreemption
-	case CauseRebalance, CauseAffinity, CauseNodeNotReady:
+	case CauseRebalance, CauseAffinity, CauseNodeNotReady, CauseCheckFailed:
 		return ByRescheduler
 	case CauseUser:
 		return ByOperator

@@ -194,7 +194,7 @@ func (c Cause) known() (Cause, bool) {
 // Voluntary reports whether a stop for this cause is the system's or an operator's choice, so that it uses rates.
 func (c Cause) Voluntary() bool {
 	switch c {
-	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement, CauseNodeNotReady:
+	case CauseRollout, CauseNodeDraining, CauseUser, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement, CauseNodeNotReady, CauseCheckFailed: // of one that failed nothing is spent
 		return true
 	}
 	return false

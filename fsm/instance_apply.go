@@ -90,6 +90,8 @@ func (c *InstancePlace) heldBack(s *State, old *Instance) *Error {
 		return nil
 	case len(c.Awaits) > 0:
 		return Refuse(CodeHold, "a hold is set: nothing is stopped to make room for instance %s", c.ID)
+	case old != nil && c.Cause == CauseCheckFailed && old.Status.Observed == ObservedUnready:
+		return Refuse(CodeHold, "a hold is set: instance %s, which is not ready, is not replaced", old.ID)
 	case old != nil && c.Cause == CauseNodeOffline && s.HoldsBack(old):
 		return Refuse(CodeHold, "a hold is set: the lost instance %s is not replaced", old.ID)
 	}
@@ -206,6 +208,9 @@ func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *GroupSpec, o
 		replaced := *old
 		replaced.Links.ReplacedBy = c.ID
 		s.setInstance(old, &replaced)
+		if c.Cause == CauseCheckFailed && replaced.Desired == DesiredRunning && replaced.Status.Observed == ObservedUnready {
+			s.noteFailure(&replaced, string(c.Cause)) // also if it recovers before it is stopped: else one that comes and goes is replaced without end
+		}
 		if replaced.Desired == DesiredRunning && replaced.Status.Observed == ObservedFailed {
 			s.setDesired(&replaced, DesiredStopped, c.Cause, "replaced by "+string(c.ID))
 		}

@@ -120,6 +120,9 @@ func (s *State) mayReplaceUnready(inst *Instance) *Error {
 	if !s.unreadyLong(inst) {
 		return Refuse(CodeStale, "instance %s has not been unready for longer than its group tolerates", inst.ID)
 	}
+	if holder, ok := s.Instances.Get(inst.Links.Replaces); ok && holder.Desired == DesiredRunning && holder.Links.ReplacedBy == inst.ID {
+		return nil // it was to take over, and came to nothing: its slot is held
+	}
 	return s.surged(inst)
 }
 
@@ -215,6 +218,9 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	case CauseNodeDraining:
 		s.countMoved(DrainID(c.By), inst)
 	case CauseStartTimeout, CauseCheckFailed:
+		if next, ok := s.Successor(inst); ok && c.Cause == CauseCheckFailed && next.Cause == CauseCheckFailed {
+			break // it was noted when that one was placed
+		}
 		if inst.Status.Observed != ObservedFailed && !inst.WaitsForRoom() { // otherwise it was noted when it failed, or never began
 			s.noteFailure(inst, string(c.Cause))
 		}

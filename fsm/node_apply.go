@@ -375,7 +375,7 @@ func (c *NodeForget) apply(s *State) error {
 		s.loseVolumes(n)
 	}
 	s.dropVolumes(func(v *Volume) bool { return v.Home == c.ID })
-	s.forgetAside(c.ID)
+	s.forgetAside(c.ID, n.Name)
 	s.Nodes.del(c.ID)
 	s.indexNode(n)
 	s.nodeNames.del(n.Name)

@@ -38,7 +38,7 @@ func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
 		return nil
 	}
 	left := oneOf(home.Intent, IntentDraining, IntentDisabled) ||
-		home.Health == HealthOffline && (home.Return.ConfirmedDead || spec.Fenced())
+		home.Health == HealthOffline && (home.Return.ConfirmedDead || spec.Fenced()) || !s.slotUsed(group, slot)
 	if !spec.Refills() || !left {
 		return Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", slot, group, id)
 	}
@@ -54,15 +54,20 @@ func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
 	return nil
 }
 
+// slotUsed reports whether a program ran on a volume of a slot. Where none did nothing is left behind: its instance waited for room, or its node was lost before.
+func (s *State) slotUsed(group GroupID, slot int) bool {
+	return slices.ContainsFunc(s.slotVolumes(group, slot), func(v *Volume) bool { return v.Held })
+}
+
 // fillers is how many others must be ready before a member begins anew: a majority of the group, or all others where there are just two.
 func (g *Group) fillers() int { return max(1, min(g.Count-1, g.Count/2+1)) }
 
-// readyBeside counts the other slots of a group that have a ready instance on a node that is online.
+// readyBeside counts the other slots of a group that have a ready instance on a node that is online; one that says that it is not in sync fills nobody.
 func (s *State) readyBeside(group GroupID, slot int) int {
 	ready := map[int]bool{}
 	for inst := range s.InstancesOf(group) {
 		n, ok := s.Nodes.Get(inst.Node)
-		if inst.Slot != slot && inst.Ready() && ok && n.Health == HealthOnline && !n.unheard() {
+		if inst.Slot != slot && inst.Ready() && inst.Status.Facts[FactInSync] != "false" && ok && n.Health == HealthOnline && !n.unheard() {
 			ready[inst.Slot] = true
 		}
 	}
@@ -76,8 +81,10 @@ func (s *State) leaveBehind(inst *Instance) {
 			continue
 		}
 		next := *v
-		next.Aside = append(slices.Clone(v.Aside), AsideData{v.Home, v.Made, s.Wall})
-		next.Aside = next.Aside[max(0, len(next.Aside)-maxAside):]
+		if v.Held {
+			next.Aside = append(slices.Clone(v.Aside), AsideData{v.Home, v.Made, s.Wall})
+			next.Aside = next.Aside[max(0, len(next.Aside)-maxAside):]
+		}
 		next.Home, next.Made, next.Held = inst.Node, s.volumeEpoch(), false
 		s.Volumes.put(next.ID, &next)
 		s.touch("volumes")
@@ -96,7 +103,7 @@ func (v Volume) withoutAside(node NodeID, epoch uint64) Volume {
 }
 
 // forgetAside forgets the data that was left on a node which is forgotten.
-func (s *State) forgetAside(node NodeID) {
+func (s *State) forgetAside(node NodeID, name string) {
 	var rows []*Volume
 	for _, v := range s.Volumes.All() {
 		if slices.ContainsFunc(v.Aside, func(a AsideData) bool { return a.Node == node }) {
@@ -105,6 +112,9 @@ func (s *State) forgetAside(node NodeID) {
 	}
 	for _, v := range rows {
 		next := v.withoutAside(node, 0)
+		if next.Home != "" { // else it is noted already; an old copy that is older may be the last one now
+			next.Lost = &VolumeLoss{Node: name, Actor: s.entry.actor, Index: s.Index, Wall: s.Wall}
+		}
 		s.Volumes.put(v.ID, &next)
 	}
 }

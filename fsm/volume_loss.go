@@ -14,7 +14,8 @@ const namedVolumes = 10 // of those that a refusal is about
 func (s *State) LostWith(node NodeID) []VolumeID {
 	var lost []VolumeID
 	for id, v := range s.Volumes.All() {
-		if v.Home == node && v.Kind == VolumeLocal && v.Copy == "" {
+		aside := slices.ContainsFunc(v.Aside, func(a AsideData) bool { return a.Node == node })
+		if (v.Home == node || aside) && v.Kind == VolumeLocal && v.Copy == "" {
 			lost = append(lost, id)
 		}
 	}
@@ -50,10 +51,15 @@ func (s *State) homeMissing(t *Transfer) *Error {
 	return nil
 }
 
-// gaveUp reports whether the data that replaced the old copy of a transfer was given up since: what is in use then began empty.
+// gaveUp reports whether the data that replaced the old copy of a transfer was given up or left behind since: what is in use then began empty.
 func (s *State) gaveUp(t *Transfer) bool {
 	return slices.ContainsFunc(s.slotVolumes(t.Group, t.Slot), func(v *Volume) bool {
-		return slices.Contains(t.Names, v.Name) && v.Lost != nil && v.Lost.Index > t.Marks.Index
+		i := slices.Index(t.Names, v.Name)
+		if i < 0 {
+			return false
+		}
+		newer := func(a AsideData) bool { return i >= len(t.Epochs) || a.Epoch > t.Epochs[i] }
+		return v.Lost != nil && v.Lost.Index > t.Marks.Index || slices.ContainsFunc(v.Aside, newer)
 	})
 }
 

@@ -184,7 +184,7 @@ func (p *pass) stopEvicted() {
 			case wishTroubled:
 				p.stopTroubled(g, slot, wishTroubled, slot.holder.Eviction.By)
 			case wishUnready:
-				if p.mayRetry(g, p.version(g, slot.holder), slot.holder) {
+				if slot.successor != nil || p.mayRetry(g, p.version(g, slot.holder), slot.holder) {
 					p.stopTroubled(g, slot, wishUnready, "not ready")
 				}
 			case wishMoved:

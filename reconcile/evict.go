@@ -314,6 +314,11 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 			return nil
 		}
 		cause = failureCause(next)
+	case wishUnready:
+		if !p.mayRetry(g, version, next) {
+			return nil
+		}
+		cause = fsm.CauseCheckFailed
 	case wishDisabled, wishDrained, wishTroubled, wishRebuilt:
 		if p.takesOver(g, next) {
 			p.wait(next, fsm.CodeReplacementPending, "it takes over from "+string(slot.holder.ID)+" first, and moves then", "")

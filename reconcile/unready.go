@@ -24,7 +24,10 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	if n := p.node(inst.Node); n == nil || p.isOut(n) || n.Restore.Owes {
 		return false
 	}
-	if !p.past(inst.Marks.UnreadySince.Add(*g.spec.Toleration.NotReady) + 1) {
+	if !p.past(max(inst.Marks.UnreadySince, p.node(inst.Node).Return.LastReturn).Add(*g.spec.Toleration.NotReady) + 1) {
+		return false
+	}
+	if p.onHold(inst) {
 		return false
 	}
 	if ready := p.readySlots(g); 2*(g.row.Count-ready) > g.row.Count {

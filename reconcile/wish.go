@@ -75,7 +75,7 @@ func (p *pass) waitsInVain(inst *fsm.Instance) bool {
 	if !ok || policy.Role == fsm.RoleSystem {
 		return false
 	}
-	if _, home := p.state().VolumeHome(policy, inst.Group, inst.Slot); home {
+	if _, home := p.state().VolumeHome(policy, inst.Group, inst.Slot); home && p.state().MayRefill(policy, inst.Group, inst.Slot) != nil {
 		return false
 	}
 	end := inst.Marks.Created

@@ -99,7 +99,7 @@ func runs(i *fsm.Instance) bool {
 // voluntary causes are those that rates count.
 func voluntary(c fsm.Cause) bool {
 	switch c {
-	case fsm.CauseRollout, fsm.CauseNodeDraining, fsm.CauseUser, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseRoleReplacement, fsm.CauseNodeNotReady:
+	case fsm.CauseRollout, fsm.CauseNodeDraining, fsm.CauseUser, fsm.CausePreempted, fsm.CauseRebalance, fsm.CauseAffinity, fsm.CauseRoleReplacement, fsm.CauseNodeNotReady, fsm.CauseCheckFailed:
 		return true
 	}
 	return false
