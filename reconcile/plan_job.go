@@ -132,7 +132,12 @@ func (p *pass) planSlot(g *groupView, slot int, fresh bool) *unplaced {
 	if fresh {
 		return p.preempt(n, p.fulfil(n))
 	}
-	_, why := p.peek(n)
+	id, why := p.peek(n)
+	if why == nil && n.home != "" { // peek keeps no room at a home
+		v := p.candidates().view(id)
+		v.promised += p.fieldOf(g, n.version).claim.MemoryBytes
+		p.nodes.moved(v)
+	}
 	return p.preempt(n, why)
 }
 
