@@ -37,7 +37,7 @@ func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
 	if !ok || !known {
 		return nil
 	}
-	left := oneOf(home.Intent, IntentDraining, IntentDisabled) ||
+	left := home.Intent == IntentDisabled || s.emptiedByDrain(home) ||
 		home.Health == HealthOffline && (home.Return.ConfirmedDead || spec.Fenced()) || !s.slotUsed(group, slot)
 	if !spec.Refills() || !left {
 		return Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", slot, group, id)
@@ -57,6 +57,16 @@ func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
 // slotUsed reports whether a program ran on a volume of a slot. Where none did nothing is left behind: its instance waited for room, or its node was lost before.
 func (s *State) slotUsed(group GroupID, slot int) bool {
 	return slices.ContainsFunc(s.slotVolumes(group, slot), func(v *Volume) bool { return v.Held })
+}
+
+// emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. One that was cancelled or failed moves nothing more.
+func (s *State) emptiedByDrain(n *Node) bool {
+	d, ok := s.Drains.Get(n.Drain)
+	if !ok || n.Intent != IntentDraining {
+		return false
+	}
+	part, _ := d.Node(n.ID)
+	return oneOf(part.Phase, PhaseDraining, PhaseDrained)
 }
 
 // fillers is how many others must be ready before a member begins anew: a majority of the group, or all others where there are just two.

@@ -32,7 +32,7 @@ func (p *pass) unreadyLong(g *groupView, inst *fsm.Instance) bool {
 	}
 	if ready := p.readySlots(g); 2*(g.row.Count-ready) > g.row.Count {
 		p.wait(inst, fsm.CodeReplacementPending,
-			fmt.Sprintf("it is not ready, and is not replaced: only %d of %d of %s are ready, so they lack something that is not on its node", ready, g.row.Count, g.id), "")
+			fmt.Sprintf("it is not ready, and is not replaced: only %d of %d of %s are ready, so another machine would hardly help", ready, g.row.Count, g.id), "")
 		return false
 	}
 	return true
