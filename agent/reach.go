@@ -18,11 +18,11 @@ import (
 // working directory that it can't reach, and fail with
 // words that say nothing of the reason. Directories with access lists are believed. Code: invalid.
 func reachable(dir string, who account) error {
-	real, err := filepath.EvalSymlinks(dir)
+	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return diskError("look at "+dir, err)
 	}
-	for at := real; ; at = filepath.Dir(at) {
+	for at := resolved; ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)
 		if err != nil {
 			return diskError("look at "+at, err)

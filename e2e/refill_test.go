@@ -78,8 +78,8 @@ func TestRefill(t *testing.T) {
 	if !strings.Contains(out, "outspan volume attach "+volume+" --node "+home.name+" --epoch ") {
 		t.Errorf("volume status does not say how to put it to use:\n%s", out)
 	}
-	words := strings.Fields(out[strings.Index(out, "outspan volume attach "):])
-	c.must(t, append(words[1:8:8], "--timeout", "60s")...)
+	_, command, _ := strings.Cut(out, "outspan ")
+	c.must(t, append(strings.Fields(command)[:7:7], "--timeout", "60s")...)
 	c.waitReady(t, "agency", 3)
 	if noted := starts(seen).read(); strings.HasSuffix(noted[len(noted)-1], ":empty") {
 		t.Errorf("after the data was put to use the members started as %q", noted)
