@@ -60,11 +60,20 @@ func ended(ctx context.Context, err error) error {
 // verdict is the error of a call that is given up. A write that some server may have taken is not simply undone because
 // nobody can be reached any more.
 func (r *Request) verdict(err error, sent bool) error {
-	var e *fsm.Error
-	if !sent || r.Method == http.MethodGet || !errors.As(err, &e) || e.Code != CodeUnreachable && e.Code != fsm.CodeNoLeader {
+	var unknown *fsm.Error
+	if r.Method == http.MethodGet || !errors.As(err, &unknown) {
 		return err
 	}
-	unknown := fsm.Refuse(fsm.CodeUnknownOutcome, "a server took the request and did not answer; it may have been carried out. Then: %s", e.Message)
+	switch unknown.Code {
+	case fsm.CodeUnknownOutcome:
+	case CodeUnreachable, fsm.CodeNoLeader:
+		if !sent {
+			return err
+		}
+		unknown = fsm.Refuse(fsm.CodeUnknownOutcome, "a server took the request and did not answer; it may have been carried out. Then: %s", unknown.Message)
+	default:
+		return err
+	}
 	if id := r.Query.Get("request_id"); id != "" {
 		return unknown.WithHint("send it again with the same request id (--request-id %s): it is carried out at most once", id)
 	}
