@@ -97,6 +97,7 @@ func TestParseJobMistakes(t *testing.T) {
 	}
 	tests := []struct{ name, src, code, want string }{
 		{"typo in a key", group("    cuont = 2"), "invalid", `web.hcl:4,5: Unsupported argument: An argument named "cuont" is not expected here. Did you mean "count"?`},
+		{"a bare word", group("    count = yes"), "invalid", `web.hcl:4,13: Bare word: write text in quotes, a switch as true or false.`},
 		{"typo in a block", group("    resuorces { cpu = 1 }"), "invalid", `Did you mean "resources"?`},
 		{"memory without unit", group("    resources { memory = 128 }"), "invalid", "web.hcl:4,26: Wrong type: memory takes a text in quotes"},
 		{"wrong unit", group("    resources { memory = \"128 MegaByte\" }"), "invalid", "unknown unit"},
