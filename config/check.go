@@ -1,9 +1,12 @@
 package config
 
 import (
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -69,6 +72,19 @@ func (c *Config) checkListen(invalid func(string, ...any) *fsm.Error) *fsm.Error
 	return nil
 }
 
+// noAddress finds the first address with a port that there can't be.
+func noAddress(list []string) (bad string, found bool) {
+	i := slices.IndexFunc(list, func(address string) bool {
+		_, port, err := net.SplitHostPort(strings.TrimPrefix(address, "https://"))
+		n, notNumber := strconv.Atoi(port)
+		return err == nil && notNumber == nil && (n < 1 || n > 65535)
+	})
+	if i < 0 {
+		return "", false
+	}
+	return list[i], true
+}
+
 func badPort(p int) bool { return p < 0 || p > 65535 }
 
 func (c *Config) checkTLS(invalid func(string, ...any) *fsm.Error) *fsm.Error {
@@ -105,6 +121,9 @@ func (c *Config) checkServer(invalid func(string, ...any) *fsm.Error) *fsm.Error
 	case s.RaftMultiplier < 1 || s.RaftMultiplier > 10:
 		return invalid("server.raft_multiplier is %d; it must be 1 to 10", s.RaftMultiplier)
 	}
+	if bad, ok := noAddress(s.RetryJoin); ok {
+		return invalid("server.retry_join has %q; write HOST:PORT, such as 10.0.0.1:7642", bad)
+	}
 	return nil
 }
 
@@ -125,6 +144,9 @@ func (c *Config) checkAgent(invalid func(string, ...any) *fsm.Error) *fsm.Error 
 		return invalid("agent.min_uid is %d; it must not be negative", a.MinUID)
 	case a.Reserve.CPU < 0 || a.Reserve.MemoryBytes < 0 || a.Capacity.CPU < 0 || a.Capacity.MemoryBytes < 0:
 		return invalid("agent.reserve and agent.capacity must not be negative")
+	}
+	if bad, ok := noAddress(a.Servers); ok {
+		return invalid("agent.servers has %q; write HOST:PORT, such as 10.0.0.1:7640", bad)
 	}
 	if refusal := fsm.CheckAgentLabels(a.Labels); refusal != nil {
 		return invalid("agent.labels: %s", refusal.Message).WithHint("%s", refusal.Hint)

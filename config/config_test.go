@@ -94,6 +94,7 @@ func TestLoadChecksTheWhole(t *testing.T) {
 		{"too few user ids", "agent {\n  instance_uids = \"200000-200100\"\n}", "at least 1000"},
 		{"user ids of the machine", "agent {\n  instance_uids = \"1000-65533\"\n}", "above 65534"},
 		{"a label of operators", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"h:1\"]\n  labels = { \"operator.trusted\" = \"yes\" }\n}\ntls { dir = \"/t\" }\n", "set by operators alone"},
+		{"a port too much", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"10.0.0.1:76400\"]\n}\ntls { dir = \"/t\" }\n", "write HOST:PORT"},
 		{"agent alone", "name = \"a\"\ndata_dir = \"/d\"\nagent {}\ntls { dir = \"/t\" }\n", "agent.servers is missing"},
 		{"two servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n", "bootstrap_expect is 2"},
 		{"short threshold", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nsettings { offline_after = \"10ms\" }\n", "offline_after is 10ms"},
