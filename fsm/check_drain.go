@@ -64,6 +64,6 @@ func (c *checker) records() {
 }
 
 func (t EventType) valid() bool {
-	return oneOf(t, EventNodeRegistered, EventNodeState, EventNodeChecks, EventAllocated, EventDesired, EventStatus, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
+	return oneOf(t, EventNodeRegistered, EventNodeState, EventNodeChecks, EventAllocated, EventDesired, EventStatus, EventRestarted, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
 		EventBudget, EventJob, EventDeployment, EventSettings, EventLeader, EventHold, EventVolume)
 }

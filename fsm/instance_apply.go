@@ -263,6 +263,9 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 		s.emit(Event{Type: EventStatus, Subject: "instance/" + string(inst.ID), Before: string(inst.Status.Observed), After: string(status.Observed),
 			Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": status.Reason}})
 	}
+	if status.Restarts > inst.Status.Restarts && s.tells() {
+		s.emit(Event{Type: EventRestarted, Subject: "instance/" + string(inst.ID), Data: restartData(&next)})
+	}
 	s.noteCopies(&next)
 	if moved {
 		s.noteUse(&next)
@@ -275,6 +278,15 @@ func (s *State) observe(inst *Instance, status InstanceStatus) *Instance {
 	}
 	s.forgetOld(&next)
 	return &next
+}
+
+// restartData says of an instance whose program was restarted in place how often that was, and how it ended last.
+func restartData(inst *Instance) map[string]string {
+	data := map[string]string{"node": string(inst.Node), "group": string(inst.Group), "restarts": strconv.Itoa(inst.Status.Restarts)}
+	if code := inst.Status.ExitCode; code != nil {
+		data["exit_code"] = strconv.Itoa(*code)
+	}
+	return data
 }
 
 func (s *State) markTimes(next, before *Instance) {

@@ -1,0 +1,24 @@
+package fsm
+
+import "testing"
+
+// A program that its agent restarted in place leaves an event: with how often, and how it ended.
+func TestRestartInPlaceIsAnEvent(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count = 1
+	s := leaseState(t, spec, 6*Second)
+	code := 137
+	status := InstanceStatus{ID: "i1", Generation: 5, Observed: ObservedReady, Restarts: 2, ExitCode: &code}
+	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{status}})
+	status.Generation++
+	s = run(t, s, 3000, &NodeReport{ID: "n1", Instances: []InstanceStatus{status}})
+	var told []*Event
+	for _, row := range s.Events.rows.All() {
+		if e, _ := row.open(); e.Type == EventRestarted {
+			told = append(told, e)
+		}
+	}
+	if len(told) != 1 || told[0].Subject != "instance/i1" || told[0].Data["restarts"] != "2" || told[0].Data["exit_code"] != "137" {
+		t.Errorf("the events are %+v", told)
+	}
+}
