@@ -52,6 +52,7 @@ type gauges struct {
 	troubled                              *prometheus.Desc
 	desired, ready, allowed               *prometheus.Desc
 	drains, blocked, unschedulable        *prometheus.Desc
+	drainTime                             *prometheus.Desc
 	paused, hold, build                   *prometheus.Desc
 	leader, term, applied, lag            *prometheus.Desc
 	problems                              problemGauges
@@ -72,6 +73,7 @@ func newGauges() gauges {
 		ready:         desc("group_ready", "Ready instances of a group.", "job", "group"),
 		allowed:       desc("budget_allowed", "Voluntary stops that a budget allows now.", "budget"),
 		drains:        desc("drains", "Kept drains by phase.", "phase"),
+		drainTime:     desc("node_drain_seconds", "How long the last drain that emptied a node took, from the node's turn.", "node"),
 		blocked:       desc("drain_blocked", "Instances that running drains can't stop now, by code.", "code"),
 		unschedulable: desc("unschedulable", "Groups that lack instances because no node can take them, by code.", "code"),
 		paused:        desc("actuation_paused", "1 while decisions are computed and not carried out."),
@@ -89,7 +91,7 @@ func newGauges() gauges {
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	g := c.gauges
 	for _, d := range [...]*prometheus.Desc{
-		g.nodes, g.troubled, g.capacity, g.allocated, g.instances, g.desired, g.ready, g.allowed, g.drains, g.blocked, g.unschedulable,
+		g.nodes, g.troubled, g.capacity, g.allocated, g.instances, g.desired, g.ready, g.allowed, g.drains, g.drainTime, g.blocked, g.unschedulable,
 		g.paused, g.hold, g.build, g.leader, g.term, g.applied, g.lag,
 	} {
 		out <- d
@@ -173,8 +175,19 @@ func (s *scrape) groups() {
 
 func (s *scrape) drains() {
 	counts := map[fsm.DrainPhase]int{}
+	last := map[fsm.NodeID]fsm.DrainNode{}
 	for _, d := range s.s.Drains.All() {
 		counts[d.Phase()]++
+		for _, part := range d.Nodes {
+			if part.Phase == fsm.PhaseDrained && part.EndedWall > last[part.Node].EndedWall {
+				last[part.Node] = part
+			}
+		}
+	}
+	for id, part := range last {
+		if n, ok := s.s.Nodes.Get(id); ok {
+			s.gauge(s.g.drainTime, float64(part.EndedWall-part.StartedWall)/1000, n.Name)
+		}
 	}
 	for _, phase := range [...]fsm.DrainPhase{fsm.PhaseDraining, fsm.PhaseDrained, fsm.PhaseFailed, fsm.PhaseCanceled} {
 		s.gauge(s.g.drains, float64(counts[phase]), string(phase))

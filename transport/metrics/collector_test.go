@@ -210,6 +210,14 @@ func TestCounts(t *testing.T) {
 		"outspan_drains[phase=canceled]": 1, "outspan_drain_duration_seconds[]": 1, "outspan_nodes[health=offline intent=active]": 1,
 		"outspan_offline_detection_seconds[]": 1,
 	})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentActive})
+	r.apply(&fsm.NodeConfirmDead{ID: "01N2", Force: true})
+	r.apply(&fsm.DrainStart{ID: "d2", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
+	r.apply(&fsm.DrainTurn{ID: "d2", Node: "01N2"})
+	r.apply(&fsm.DrainEnd{ID: "d2", Node: "01N2", Phase: fsm.PhaseDrained})
+	if _, ok := r.series()["outspan_node_drain_seconds[node=n2]"]; !ok {
+		t.Error("nothing says how long the drain of a node took")
+	}
 	if _, ok := r.series()["outspan_node_capacity_bytes[node=n2]"]; !ok {
 		t.Error("an offline node has no capacity")
 	}
