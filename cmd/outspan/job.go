@@ -99,7 +99,7 @@ func jobStatus(a *app) *cobra.Command {
 	return statusVerb{
 		of: "JOB", short: "show a job, its groups and instances", kind: "jobs",
 		example: "outspan job status web\noutspan job status web --wait --timeout 60s",
-		states:  []string{"ready", "running", "pending", "starting", "stopping", "stopped"}, wait: a.waitForJobLike, show: a.showJob,
+		states:  []string{"ready", "running", "pending", "starting", "degraded", "stopping", "stopped"}, wait: a.waitForJobLike, show: a.showJob,
 	}.command(a)
 }
 

@@ -16,6 +16,7 @@ const (
 	JobRunning  JobStatus = "running"  // every group has all it wants, ready
 	JobPending  JobStatus = "pending"  // something of it is not placed
 	JobStarting JobStatus = "starting" // all is placed, not all is ready
+	JobDegraded JobStatus = "degraded" // some of it can't run for a reason that nothing ends by itself: its data is on a node that is offline
 	JobStopping JobStatus = "stopping"
 	JobStopped  JobStatus = "stopped"
 )
@@ -25,7 +26,7 @@ type Job struct {
 	Name         fsm.JobName      `json:"name"`
 	Version      uint64           `json:"version"`
 	Class        fsm.ClassName    `json:"class"`
-	Status       JobStatus        `json:"status" enum:"running,pending,starting,stopping,stopped"`
+	Status       JobStatus        `json:"status" enum:"running,pending,starting,degraded,stopping,stopped"`
 	Groups       []JobGroup       `json:"groups"`
 	DeploymentID fsm.DeploymentID `json:"deployment_id"`
 	Stable       uint64           `json:"stable_version" doc:"the last version whose deployment succeeded; 0: none"`
@@ -44,6 +45,8 @@ type JobGroup struct {
 	Pending int      `json:"pending"`
 	Reason  string   `json:"reason" doc:"the code of why something is pending"`
 	Message string   `json:"message" doc:"the same in words"`
+
+	Degraded fsm.Code `json:"degraded,omitempty" doc:"volume_home_node_offline: a node with its data is offline (P19)"`
 }
 
 // JobDetail is a job with its wanted spec.
@@ -78,7 +81,7 @@ func (r *reading) job(j *fsm.Job) Job {
 		Name: j.Name, Version: j.Version, Class: j.Class, Groups: []JobGroup{}, DeploymentID: j.Deployment, Stable: j.Stable,
 		Purge: j.Purge, Index: j.Index,
 	}
-	alive, missing, unready := 0, 0, 0
+	alive, missing, unready, degraded := 0, 0, 0, false
 	for _, g := range r.GroupsOf(j.Name) {
 		alive += g.Alive
 		if g.Removed && g.Alive == 0 {
@@ -87,9 +90,13 @@ func (r *reading) job(j *fsm.Job) Job {
 		one := r.jobGroup(g)
 		missing += one.Pending
 		unready += max(0, one.Placed-one.Ready)
+		degraded = degraded || one.Degraded != ""
 		v.Groups = append(v.Groups, one)
 	}
 	v.Status = jobStatus(j.Stopped, alive, missing, unready)
+	if degraded && (v.Status == JobPending || v.Status == JobStarting) {
+		v.Status = JobDegraded
+	}
 	return v
 }
 
@@ -118,11 +125,27 @@ func (r *reading) jobGroup(g *fsm.Group) JobGroup {
 	if g.Role == fsm.RoleSystem {
 		v.Count = max(v.Placed, r.eligibleNodes(g))
 	}
+	v.Degraded = r.degraded(g)
 	if v.Pending = max(0, v.Count-v.Placed); v.Pending > 0 && !r.undecided {
 		why := r.waiting().Groups[g.ID]
 		v.Reason, v.Message = string(why.Code), why.Message
 	}
 	return v
+}
+
+// degraded is why a group can't be whole by itself; empty if nothing is known.
+func (r *reading) degraded(g *fsm.Group) fsm.Code {
+	for slot := range g.Count {
+		spec, ok := r.Policy(g.ID)
+		if !ok {
+			break
+		}
+		home, ok := r.VolumeHome(spec, g.ID, slot)
+		if n, known := r.Nodes.Get(home); ok && known && n.Health == fsm.HealthOffline {
+			return fsm.CodeVolumeOffline
+		}
+	}
+	return ""
 }
 
 // eligibleNodes is how many nodes a system group has to cover.

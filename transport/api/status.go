@@ -109,7 +109,7 @@ func (r *reading) countNodes() map[string]int {
 
 func (r *reading) countJobs() map[string]int {
 	counts := map[string]int{"total": r.Jobs.Len()}
-	for _, status := range [...]JobStatus{JobRunning, JobPending, JobStarting, JobStopping, JobStopped} {
+	for _, status := range [...]JobStatus{JobRunning, JobPending, JobStarting, JobDegraded, JobStopping, JobStopped} {
 		counts[string(status)] = 0
 	}
 	for _, j := range r.Jobs.All() {
