@@ -65,7 +65,7 @@ func checkNamedFiles(c *config.Config, now time.Time) ([]string, error) {
 	if c.Agent != nil {
 		roles = append(roles, transport.RoleAgent)
 	}
-	p := process{cfg: c}
+	p := process{cfg: c, ends: newCertificateEnd()}
 	for _, role := range roles {
 		creds, err := p.credentials(role)
 		if err != nil {
