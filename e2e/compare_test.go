@@ -56,7 +56,7 @@ func TestCompare(t *testing.T) {
 	if !strings.Contains(r.out, "DIFFERS") {
 		t.Errorf("it does not stand out: %v", r)
 	}
-	if text := c.must(t, "status"); !strings.Contains(text, "server "+wrong.name+" had another state") {
+	if text := c.must(t, "status"); !strings.Contains(text, "server "+wrong.name) || !strings.Contains(text, "it had another state than this server") {
 		t.Errorf("the status does not tell:\n%s", text)
 	}
 	for range 2 { // as a supervisor does
