@@ -96,7 +96,7 @@ func newLineMerge(logs []Log, q logQuery, out *lineWriter, over func() bool) *li
 // whether all was shown.
 func (m *lineMerge) run(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		over := !m.query.follow || m.over() // before reading: what was written until then is seen
+		over := !m.query.follow || m.over() // asked before reading, so that the last lines are not missed
 		next := m.oldest(over)
 		switch {
 		case next != nil:

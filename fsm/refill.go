@@ -23,7 +23,7 @@ func refillsByRole(role Role) bool {
 	return oneOf(role, RoleQuorum, RoleShardedData, RoleLeaderFollower)
 }
 
-// Refills reports whether the others fill a member that begins anew, so that its slot may leave its local volumes behind (seed 004, A8).
+// Refills reports whether the others fill a member that begins anew, so that its slot may leave its local volumes behind (A8).
 func (g *GroupSpec) Refills() bool {
 	return g.hasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && oneOf(g.Replacement.Mode, ModeAlways, ModeWhen)
 }
@@ -37,26 +37,40 @@ func (s *State) MayRefill(spec *GroupSpec, group GroupID, slot int) *Error {
 	if !ok || !known {
 		return nil
 	}
-	left := home.Intent == IntentDisabled || s.emptiedByDrain(home) ||
-		home.Health == HealthOffline && (home.Return.ConfirmedDead || spec.Fenced()) || !s.slotUsed(group, slot)
-	if !spec.Refills() || !left {
-		return Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", slot, group, id)
+	gone := home.Intent == IntentDisabled || s.emptiedByDrain(home) ||
+		home.Health == HealthOffline && (home.Return.ConfirmedDead || spec.Fenced())
+	used, first := s.slotUsed(group, slot)
+	stays := Refuse(CodeVolumeNoNode, "the volumes of slot %d of %s are on node %s", slot, group, id)
+	if !spec.Refills() || !gone && used {
+		return stays
 	}
 	if t, busy := s.TransferOf(group, slot); busy {
 		return Refuse(CodeVolumeInUse, "transfer %s works on the volumes of slot %d of %s", t.ID, slot, group)
 	}
+	if first {
+		return nil // there is nothing yet that could be filled
+	}
 	g, _ := s.Groups.Get(group)
 	ready, need := s.readyBeside(group, slot), g.fillers()
-	if ready < need {
+	switch {
+	case ready < need && !gone:
+		return stays
+	case ready < need:
 		return Refuse(CodeQuorumNotHealthy, "an empty member of %s is filled by the others: %d ready, %d needed", group, ready, need).
 			WithHint("wait for them; or bring node %s back into use, which has the data of slot %d", home.Name, slot)
 	}
 	return nil
 }
 
-// slotUsed reports whether a program ran on a volume of a slot. Where none did nothing is left behind: its instance waited for room, or its node was lost before.
-func (s *State) slotUsed(group GroupID, slot int) bool {
-	return slices.ContainsFunc(s.slotVolumes(group, slot), func(v *Volume) bool { return v.Held })
+// slotUsed reports whether a program ran on a volume of a slot, and if none did, whether the slot never had other data. Where none ran nothing is left behind: its
+// instance failed to start or waited for room, or its node was lost before.
+func (s *State) slotUsed(group GroupID, slot int) (used, first bool) {
+	first = true
+	for _, v := range s.slotVolumes(group, slot) {
+		used = used || v.Held
+		first = first && !v.Held && v.Lost == nil && len(v.Aside) == 0
+	}
+	return used, first
 }
 
 // emptiedByDrain reports whether a drain of a node runs, or has ended with the node empty. One that was cancelled or failed moves nothing more.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Beside each file of a log lies one of marks: from which byte on what was written when. A line is as old as its first
-// byte. Without a mark, as in logs of older versions, nobody knows.
+// Each log file has a second file of marks beside it. A mark says when the bytes from a place on were written. The time
+// of a line is that of its first byte. Logs of older versions have no marks, so their lines have no times.
 const (
 	marksSuffix = ".times"
 	markSize    = 16                      // bytes: place in the file, Unix ns
@@ -20,9 +20,9 @@ const (
 
 type logMark struct{ at, written int64 }
 
-// logClock stamps what the two streams of one program bring. Of two stamps the later one is later, whatever the
-// clock of the machine does. It is held while what was stamped is written, so a reader that sees it sees all
-// before it.
+// logClock gives times to what the two streams of one program write. Its times only grow, whatever the machine's clock
+// does. The lock is held until the stamped bytes are in their file, so a reader finds everything older than what it
+// has read.
 type logClock struct {
 	mu     sync.Mutex
 	last   int64

@@ -103,7 +103,7 @@ func TestForecastSums(t *testing.T) {
 	}
 }
 
-// proves that what was only stopped is not told as moved, and that a roll counts what is done.
+// A drain does not count instances as moved that were only stopped, and a roll counts the nodes that are done.
 func TestCountsAreTrue(t *testing.T) {
 	d := api.Drain{ID: "d1", Phase: fsm.PhaseDrained, Nodes: []api.DrainNode{{Node: "n1", Phase: fsm.PhaseDrained, Moved: 7, Stopped: 6}}}
 	if news := drainNews(nil, &d); news[len(news)-1] != "drain d1 drained: 1 moved, 6 stopped without a replacement" {

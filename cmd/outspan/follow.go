@@ -111,7 +111,7 @@ func countOf(n api.DrainNode) string {
 	return text
 }
 
-// movedText tells what was replaced elsewhere apart from what was only stopped.
+// movedText counts the instances that were replaced elsewhere and those that were only stopped.
 func movedText(moved, stopped int) string {
 	if stopped == 0 {
 		return fmt.Sprintf("%d moved", moved)

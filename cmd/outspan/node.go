@@ -219,7 +219,7 @@ func (a *app) drainThatEnds(ctx context.Context, verb, ref string) fsm.DrainID {
 	}
 	n, err := get[api.Node](ctx, a, "/v1/nodes/"+segment(ref), nil)
 	if err != nil || n.value.DrainID == "" {
-		return "" // what is wrong is told by the write
+		return "" // the write itself reports the error
 	}
 	d, err := get[api.Drain](ctx, a, "/v1/drains/"+segment(string(n.value.DrainID)), nil)
 	if err != nil {
