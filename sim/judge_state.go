@@ -66,7 +66,14 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	if before.Status.Observed == fsm.ObservedPending || before.Status.Observed == fsm.ObservedBooting {
 		return after.Now < max(before.Marks.Created, before.Marks.UnreadySince).Add(earlier.Settings.StartTimeout)
 	}
-	return true
+	return !outlastsToleration(earlier, before, after.Now)
+}
+
+// outlastsToleration reports whether an instance has been unready for longer than its group tolerates.
+func outlastsToleration(s *fsm.State, i *fsm.Instance, now fsm.Time) bool {
+	policy, ok := s.Policy(i.Group)
+	return ok && policy.Toleration.NotReady != nil && i.Status.Observed == fsm.ObservedUnready &&
+		now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
 }
 
 // onPurpose reports whether nothing was wrong with an instance when the leader decided, either: a reason may have gone meanwhile, and then one of the two is a
