@@ -1,6 +1,7 @@
 package reconcile_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -134,7 +135,8 @@ func vocabulary() map[string]func(*world, []string) string {
 		},
 		// avoid web-http-0a: an operator evicts it and has its group avoid the node
 		"avoid": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann", Avoid: true}))
+			why := cmp.Or(strings.Join(a[1:], " "), "ann")
+			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: why, Avoid: true}))
 		},
 		// moves: what the rescheduler would do if it were asked; rebalance: ask it
 		"moves":     func(w *world, _ []string) string { moves, _ := reconcile.Moves(w.input()); return w.movesText(moves) },

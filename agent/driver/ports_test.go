@@ -73,6 +73,7 @@ func TestPortsBound(t *testing.T) {
 	must(t, p.Claim("b", first)) // the journal says that the listener is b's
 }
 
+// proves A11 A12: each instance has an address of its own, the IP of its node and a port that no other instance has.
 func TestPortsNeverTwoOwners(t *testing.T) {
 	addr, first := span(t, 32)
 	p, err := driver.NewPorts(addr, first, first+31)
