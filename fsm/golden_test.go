@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,25 +44,30 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestGoldenSchema(t *testing.T) { golden(t, "schema.txt", []byte(schema())) }
 
-// schema lists every field that is on disk: number, name, type and whether it is left out when empty.
+// schema lists every field that is on disk by its number, its kind and whether it is left out when empty. Names of Go are no part of the format, so they
+// are not listed: a struct within a struct has the number of its first appearance.
 func schema() string {
 	var b strings.Builder
-	seen := map[reflect.Type]bool{}
-	var queue []reflect.Type
+	var structs []reflect.Type
+	wire := func(t reflect.Type) string {
+		return wireKind(t, func(inner reflect.Type) int {
+			if i := slices.Index(structs, inner); i >= 0 {
+				return i + 1
+			}
+			structs = append(structs, inner)
+			return len(structs)
+		})
+	}
 	describe := func(title string, t reflect.Type) {
 		fmt.Fprintln(&b, title)
 		for _, f := range fieldsOf(t) {
-			fmt.Fprintf(&b, "  %d %s %s", keyOf(f), f.Name, f.Type)
+			fmt.Fprintf(&b, "  %d %s", keyOf(f), wire(f.Type))
 			for _, option := range []string{"omitempty", "omitzero"} {
 				if strings.Contains(f.Tag.Get("cbor"), option) {
 					fmt.Fprint(&b, " ", option)
 				}
 			}
-			fmt.Fprintf(&b, " (%s)\n", f.Type.Kind())
-			if inner, ok := structIn(f.Type); ok && !seen[inner] {
-				seen[inner] = true
-				queue = append(queue, inner)
-			}
+			fmt.Fprintln(&b)
 		}
 	}
 	describe("entry", reflect.TypeFor[wireEntry]())
@@ -73,12 +79,32 @@ func schema() string {
 		describe(fmt.Sprintf("table %d %s", r.id, r.name), r.row)
 	}
 	describe("table 255 (trailer)", reflect.TypeFor[trailerRow]())
-	for len(queue) > 0 {
-		t := queue[0]
-		queue = queue[1:]
-		describe("type "+t.Name(), t)
+	for i := 0; i < len(structs); i++ {
+		describe(fmt.Sprintf("struct %d", i+1), structs[i])
 	}
 	return b.String()
+}
+
+// wireKind says what a type is on disk. number gives each struct its number.
+func wireKind(t reflect.Type, number func(reflect.Type) int) string {
+	switch {
+	case t.Implements(reflect.TypeFor[cbor.Marshaler]()):
+		return "encodes itself"
+	case t == reflect.TypeFor[wireCommand]():
+		return "command"
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return "optional " + wireKind(t.Elem(), number)
+	case reflect.Slice:
+		return "list of " + wireKind(t.Elem(), number)
+	case reflect.Map:
+		return "map of " + wireKind(t.Key(), number) + " to " + wireKind(t.Elem(), number)
+	case reflect.Struct:
+		return fmt.Sprintf("struct %d", number(t))
+	default:
+		return t.Kind().String()
+	}
 }
 
 // structIn finds the struct that a field holds, behind pointers and in lists and maps. What a type encodes itself is no struct on disk.
