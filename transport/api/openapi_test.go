@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
+	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -69,6 +71,26 @@ func TestOpenAPI(t *testing.T) {
 	}
 	if _, leaked := doc.Components.Schemas["ErrorModel"]; leaked {
 		t.Error("the library's own error is documented")
+	}
+}
+
+// docs/openapi.json is the document that the servers of this version answer with.
+func TestOpenAPIFile(t *testing.T) {
+	const path = "../../docs/openapi.json"
+	r := newRig(t)
+	served := must2(r.cli().Do(t.Context(), http.MethodGet, "/openapi.json", nil, nil))(t)
+	served = bytes.Replace(served, []byte(`"version":"1.2.3"`), []byte(`"version":"dev"`), 1)
+	var text bytes.Buffer
+	if err := json.Indent(&text, served, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	if rewrite() {
+		if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept, err := os.ReadFile(path); err != nil || !bytes.Equal(kept, text.Bytes()) {
+		t.Errorf("%s differs from what is served (%v); write it with: OUTSPAN_REWRITE=1 go test ./transport/api", path, err)
 	}
 }
 
