@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // devOptions are the flags of `outspan dev`.
@@ -31,12 +32,12 @@ func devFlags(cmd *cobra.Command, options *devOptions) {
 func runDev(ctx context.Context, o devOptions) (err error) {
 	dir, temporary := o.Dir, o.Dir == ""
 	if temporary {
-		s, err := newSandbox(0, 0)
+		s, err := procs.New(0, 0)
 		if err != nil {
 			return err
 		}
-		dir = s.dir
-		defer func() { err = errors.Join(err, s.close()) }()
+		dir = s.Dir
+		defer func() { err = errors.Join(err, s.Close()) }()
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return fmt.Errorf("find %s: %w", o.Dir, err)

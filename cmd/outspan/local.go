@@ -16,6 +16,7 @@ import (
 
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/demo"
 )
 
 func fmtCommand(a *app) *cobra.Command {
@@ -179,19 +180,16 @@ func devCommand(a *app) *cobra.Command {
 }
 
 func demoCommand(a *app) *cobra.Command {
-	options := demoOptions{Out: a.out}
+	options := demo.Options{Out: a.out}
 	cmd := &cobra.Command{
 		Use: "demo", Short: "show a whole cluster at work on this machine, within a minute", Args: exactly(),
 		Long: `Starts three servers, four agents and a web service as real processes on loopback, in a temporary directory, and tells a story with them: a drain,
 a machine that dies, a leader that dies in the middle of a drain, a machine that returns. It checks what it tells, prints what it measured, and leaves nothing
 behind. Exit code 1 if anything was not as it should be.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			options.Script = options.Script || !a.terminal
-			return runDemo(cmd.Context(), options)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return demo.Run(cmd.Context(), options) },
 	}
 	cmd.Flags().BoolVar(&options.Keep, "keep", false, "leave it running at the end, until Ctrl-C, and say how to use it")
-	cmd.Flags().BoolVar(&options.Script, "script", false, "plain lines only (always so without a terminal)")
+	cmd.Flags().Bool("script", false, "plain lines only (always so)")
 	return cmd
 }
 
@@ -199,7 +197,7 @@ func demoAppCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "demo-app", Short: "the web service of the demo", Hidden: true, DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runDemoApp(context.WithoutCancel(cmd.Context()), args)
+			return demo.RunApp(context.WithoutCancel(cmd.Context()), args)
 		},
 	}
 }

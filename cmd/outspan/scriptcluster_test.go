@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // scriptCluster is what `cluster` starts: `outspan dev`, and further agents as processes of their own.
@@ -165,8 +167,8 @@ func (c *scriptCluster) crash(name string) {
 // sweep ends what a script that failed left behind: shims below the cluster's directory, and what they run.
 func (c *scriptCluster) sweep() {
 	c.kill(c.dir)
-	s := &sandbox{dir: c.dir}
-	if err := s.removeCgroups(); err != nil {
+	s := &procs.Sandbox{Dir: c.dir}
+	if err := s.RemoveCgroups(); err != nil {
 		c.ts.Logf("remove cgroups: %v", err)
 	}
 	if err := os.RemoveAll(c.dir); err != nil {
@@ -178,7 +180,7 @@ func (c *scriptCluster) sweep() {
 func (c *scriptCluster) kill(dir string) {
 	entries, err := os.ReadDir("/proc")
 	c.ts.Check(err)
-	children := childrenOf()
+	children := procs.Children()
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -188,7 +190,7 @@ func (c *scriptCluster) kill(dir string) {
 		if err != nil || !bytes.Contains(line, []byte(dir)) {
 			continue
 		}
-		for _, child := range append(descendants(children, pid), pid) {
+		for _, child := range append(procs.Descendants(children, pid), pid) {
 			_ = syscall.Kill(child, syscall.SIGKILL) // it may have gone meanwhile
 		}
 	}

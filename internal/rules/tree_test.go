@@ -51,12 +51,17 @@ func (s source) walk(visit func(ast.Node)) {
 	}
 }
 
+// roomOf is the room of a package of this module, "" for others: the first element of its path, and below internal the first two.
 func roomOf(path string) string {
 	rest, ok := strings.CutPrefix(path, module+"/")
 	if !ok {
 		return ""
 	}
-	room, _, _ := strings.Cut(rest, "/")
+	room, below, _ := strings.Cut(rest, "/")
+	if room == "internal" {
+		room, _, _ = strings.Cut(below, "/")
+		room = "internal/" + room
+	}
 	return room
 }
 

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // What the chapters of the demo see of the cluster, and what they wait for. They read what the JSON of every command promises, no more.
@@ -66,14 +68,22 @@ func until(ctx context.Context, what string, limit time.Duration, done func() (b
 	}
 }
 
+// pause waits, or returns early when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
 // whileAllRun returns a context that ends when one of the processes does.
 func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	for _, m := range append(append([]*member{}, d.servers...), d.agents...) {
+	for _, m := range append(append([]*procs.Process{}, d.Servers...), d.Agents...) {
 		go func() {
 			select {
-			case <-m.ended:
-				cancel(fmt.Errorf("%s ended by itself", m.name))
+			case <-m.Ended:
+				cancel(fmt.Errorf("%s ended by itself", m.Name))
 			case <-ctx.Done():
 			}
 		}()
@@ -85,14 +95,14 @@ func (d *demo) whileAllRun(ctx context.Context) (context.Context, func()) {
 func (d *demo) waitEligible(ctx context.Context) error {
 	return until(ctx, "every node eligible", 60*time.Second, func() (bool, error) {
 		var nodes nodeList
-		err := d.get(ctx, &nodes, "node", "ls")
+		err := d.Get(ctx, &nodes, "node", "ls")
 		n := 0
 		for _, item := range nodes.Items {
 			if item.Eligible {
 				n++
 			}
 		}
-		return n == len(d.agents), err
+		return n == len(d.Agents), err
 	})
 }
 
@@ -110,7 +120,7 @@ func (d *demo) ready(ctx context.Context) (int, error) {
 
 func (d *demo) instances(ctx context.Context) (instanceList, error) {
 	var list instanceList
-	err := d.get(ctx, &list, "instance", "ls")
+	err := d.Get(ctx, &list, "instance", "ls")
 	return list, err
 }
 
@@ -124,7 +134,7 @@ func (d *demo) waitReady(ctx context.Context) error {
 // emptied asserts that a node holds nothing any more, also by the process table.
 func (d *demo) emptied(ctx context.Context, name string) error {
 	var nodes nodeList
-	if err := d.get(ctx, &nodes, "node", "ls"); err != nil {
+	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
 		return err
 	}
 	for _, item := range nodes.Items {
@@ -132,8 +142,8 @@ func (d *demo) emptied(ctx context.Context, name string) error {
 			return fmt.Errorf("node %s is drained but holds %d instances", name, item.Instances)
 		}
 	}
-	for _, m := range d.agents {
-		if m.name == name {
+	for _, m := range d.Agents {
+		if m.Name == name {
 			return until(ctx, "no process left on "+name+" by the kernel's word", 2*time.Second, func() (bool, error) {
 				return len(d.instancePIDs(m)) == 0, fmt.Errorf("processes %v", d.instancePIDs(m))
 			})
@@ -143,10 +153,10 @@ func (d *demo) emptied(ctx context.Context, name string) error {
 }
 
 // instancePIDs are the processes of an agent's instances that are not yet reaped.
-func (d *demo) instancePIDs(m *member) []int {
+func (d *demo) instancePIDs(m *procs.Process) []int {
 	var alive []int
-	for _, pid := range d.processesOf(m, "shim") {
-		if !zombie(pid) {
+	for _, pid := range d.ProcessesOf(m, "shim") {
+		if !procs.Zombie(pid) {
 			alive = append(alive, pid)
 		}
 	}
@@ -155,7 +165,7 @@ func (d *demo) instancePIDs(m *member) []int {
 
 // allPIDs are the processes of the instances of every agent.
 func (d *demo) allPIDs() (all []int) {
-	for _, m := range d.agents {
+	for _, m := range d.Agents {
 		all = append(all, d.instancePIDs(m)...)
 	}
 	slices.Sort(all)
@@ -164,7 +174,7 @@ func (d *demo) allPIDs() (all []int) {
 
 func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 	var nodes nodeList
-	if err := d.get(ctx, &nodes, "node", "ls"); err != nil {
+	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
 		return false, err
 	}
 	for _, item := range nodes.Items {
@@ -178,7 +188,7 @@ func (d *demo) stateOf(ctx context.Context, name, want string) (bool, error) {
 // eventTime finds when an event with that outcome was written, not before a moment.
 func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time) (at time.Time, found bool, err error) {
 	var list struct{ Items []eventView }
-	if err := d.get(ctx, &list, "events", "--type", kind); err != nil {
+	if err := d.Get(ctx, &list, "events", "--type", kind); err != nil {
 		return at, false, err
 	}
 	for _, e := range list.Items {
@@ -189,14 +199,14 @@ func (d *demo) eventTime(ctx context.Context, kind, after string, from time.Time
 	return at, false, nil
 }
 
-func (d *demo) leader(ctx context.Context) (*member, error) {
+func (d *demo) leader(ctx context.Context) (*procs.Process, error) {
 	var members memberList
-	if err := d.get(ctx, &members, "server", "members"); err != nil {
+	if err := d.Get(ctx, &members, "server", "members"); err != nil {
 		return nil, err
 	}
 	for _, item := range members.Items {
-		for _, m := range d.servers {
-			if item.Leader && item.Name == m.name {
+		for _, m := range d.Servers {
+			if item.Leader && item.Name == m.Name {
 				return m, nil
 			}
 		}

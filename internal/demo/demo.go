@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -13,18 +13,19 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
-// demoOptions are the flags of `outspan demo`.
-type demoOptions struct {
-	Keep   bool // leave the cluster running until Ctrl-C
-	Script bool // plain lines only
-	Out    io.Writer
+// Options are the flags of `outspan demo`.
+type Options struct {
+	Keep bool // leave the cluster running until ctx ends
+	Out  io.Writer
 }
 
 // demo tells a story on a real cluster and asserts it.
 type demo struct {
-	*sandbox
+	*procs.Sandbox
 	out     io.Writer
 	prober  *prober
 	port    int // that the service is exposed on
@@ -38,15 +39,15 @@ type measurement struct{ what, value string }
 // demoInstances is the count of the demo's group; all but two of them must stay ready.
 const demoInstances = 8
 
-// runDemo runs the story of the first minute: three servers, four agents and a web service as real processes on loopback. It returns an error if anything
+// Run runs the story of the first minute: three servers, four agents and a web service as real processes on loopback. It returns an error if anything
 // that it promises did not happen, and leaves nothing behind in any case.
-func runDemo(ctx context.Context, options demoOptions) (err error) {
-	s, err := newSandbox(3, 4)
+func Run(ctx context.Context, options Options) (err error) {
+	s, err := procs.New(3, 4)
 	if err != nil {
 		return err
 	}
-	d := &demo{sandbox: s, out: options.Out, began: time.Now()}
-	defer func() { err = errors.Join(err, s.close()) }()
+	d := &demo{Sandbox: s, out: options.Out, began: time.Now()}
+	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := d.tell(ctx); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -57,8 +58,8 @@ func runDemo(ctx context.Context, options demoOptions) (err error) {
 	d.summary()
 	if options.Keep {
 		d.say("The cluster stays until Ctrl-C. In another terminal:")
-		d.say("  export OUTSPAN_ADDR=unix://%s", s.socket(s.servers[0]))
-		d.say("  %s status", s.binary)
+		d.say("  export OUTSPAN_ADDR=unix://%s", s.Socket(s.Servers[0]))
+		d.say("  %s status", s.Binary)
 		<-ctx.Done()
 	}
 	return nil
@@ -98,7 +99,7 @@ func (d *demo) measured(what, format string, args ...any) {
 // show runs a command as a person would, and prints it with its output.
 func (d *demo) show(ctx context.Context, want int, args ...string) error {
 	d.say("$ outspan %s", strings.Join(args, " "))
-	out, code, err := d.run(ctx, args...)
+	out, code, err := d.Run(ctx, args...)
 	for line := range strings.Lines(out) {
 		d.say("  %s", strings.TrimRight(line, "\n"))
 	}
@@ -118,13 +119,13 @@ func (d *demo) summary() {
 
 // showLogs prints the end of every log, so that a failure can be understood after its files are gone.
 func (d *demo) showLogs() {
-	for _, m := range append(append([]*member{}, d.servers...), d.agents...) {
-		text, err := os.ReadFile(filepath.Join(d.dir, m.name+".log"))
+	for _, m := range append(append([]*procs.Process{}, d.Servers...), d.Agents...) {
+		text, err := os.ReadFile(filepath.Join(d.Dir, m.Name+".log"))
 		if err != nil {
 			continue
 		}
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		d.say("\n-- last lines of %s", m.name)
+		d.say("\n-- last lines of %s", m.Name)
 		for _, line := range lines[max(0, len(lines)-6):] {
 			d.say("  %.240s", line)
 		}
@@ -137,7 +138,7 @@ func (d *demo) jobFile() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the own user: %w", err)
 	}
-	path := filepath.Join(d.dir, "web.hcl")
+	path := filepath.Join(d.Dir, "web.hcl")
 	text := fmt.Sprintf(`job "web" {
   group "http" {
     count = %d
@@ -164,14 +165,14 @@ func (d *demo) jobFile() (string, error) {
     stop { grace = "5s" }
   }
 }
-`, demoInstances, d.binary, me.Username, d.port, demoInstances-2)
+`, demoInstances, d.Binary, me.Username, d.port, demoInstances-2)
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
 // exposedPort finds a port that is free at every agent's address.
 func (d *demo) exposedPort() (int, error) {
 	for range 50 {
-		port, _, err := freePorts(d.agents[0].address)
+		port, _, err := procs.FreePorts(d.Agents[0].Address)
 		if err != nil {
 			return 0, err
 		}
@@ -183,8 +184,8 @@ func (d *demo) exposedPort() (int, error) {
 }
 
 func (d *demo) freeEverywhere(port int) bool {
-	for _, m := range d.agents {
-		l, err := net.Listen("tcp", net.JoinHostPort(m.address, strconv.Itoa(port)))
+	for _, m := range d.Agents {
+		l, err := net.Listen("tcp", net.JoinHostPort(m.Address, strconv.Itoa(port)))
 		if err != nil {
 			return false
 		}
@@ -193,4 +194,6 @@ func (d *demo) freeEverywhere(port int) bool {
 	return true
 }
 
-func (d *demo) service(m *member) string { return net.JoinHostPort(m.address, strconv.Itoa(d.port)) }
+func (d *demo) service(m *procs.Process) string {
+	return net.JoinHostPort(m.Address, strconv.Itoa(d.port))
+}

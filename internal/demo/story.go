@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/outspan/outspan/internal/procs"
 )
 
 // The chapters of the demo, in the order in which they are told.
 
 func (d *demo) startCluster(ctx context.Context) error {
 	d.title("Three servers and four agents start, each a process of its own; TLS is always on")
-	for _, m := range append(append([]*member{}, d.servers...), d.agents...) {
-		if err := d.start(m); err != nil {
+	for _, m := range append(append([]*procs.Process{}, d.Servers...), d.Agents...) {
+		if err := d.Start(m); err != nil {
 			return err
 		}
 	}
@@ -31,7 +33,7 @@ func (d *demo) startCluster(ctx context.Context) error {
 		return err
 	}
 	var nodes nodeList
-	if err := d.get(ctx, &nodes, "node", "ls"); err != nil {
+	if err := d.Get(ctx, &nodes, "node", "ls"); err != nil {
 		return err
 	}
 	for _, warning := range nodes.Items[0].Warnings { // the same on all: they are one machine
@@ -60,7 +62,7 @@ func (d *demo) runJob(ctx context.Context) error {
 		return err
 	}
 	var targets []string
-	for _, m := range d.agents {
+	for _, m := range d.Agents {
 		targets = append(targets, d.service(m))
 	}
 	d.prober = newProber(targets)
@@ -92,11 +94,11 @@ func (d *demo) drainNode(ctx context.Context) error {
 
 func (d *demo) loseMachine(ctx context.Context) error {
 	d.title("A machine dies: kill -9 of the agent n2 and of everything that it runs")
-	victim := d.agents[1]
+	victim := d.Agents[1]
 	d.prober.avoid(d.service(victim))
-	wait(ctx, 100*time.Millisecond) // requests under way to it end
+	pause(ctx, 100*time.Millisecond) // requests under way to it end
 	before, began := d.prober.tally(), time.Now()
-	d.kill(victim, true)
+	d.Kill(victim, true)
 	err := until(ctx, "n2 offline", 30*time.Second, func() (bool, error) {
 		return d.stateOf(ctx, "n2", "offline")
 	})
@@ -127,7 +129,7 @@ func (d *demo) loseLeader(ctx context.Context) error {
 		return err
 	}
 	var first drainView
-	if err := d.get(ctx, &first, "drain", "status", "tuesday"); err != nil {
+	if err := d.Get(ctx, &first, "drain", "status", "tuesday"); err != nil {
 		return err
 	}
 	leader, err := d.leader(ctx)
@@ -135,8 +137,8 @@ func (d *demo) loseLeader(ctx context.Context) error {
 		return err
 	}
 	before, began := d.prober.tally(), time.Now()
-	d.say("kill -9 of %s, the leader", leader.name)
-	d.kill(leader, false)
+	d.say("kill -9 of %s, the leader", leader.Name)
+	d.Kill(leader, false)
 	err = until(ctx, "a new leader", 30*time.Second, func() (bool, error) {
 		next, err := d.leader(ctx)
 		return err == nil && next != leader, err
@@ -152,7 +154,7 @@ func (d *demo) loseLeader(ctx context.Context) error {
 	after := d.prober.tally()
 	d.measured("failed requests in that drain", "%d of %d", after.failed-before.failed, after.sent-before.sent)
 	var last drainView
-	if err := d.get(ctx, &last, "drain", "status", "tuesday"); err != nil {
+	if err := d.Get(ctx, &last, "drain", "status", "tuesday"); err != nil {
 		return err
 	}
 	switch {
@@ -163,7 +165,7 @@ func (d *demo) loseLeader(ctx context.Context) error {
 	case after.failed != before.failed:
 		return fmt.Errorf("%d requests failed in the drain; the last: %s", after.failed-before.failed, after.last)
 	}
-	if err := d.start(leader); err != nil {
+	if err := d.Start(leader); err != nil {
 		return err
 	}
 	return d.onePerSlot(ctx)
@@ -171,7 +173,7 @@ func (d *demo) loseLeader(ctx context.Context) error {
 
 func (d *demo) comeBack(ctx context.Context) error {
 	d.title("The dead machine returns, and the drained one is used again")
-	if err := d.start(d.agents[1]); err != nil {
+	if err := d.Start(d.Agents[1]); err != nil {
 		return err
 	}
 	if err := d.show(ctx, 0, "node", "uncordon", "n3"); err != nil {
@@ -183,20 +185,20 @@ func (d *demo) comeBack(ctx context.Context) error {
 	if err := d.waitReady(ctx); err != nil {
 		return err
 	}
-	d.prober.use(d.service(d.agents[1]))
+	d.prober.use(d.service(d.Agents[1]))
 	return d.show(ctx, 0, "job", "status", "web")
 }
 
 func (d *demo) loseServers(ctx context.Context) error {
 	d.title("All servers die: what runs goes on, and is still there when they return")
 	before, running := d.prober.tally(), d.allPIDs()
-	for _, m := range d.servers {
-		d.say("kill -9 of %s", m.name)
-		d.kill(m, false)
+	for _, m := range d.Servers {
+		d.say("kill -9 of %s", m.Name)
+		d.Kill(m, false)
 	}
-	wait(ctx, 4*time.Second) // twice what a node may be silent
-	for _, m := range d.servers {
-		if err := d.start(m); err != nil {
+	pause(ctx, 4*time.Second) // twice what a node may be silent
+	for _, m := range d.Servers {
+		if err := d.Start(m); err != nil {
 			return err
 		}
 	}

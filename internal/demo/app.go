@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// runDemoApp is the workload of the demo and of the tests: a small web service with /healthz and a graceful stop. Without flags it takes its
+// RunApp is the workload of the demo and of the tests: a small web service with /healthz and a graceful stop. Without flags it takes its
 // address from the environment that every instance gets.
-func runDemoApp(ctx context.Context, args []string) error {
+func RunApp(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo-app", flag.ContinueOnError)
 	listen := flags.String("listen", net.JoinHostPort(os.Getenv("OUTSPAN_IP"), os.Getenv("OUTSPAN_PORT_HTTP")), "address to listen on")
 	boot := flags.Duration("boot", 0, "how long it takes to become ready")

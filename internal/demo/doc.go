@@ -1,0 +1,2 @@
+// Package demo tells the story of `outspan demo` on a real cluster, and checks everything that it tells.
+package demo
