@@ -1,9 +1,7 @@
 package reconcile
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -108,53 +106,6 @@ func (t *nodeTable) moved(v *nodeView) {
 
 // note notes that a view is not what rankings rest on any more.
 func (t *nodeTable) note(v *nodeView) { t.changes = append(t.changes, int32(v.at)) }
-
-// excluded counts the nodes that each filter took out, in the order of the filters.
-type excluded []fsm.Excluded
-
-func (e *excluded) add(code fsm.Code, nodes int) {
-	for i := range *e {
-		if (*e)[i].Code == code {
-			(*e)[i].Nodes += nodes
-			return
-		}
-	}
-	*e = append(*e, fsm.Excluded{Code: code, Nodes: nodes})
-}
-
-// rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is what people are told.
-func rank(code fsm.Code) int {
-	return slices.Index([]fsm.Code{fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeOffline, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity, fsm.CodeReplicaEvicting, fsm.CodeNoPorts, fsm.CodeNoMemory}, code)
-}
-
-// main is the code that stands for all of them.
-func (e excluded) main() fsm.Code {
-	best := fsm.CodeNoNodes
-	for _, x := range e {
-		if rank(x.Code) > rank(best) {
-			best = x.Code
-		}
-	}
-	return best
-}
-
-// String says how many nodes each filter took out.
-func (e excluded) String() string {
-	sorted, all := slices.Clone(e), 0
-	slices.SortFunc(sorted, func(a, b fsm.Excluded) int { return rank(a.Code) - rank(b.Code) })
-	parts := make([]string, len(sorted))
-	for i, x := range sorted {
-		parts[i] = fmt.Sprintf("%s %d", x.Code, x.Nodes)
-		all += x.Nodes
-	}
-	switch all {
-	case 0:
-		return "there are no nodes"
-	case 1:
-		return "the only node is excluded: " + string(sorted[0].Code)
-	}
-	return fmt.Sprintf("all %d nodes are excluded: %s", all, strings.Join(parts, ", "))
-}
 
 // hardFilters are the rules that a node must meet whatever the score, in order. Each returns the code that excludes the node, or "".
 // Only distinct attributes are not among them: they depend on where the others went.

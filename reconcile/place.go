@@ -212,7 +212,7 @@ func (p *pass) nowhere(f *field, also excluded) *unplaced {
 	for _, x := range slices.Concat(f.out, also) {
 		out.add(x.Code, x.Nodes)
 	}
-	why := &unplaced{code: out.main(), message: out.String(), out: out}
+	why := &unplaced{code: out.main(), message: p.words(f, out), out: out}
 	if why.code == fsm.CodeNoPorts {
 		p.explainPorts(f, why)
 	}

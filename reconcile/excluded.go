@@ -1,0 +1,121 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// excluded counts the nodes that each filter took out, in the order of the filters.
+type excluded []fsm.Excluded
+
+func (e *excluded) add(code fsm.Code, nodes int) {
+	for i := range *e {
+		if (*e)[i].Code == code {
+			(*e)[i].Nodes += nodes
+			return
+		}
+	}
+	*e = append(*e, fsm.Excluded{Code: code, Nodes: nodes})
+}
+
+// rank orders the codes by how far a node came: the last filter that took one out is the nearest to being met, so it is what people are told.
+func rank(code fsm.Code) int {
+	return slices.Index([]fsm.Code{fsm.CodeNoNodes, fsm.CodeConstraint, fsm.CodeVolumeNoNode, fsm.CodeVolumeOffline, fsm.CodeVolumeInUse, fsm.CodeAntiAffinity, fsm.CodeReplicaEvicting, fsm.CodeNoPorts, fsm.CodeNoMemory}, code)
+}
+
+// main is the code that stands for all of them.
+func (e excluded) main() fsm.Code {
+	best := fsm.CodeNoNodes
+	for _, x := range e {
+		if rank(x.Code) > rank(best) {
+			best = x.Code
+		}
+	}
+	return best
+}
+
+// sum is the number of nodes that were taken out.
+func (e excluded) sum() (nodes int) {
+	for _, x := range e {
+		nodes += x.Nodes
+	}
+	return nodes
+}
+
+// words says how many nodes each rule took out: first those that take nothing at all, then those that came nearer to being chosen.
+func (p *pass) words(f *field, e excluded) string {
+	sorted, all := slices.Clone(e), e.sum()
+	slices.SortFunc(sorted, func(a, b fsm.Excluded) int { return rank(a.Code) - rank(b.Code) })
+	var parts []string
+	for _, x := range sorted {
+		if x.Code == fsm.CodeNoNodes {
+			parts = append(parts, p.candidates().closed(f.detours)...)
+		} else {
+			parts = append(parts, exclusion(x.Code, x.Nodes))
+		}
+	}
+	switch {
+	case all == 0:
+		return "there are no nodes"
+	case all == 1:
+		return "the only node " + strings.TrimPrefix(parts[0], "1 ")
+	case len(parts) == 1:
+		return "all " + strings.Replace(parts[0], " ", " nodes ", 1)
+	}
+	return fmt.Sprintf("all %d nodes are excluded: %s", all, strings.Join(parts, ", "))
+}
+
+// exclusion says in words what a rule found at so many nodes.
+func exclusion(code fsm.Code, nodes int) string {
+	words := map[fsm.Code][2]string{
+		fsm.CodeConstraint:      {"does not meet its constraints", "do not meet its constraints"},
+		fsm.CodeVolumeNoNode:    {"has no copy of its volume", "have no copy of its volume"},
+		fsm.CodeAntiAffinity:    {"is kept apart from others of its group", "are kept apart from others of its group"},
+		fsm.CodeReplicaEvicting: {"builds a copy already", "build a copy already"},
+		fsm.CodeNoPorts:         {"has no free port for it", "have no free port for it"},
+		fsm.CodeNoMemory:        {"has too little memory", "have too little memory"},
+	}[code]
+	switch {
+	case words[0] == "":
+		return fmt.Sprintf("%d %s", nodes, code)
+	case nodes == 1:
+		return "1 " + words[0]
+	}
+	return fmt.Sprintf("%d %s", nodes, words[1])
+}
+
+// closed counts the nodes that take no instance, by what they are. detours counts those that wait for their turn in a drain as open.
+func (t *nodeTable) closed(detours bool) []string {
+	counts := map[string]int{}
+	for _, v := range t.views {
+		if v.refusal != nil || v.detour && !detours {
+			counts[closedBy(v.node)]++
+		}
+	}
+	parts := make([]string, 0, len(counts))
+	for _, word := range slices.Sorted(maps.Keys(counts)) {
+		verb := "are"
+		if counts[word] == 1 {
+			verb = "is"
+		}
+		parts = append(parts, fmt.Sprintf("%d %s %s", counts[word], verb, word))
+	}
+	return parts
+}
+
+// closedBy says why a node takes no instance, in a word that is the same for many nodes.
+func closedBy(n *fsm.Node) string {
+	switch state := n.State(); {
+	case state != fsm.NodeActive:
+		return string(state)
+	case n.Return.Recovering || n.Restore.Owes:
+		return "still to tell what runs there"
+	case n.Shape.Capacity.MemoryBytes <= 0:
+		return "without known capacity"
+	}
+	return "held back after flapping"
+}
