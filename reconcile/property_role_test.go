@@ -145,7 +145,7 @@ func (w *world) settleRoles(t rapid.TB) {
 	}
 }
 
-// elect lets one ready member of each group that has gates lead: the first that is meant to stay, on a node that is, or the first.
+// elect lets one ready member of each group that has gates lead: the first that is meant to stay, on a node that is if there is one; else the first.
 func (w *world) elect() {
 	for id := range w.state.Groups.All() {
 		spec, ok := w.state.Policy(id)
@@ -162,6 +162,9 @@ func (w *world) elect() {
 			n, _ := w.state.Nodes.Get(inst.Node)
 			return n.Intent == fsm.IntentActive && !inst.Eviction.Requested
 		})
+		if leader < 0 {
+			leader = slices.IndexFunc(members, func(inst *fsm.Instance) bool { return !inst.Eviction.Requested })
+		}
 		for i, inst := range members {
 			if want := fmt.Sprint(i == max(leader, 0)); inst.Status.Facts[fsm.FactLeader] != want {
 				w.speak(inst, map[string]string{fsm.FactLeader: want}, nil)
