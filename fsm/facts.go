@@ -18,7 +18,7 @@ const (
 // The argument stays as it is.
 func CleanFacts(facts map[string]string) map[string]string {
 	var kept map[string]string
-	for _, name := range sortedKeys(facts) {
+	for _, name := range slices.Sorted(maps.Keys(facts)) {
 		if !validFact(name) || !validValue(facts[name]) || len(kept) >= maxFacts {
 			continue
 		}
