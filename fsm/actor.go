@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,7 +24,7 @@ func ActorKinds() []ActorKind {
 }
 
 // Valid reports whether k is in the closed set.
-func (k ActorKind) Valid() bool { return oneOf(k, ActorKinds()...) }
+func (k ActorKind) Valid() bool { return slices.Contains(ActorKinds(), k) }
 
 // String implements fmt.Stringer.
 func (k ActorKind) String() string { return string(k) }

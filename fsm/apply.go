@@ -95,7 +95,7 @@ func asRefusal(err error) *Error {
 	}
 	var refusal *Error
 	if errors.As(err, &refusal) {
-		return refusal.clipped()
+		return clipped(refusal)
 	}
 	panic(fmt.Sprintf("fsm: a command failed without a code: %v", err))
 }

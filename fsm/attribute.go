@@ -52,10 +52,12 @@ func (c *Constraint) check(noun string) *Error {
 		WithHint("use one of: = != < <= > >= regexp in not_in is_set is_not_set")
 }
 
-// Matches reports whether a node satisfies the constraint. An attribute that the node lacks satisfies only !=, not_in and is_not_set. Values
+// Meets reports whether a node satisfies a constraint.
+func (n *Node) Meets(c *Constraint) bool { return c.Holds(n.Attribute(c.Attribute)) }
+
+// Holds reports whether the value of the constraint's attribute satisfies it. An attribute that is not set satisfies only !=, not_in and is_not_set. Values
 // that are both numbers are compared as numbers, others as text; in and not_in take a comma list.
-func (c *Constraint) Matches(n *Node) bool {
-	value, set := n.Attribute(c.Attribute)
+func (c *Constraint) Holds(value string, set bool) bool {
 	switch c.Operator {
 	case "is_set":
 		return set

@@ -35,7 +35,7 @@ func TestConstraintMatches(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c := Constraint{Attribute: tt.attribute, Operator: tt.operator, Value: tt.value}
-		if got := c.Matches(n); got != tt.want {
+		if got := n.Meets(&c); got != tt.want {
 			t.Errorf("%s %s %q: %v, want %v", tt.attribute, tt.operator, tt.value, got, tt.want)
 		}
 	}

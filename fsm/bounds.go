@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -28,7 +29,7 @@ func checkLabels(labels map[string]string) *Error {
 	if len(labels) > maxLabels {
 		return Refuse(CodeInvalid, "a node has at most %d labels, these are %d", maxLabels, len(labels)).WithHint("remove a label with: outspan node label NODE NAME-")
 	}
-	for _, name := range sortedKeys(labels) {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		switch {
 		case !ValidName(name):
 			return Refuse(CodeInvalid, "%q is no label name: use 1 to 63 letters, digits, '-', '_' or '.'", clipText(name, 100))
@@ -41,7 +42,7 @@ func checkLabels(labels map[string]string) *Error {
 
 // CheckAgentLabels refuses labels that an agent may not have in its configuration. Code: invalid.
 func CheckAgentLabels(labels map[string]string) *Error {
-	for _, name := range sortedKeys(labels) {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if strings.HasPrefix(name, OperatorLabel) {
 			return Refuse(CodeInvalid, "an agent may not set the label %s: labels that begin with %q are set by operators alone", name, OperatorLabel).
 				WithHint("take it out of the agent's configuration, and set it with: outspan node label NODE %s=%s", name, clipText(labels[name], 100))
@@ -107,7 +108,7 @@ func (g *GroupSpec) checkBounds() *Error {
 func lastErrorRoom(nodes int) int { return min(maxDrainError, maxDrainErrors/max(nodes, 1)) }
 
 // clipped is the refusal with texts that a row of the requests has room for.
-func (e *Error) clipped() *Error {
+func clipped(e *Error) *Error {
 	if len(e.Message) <= maxRefusal && len(e.Hint) <= maxRefusal {
 		return e
 	}

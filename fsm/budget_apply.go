@@ -173,12 +173,12 @@ func (s *State) Want(g *Group) int {
 
 // Valid reports whether c is in the closed set.
 func (c Cause) Valid() bool {
-	_, ok := c.known()
+	_, ok := c.Known()
 	return ok
 }
 
-// known returns the cause as a constant of this program, so that a row that keeps it does not keep the bytes that it was decoded from.
-func (c Cause) known() (Cause, bool) {
+// Known returns the cause as a constant of this program, so that a row that keeps it does not keep the bytes that it was decoded from.
+func (c Cause) Known() (Cause, bool) {
 	for _, one := range [...]Cause{
 		CauseScaleUp, CauseScaleDown, CauseRollout, CauseNodeDraining, CauseNodeDisabled, CauseNodeOffline, CauseUser, CauseCrashLoop, CauseStartTimeout,
 		CauseOOM, CauseCheckFailed, CauseDrainTimeout, CauseJobStopped, CauseFenced, CausePreempted, CauseRebalance, CauseAffinity, CauseRoleReplacement,

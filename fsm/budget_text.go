@@ -44,7 +44,7 @@ func lineOf(name, scope string, b Budget, want int) BudgetLine {
 }
 
 // PreviewBudget says what a group's own budget will come to in a cluster whose classes are the built-in ones.
-func (g *GroupSpec) PreviewBudget(job JobName, class ClassName) BudgetLine {
+func PreviewBudget(g *GroupSpec, job JobName, class ClassName) BudgetLine {
 	s := State{Classes: BuiltinClasses()}
 	c, _, known := s.Class(class)
 	def, elsewhere := c.MaxDown, g.Budget == nil && len(g.Budgets) > 0

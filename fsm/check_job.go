@@ -18,7 +18,7 @@ func (c *checker) groups() {
 		c.want(known, "group %s: its version %d is gone", id, g.Version)
 		_, current := s.Spec(id, job.Version)
 		c.want(current != g.Removed, "group %s: in the job's spec %v, removed %v", id, current, g.Removed)
-		c.want(presetOf(g.Role).role == g.Role, "group %s: role is %q", id, g.Role)
+		c.want(g.Role.Valid(), "group %s: role is %q", id, g.Role)
 		c.want(g.Count >= 0 && (g.Count == 0 || !g.Removed && !job.Stopped), "group %s wants %d; removed %v, its job stopped %v", id, g.Count, g.Removed, job.Stopped)
 		c.want(int(g.Placed) >= g.Alive, "group %s: %d were ever placed, %d are alive", id, g.Placed, g.Alive)
 		c.budget(g, job)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"github.com/outspan/outspan/internal/canon"
 )
 
 // MaxEntryBytes is the most that one encoded entry may have. Requests are at most 1 MiB and the leader cuts its own entries at
@@ -185,7 +187,7 @@ func decodeCommand(w *wireCommand) (Command, error) {
 	if w.Format < info.format {
 		return nil, Refuse(CodeInvalid, "the entry is damaged: %s of format %d, older than the command itself", info.name, w.Format)
 	}
-	if len(w.Body) == 0 || w.Body[0]>>5 != cborMap {
+	if len(w.Body) == 0 || w.Body[0]>>5 != canon.Map {
 		return nil, Refuse(CodeInvalid, "the entry is damaged: the body of %s is no map", info.name)
 	}
 	c := info.make()
@@ -197,9 +199,6 @@ func decodeCommand(w *wireCommand) (Command, error) {
 	}
 	return c, nil
 }
-
-// cborMap is the major type of a map. A command is one; null would decode to an empty command without a word.
-const cborMap = 5
 
 // explainEntry says why the strict decoder refused an entry: a newer format comes before what it brought along.
 func explainEntry(data []byte, err error) *Error {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"hash"
 	"iter"
+
+	"github.com/outspan/outspan/internal/canon"
 )
 
 // tableID is a table's number in snapshots and digests; it is never used for anything else again.
@@ -139,7 +141,7 @@ func (m *metaRow) empty() *State {
 }
 
 func decodeRow(what string, body []byte, row any) *Error {
-	if len(body) == 0 || body[0]>>5 != cborMap {
+	if len(body) == 0 || body[0]>>5 != canon.Map {
 		return damaged("a row of %s is no map", what)
 	}
 	if err := wire.row.Unmarshal(body, row); err != nil {

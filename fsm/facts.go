@@ -18,7 +18,7 @@ const (
 // The argument stays as it is.
 func CleanFacts(facts map[string]string) map[string]string {
 	var kept map[string]string
-	for _, name := range sortedKeys(facts) {
+	for _, name := range slices.Sorted(maps.Keys(facts)) {
 		if !validFact(name) || !validValue(facts[name]) || len(kept) >= maxFacts {
 			continue
 		}
@@ -170,7 +170,7 @@ func (s *State) checkGate(inst *Instance, gate Gate) *Error {
 		refusal := gate.HoldsFor(s.FactsOf(inst))
 		if refusal != nil {
 			refusal.Message = fmt.Sprintf("instance %s: %s", inst.ID, refusal.Message)
-			refusal.Hint = gate.hint(inst)
+			refusal.Hint = gateHint(gate, inst)
 		}
 		return refusal
 	case gate.Subject == GateOld:
@@ -187,8 +187,8 @@ func (s *State) checkGate(inst *Instance, gate Gate) *Error {
 	return s.checkQuorum(inst, gate)
 }
 
-// hint says what would make a gate of the member itself hold.
-func (g Gate) hint(inst *Instance) string {
+// gateHint says what would make a gate of the member itself hold.
+func gateHint(g Gate, inst *Instance) string {
 	switch g.Code() {
 	case CodeIsLeader:
 		return "let another member lead, by hand or with a before_stop hook that resigns"

@@ -185,7 +185,7 @@ func TestHookMessageIsCutBetweenCharacters(t *testing.T) {
 	long := "x" + strings.Repeat("ä", maxHookMessage) // the bound falls within a character
 	for _, c := range []struct{ said, kept string }{{long, long[:maxHookMessage-1]}, {"caf\xc3", "caf"}, {"café", "café"}} {
 		known, status := InstanceStatus{}, InstanceStatus{Observed: ObservedReady, Hook: &HookResult{Seq: 1, Message: c.said}}
-		known.keepReported(&status)
+		keepReported(&known, &status)
 		if status.Hook.Message != c.kept {
 			t.Errorf("of %d bytes %d were kept: %q", len(c.said), len(status.Hook.Message), status.Hook.Message)
 		}

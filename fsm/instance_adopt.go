@@ -6,6 +6,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sync"
+
+	"github.com/fxamacker/cbor/v2"
 )
 
 // InstanceAdopt gives a row to an instance that a restore has lost from the state and that alone holds its slot. What it runs goes on; the data
@@ -15,9 +18,18 @@ type InstanceAdopt struct {
 	ID InstanceID `cbor:"1,keyasint"`
 }
 
+// canonical is the encoding of specs in which equal ones have equal bytes.
+var canonical = sync.OnceValue(func() cbor.EncMode {
+	mode, err := cbor.CoreDetEncOptions().EncMode()
+	if err != nil {
+		panic(fmt.Sprintf("fsm: options of the CBOR library: %v", err))
+	}
+	return mode
+})
+
 // Digest tells apart what instances run by: a count or a budget that was changed makes no difference.
 func (g *GroupSpec) Digest() string {
-	data, err := wire.enc.Marshal(g.template())
+	data, err := canonical().Marshal(g.template())
 	if err != nil {
 		panic(fmt.Sprintf("fsm: a group's spec can't be encoded: %v", err)) // all its fields can
 	}

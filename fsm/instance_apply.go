@@ -188,7 +188,7 @@ func (s *State) slotFree(c *InstancePlace, g *Group, spec *GroupSpec) (*Instance
 
 func (s *State) place(c *InstancePlace, g *Group, node *Node, spec *GroupSpec, old *Instance, claims Claims) {
 	job, _ := s.Jobs.Get(jobOf(c.Group))
-	cause, _ := c.Cause.known()
+	cause, _ := c.Cause.Known()
 	claims.Ports = claims.Ports.of(spec)
 	inst := &Instance{ // its texts are those of other rows where it can be: they are the same memory then
 		ID: c.ID, Group: g.ID, Slot: c.Slot, Version: c.Version, Node: node.ID, Desired: DesiredRunning,
@@ -355,7 +355,7 @@ func (s *State) accept(inst *Instance, status InstanceStatus) {
 	if inst.Desired != DesiredRunning && status.Observed == ObservedFailed {
 		status.Observed = ObservedStopped
 	}
-	inst.Status.keepReported(&status)
+	keepReported(&inst.Status, &status)
 	next := s.observe(inst, status)
 	if next.Desired != DesiredStopped && next.Status.Observed == ObservedStopped {
 		s.setDesired(next, DesiredStopped, cmp.Or(next.Marks.StopCause, CauseRestored), "the agent reports it stopped")

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -86,7 +87,7 @@ func (g *GroupSpec) checkBasics() *Error {
 	case g.Resources.MemoryBytes > maxAmount || g.Resources.CPU > maxAmount || g.Resources.Pids > maxAmount:
 		return Refuse(CodeInvalid, "resources: no machine has %d bytes, a CPU of %d or %d processes", g.Resources.MemoryBytes, g.Resources.CPU, g.Resources.Pids)
 	}
-	for _, name := range sortedKeys(g.Env) {
+	for _, name := range slices.Sorted(maps.Keys(g.Env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00") {
 			return Refuse(CodeInvalid, "env %q is no name of an environment variable", name)
 		}

@@ -147,6 +147,9 @@ func roleNames() string {
 	return strings.Join(names, ", ")
 }
 
+// Valid reports whether there is such a role.
+func (r Role) Valid() bool { return presetOf(r).role == r }
+
 // presetOf returns a role's row; that of a service for one that isn't known.
 func presetOf(role Role) rolePreset {
 	rows := rolePresets()

@@ -73,8 +73,8 @@ func (x *NodeSelf) checks() string {
 	return cmp.Or(strings.Join(names, ", "), "ok")
 }
 
-// troubles is what of the report is kept: known checks, each once, in order.
-func (r *SelfReport) troubles() []Trouble {
+// keptTroubles is what of the report is kept: known checks, each once, in order.
+func keptTroubles(r *SelfReport) []Trouble {
 	var kept []Trouble
 	for _, check := range SelfChecks() {
 		i := slices.IndexFunc(r.Troubles, func(t Trouble) bool { return t.Check == check })
@@ -96,7 +96,7 @@ func (s *State) takeSelf(c *NodeReport) {
 	next := *n
 	next.Self = NodeSelf{Gen: n.Self.Gen} // an older word that comes late is none
 	if c.Self != nil {
-		next.Self.Troubles, next.Self.Gen = c.Self.troubles(), c.Self.Gen
+		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
 	}
 	if next.Troubled() {
 		next.Self.Since = cmp.Or(n.Self.Since, s.Now)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/outspan/outspan/internal/canon"
 )
 
 // Ports are the ports of an instance, in order of their names. As CBOR and JSON they are a map from name to number. A list is an eighth of the memory of a
@@ -69,34 +71,30 @@ func (p Ports) MarshalJSON() ([]byte, error) { return json.Marshal(p.Map()) }
 // MarshalCBOR implements cbor.Marshaler: a map in canonical form.
 func (p Ports) MarshalCBOR() ([]byte, error) {
 	byKey := p
-	if !slices.IsSortedFunc(p, func(a, b Port) int { return compareTexts(a.Name, b.Name) }) {
+	if !slices.IsSortedFunc(p, func(a, b Port) int { return canon.Compare(a.Name, b.Name) }) {
 		byKey = slices.Clone(p)
-		slices.SortFunc(byKey, func(a, b Port) int { return compareTexts(a.Name, b.Name) })
+		slices.SortFunc(byKey, func(a, b Port) int { return canon.Compare(a.Name, b.Name) })
 	}
-	b := appendHead(make([]byte, 0, 32), cborMap, uint64(len(p)))
+	b := canon.AppendHead(make([]byte, 0, 32), canon.Map, uint64(len(p)))
 	for _, port := range byKey {
-		b = appendText(b, port.Name)
-		if port.Number < 0 {
-			b = appendHead(b, cborNegative, uint64(-1-port.Number))
-		} else {
-			b = appendHead(b, cborUint, uint64(port.Number))
-		}
+		b = canon.AppendText(b, port.Name)
+		b = canon.AppendInt(b, int64(port.Number))
 	}
 	return b, nil
 }
 
 // UnmarshalCBOR implements cbor.Unmarshaler. It takes what MarshalCBOR makes, and nothing else.
 func (p *Ports) UnmarshalCBOR(data []byte) error {
-	in := unpacker{rest: string(data)}
-	major, n := in.head()
-	in.want(major == cborMap && n <= uint64(len(in.rest)))
+	in := canon.NewReader(string(data))
+	major, n := in.Head()
+	in.Want(major == canon.Map && n <= uint64(in.Left()))
 	ports := make(Ports, 0, min(n, 16))
-	for i := uint64(0); i < n && !in.failed; i++ {
-		name, number := in.text(), in.int()
-		in.want(utf8.ValidString(name) && (i == 0 || compareTexts(ports[i-1].Name, name) < 0))
+	for i := uint64(0); i < n && !in.Failed(); i++ {
+		name, number := in.Text(), in.Int()
+		in.Want(utf8.ValidString(name) && (i == 0 || canon.Compare(ports[i-1].Name, name) < 0))
 		ports = append(ports, Port{name, int(number)})
 	}
-	if in.failed || in.rest != "" {
+	if !in.Done() {
 		return fmt.Errorf("ports are no map from names to numbers in canonical form")
 	}
 	*p = ports.Sorted()

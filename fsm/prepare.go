@@ -32,7 +32,7 @@ type InstanceRelease struct {
 }
 
 // outside reports whether a cause is from outside the job: those that roles and gates are about.
-func (c Cause) outside() bool {
+func outside(c Cause) bool {
 	switch c {
 	case CauseNodeDraining, CauseNodeDisabled, CauseNodeNotReady, CausePreempted, CauseRebalance, CauseAffinity, CauseUser:
 		return true
@@ -46,7 +46,7 @@ func (s *State) gated(inst *Instance, cause Cause) bool {
 	if _, moving := s.TransferOf(inst.Group, inst.Slot); moving && cause == CauseUser {
 		return false
 	}
-	return cause.outside()
+	return outside(cause)
 }
 
 // Hook returns the hook of a name that an instance's own spec has.
@@ -255,7 +255,7 @@ func (i *Instance) runs() bool {
 }
 
 // keepReported writes what else a report says of an instance: facts while it runs, and how its preparation went.
-func (known *InstanceStatus) keepReported(status *InstanceStatus) {
+func keepReported(known, status *InstanceStatus) {
 	status.Facts = CleanFacts(status.Facts)
 	if !oneOf(status.Observed, ObservedBooting, ObservedReady, ObservedUnready) {
 		status.Facts = nil

@@ -141,13 +141,13 @@ func (s *State) last(group GroupID, node NodeID, heir InstanceID) bool {
 	return true
 }
 
-// Marks reports whether the policy wants a member evicted; last is Last of it.
-func (p DrainPolicy) Marks(m Member, last bool) bool {
+// Marked reports whether a policy wants the member evicted; last is Last of it.
+func (m Member) Marked(p DrainPolicy, last bool) bool {
 	return p == PolicyEvictAll || p == PolicyEvictLast && m.Held && last
 }
 
-// Blocks reports whether a member keeps a drain from ending under the policy; last is Last of it.
-func (p DrainPolicy) Blocks(m Member, last bool) bool {
+// Blocks reports whether the member keeps a drain from ending under a policy; last is Last of it.
+func (m Member) Blocks(p DrainPolicy, last bool) bool {
 	switch p {
 	case PolicyEvictAll:
 		return true
@@ -164,9 +164,9 @@ func (p DrainPolicy) Blocks(m Member, last bool) bool {
 func (s *State) MemberBlocks(m Member, p DrainPolicy) *Error {
 	last := s.Last(m)
 	switch {
-	case !p.Blocks(m, last):
+	case !m.Blocks(p, last):
 		return nil
-	case p.Marks(m, last):
+	case m.Marked(p, last):
 		return Refuse(CodeReplicaEvicting, "%s stays until its copy is in sync elsewhere", m)
 	}
 	return Refuse(CodeLastHealthy, "%s is the last one of %s that can be relied on", m, m.Group)
@@ -212,7 +212,7 @@ func (s *State) PolicyMarks(inst *Instance) (by string, marks bool) {
 		return "", false
 	}
 	p, by, acts := s.PolicyOn(n)
-	return by, acts && p.Marks(m, s.Last(m))
+	return by, acts && m.Marked(p, s.Last(m))
 }
 
 // AutoEvicting reports whether members on the node are to be evicted because of the policy, and not because somebody asked (L8).
@@ -238,7 +238,7 @@ func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *Error {
 	last := s.Last(m)
 	if c.Cause == CauseNodeDraining || c.Cause == CauseDrainTimeout {
 		if d, ok := s.Drains.Get(DrainID(c.By)); ok {
-			if p := s.PolicyFor(d); !p.Marks(m, last) && !p.Blocks(m, last) {
+			if p := s.PolicyFor(d); !m.Marked(p, last) && !m.Blocks(p, last) {
 				return nil
 			}
 		}
@@ -252,7 +252,7 @@ func (s *State) mayLoseCopy(inst *Instance, c *InstanceStop) *Error {
 
 // mayDrainMember says whether a drain may stop a member: one that the policy wants evicted when its copy has been built elsewhere, one that it lets go at once.
 func (s *State) mayDrainMember(inst *Instance, m Member, d *Drain) *Error {
-	if !s.PolicyFor(d).Marks(m, s.Last(m)) || d.Options.AcceptsDowntime(inst.Group) {
+	if !m.Marked(s.PolicyFor(d), s.Last(m)) || d.Options.AcceptsDowntime(inst.Group) {
 		return nil
 	}
 	return s.builtElsewhere(inst)
@@ -280,7 +280,7 @@ func (s *State) builtElsewhere(inst *Instance) *Error {
 func (s *State) covers(next *Instance) bool {
 	policy, ok := s.Policy(next.Group)
 	if !ok || !policy.Replicated() {
-		return next.covers(policy.surgeWait())
+		return next.covers(surgeWait(policy))
 	}
 	old, ok := s.Instances.Get(next.Links.Replaces)
 	if ok {
@@ -295,7 +295,7 @@ func (s *State) covers(next *Instance) bool {
 func (s *State) Covers(next *Instance) bool { return s.covers(next) }
 
 // surgeWait is what a surge waits for; g may be nil.
-func (g *GroupSpec) surgeWait() SurgeWait {
+func surgeWait(g *GroupSpec) SurgeWait {
 	if g == nil {
 		return WaitReady
 	}

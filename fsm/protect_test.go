@@ -127,10 +127,10 @@ func TestDrainPolicyTable(t *testing.T) {
 	} {
 		for name, x := range members {
 			got := ""
-			if policy.Marks(x.m, x.last) {
+			if x.m.Marked(policy, x.last) {
 				got = "marks"
 			}
-			if policy.Blocks(x.m, x.last) {
+			if x.m.Blocks(policy, x.last) {
 				got = map[string]string{"": "blocks", "marks": "marks blocks"}[got]
 			}
 			if got != want[name] {

@@ -65,11 +65,11 @@ func (s *State) CheckQuota(job JobName, r Resources, gone *Instance) *Error {
 	if gone.counted() {
 		used = used.plus(gone.Claims.Resources, -1)
 	}
-	return class.exceeded(used, used.plus(r, 1))
+	return exceeded(class, used, used.plus(r, 1))
 }
 
-// exceeded refuses usage after if it is above the quota and more than before.
-func (c *Class) exceeded(before, after Usage) *Error {
+// exceeded refuses usage after if it is above the class's quota and more than before.
+func exceeded(c Class, before, after Usage) *Error {
 	hint := func(e *Error) *Error {
 		return e.WithHint("scale something of the class down, or raise the quota; see: outspan class ls")
 	}
@@ -116,7 +116,7 @@ func (s *State) checkWanted(spec *JobSpec) *Error {
 	sum := func(u Usage) Usage {
 		return others.plus(Resources{CPU: u.CPU, MemoryBytes: u.MemoryBytes}, 1).plus(Resources{}, u.Instances-1)
 	}
-	return class.exceeded(sum(mine), sum(asked))
+	return exceeded(class, sum(mine), sum(asked))
 }
 
 // wanted is how many instances a spec asks for: a system group one on each node that suits it.
@@ -133,7 +133,7 @@ func (s *State) wanted(spec *GroupSpec) int {
 
 func suits(spec *GroupSpec, node *Node) bool {
 	for i := range spec.Constraints {
-		if !spec.Constraints[i].Matches(node) {
+		if !node.Meets(&spec.Constraints[i]) {
 			return false
 		}
 	}

@@ -20,12 +20,13 @@ type AsideData struct {
 
 // refillsByRole reports whether the members of a role fill an empty one by themselves.
 func refillsByRole(role Role) bool {
-	return oneOf(role, RoleQuorum, RoleShardedData, RoleLeaderFollower)
+	return role == RoleQuorum || role == RoleShardedData || role == RoleLeaderFollower
 }
 
 // Refills reports whether the others fill a member that begins anew, so that its slot may leave its local volumes behind (A8).
 func (g *GroupSpec) Refills() bool {
-	return g.hasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && oneOf(g.Replacement.Mode, ModeAlways, ModeWhen)
+	mode := g.Replacement.Mode
+	return g.hasVolume(VolumeLocal) && g.Replacement.Data == dataEmpty && (mode == ModeAlways || mode == ModeWhen)
 }
 
 // MayRefill returns nil if a slot may begin anew, with empty volumes, on another node than the home of its data: the group says so, the home is of no use, and

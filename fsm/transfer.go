@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 // TransferID names one piece of work on volumes (a ULID minted by the proposer).
 type TransferID string
 
@@ -61,7 +63,7 @@ const (
 
 // Valid reports whether s is one of the states above.
 func (s TransferState) Valid() bool {
-	return oneOf(s, SideServing, SideCopying, SideVerifying, SideVerified, SideAttached, SideRetired, SideDropped, SideFailed)
+	return slices.Contains([]TransferState{SideServing, SideCopying, SideVerifying, SideVerified, SideAttached, SideRetired, SideDropped, SideFailed}, s)
 }
 
 // Transfer is work on the local volumes of one slot, which always stay together. It is the vocabulary of an operator's request, its course and

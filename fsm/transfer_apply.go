@@ -303,7 +303,7 @@ func (s *State) mayMoveTo(t *Transfer) *Error {
 		return Refuse(CodeConflict, "volumes of %s can't move: it has one instance on each node, or is gone", t.Group)
 	}
 	for i := range policy.Constraints {
-		if !policy.Constraints[i].Matches(n) {
+		if !n.Meets(&policy.Constraints[i]) {
 			return Refuse(CodeConstraint, "node %s does not meet the constraint on %s", n.Name, policy.Constraints[i].Attribute)
 		}
 	}

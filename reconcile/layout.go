@@ -56,7 +56,7 @@ func (t *nodeTable) meeting(c fsm.Constraint) []bool {
 	}
 	meets := make([]bool, len(t.views))
 	for i, v := range t.views {
-		meets[i] = c.Matches(v.node)
+		meets[i] = v.node.Meets(&c)
 	}
 	t.meets[c] = meets
 	return meets

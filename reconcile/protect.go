@@ -160,8 +160,8 @@ func (p *pass) stopInPlace() {
 			m, _ := p.member(inst)
 			policy, last := p.state().PolicyFor(part.drain), p.state().Last(m)
 			switch {
-			case p.rebuilt(inst) || inst.Eviction.Cause.IsMove() || policy.Marks(m, last):
-			case policy.Blocks(m, last):
+			case p.rebuilt(inst) || inst.Eviction.Cause.IsMove() || m.Marked(policy, last):
+			case m.Blocks(policy, last):
 				p.block(inst, fsm.CodeLastHealthy, p.lastText(m), p.unblockLast(m))
 				p.nameVolume(inst)
 			default:
@@ -259,9 +259,9 @@ func (f *forecaster) member(out fsm.Forecast, d *drainPart, inst *fsm.Instance) 
 	m, _ := f.before.MemberOf(inst)
 	policy, last := f.p.in.State.PolicyFor(d.drain), f.p.in.State.Last(m)
 	switch {
-	case policy.Marks(m, last):
+	case m.Marked(policy, last):
 		out.Action, out.Target = fsm.ActionMove, f.target(inst)
-	case policy.Blocks(m, last):
+	case m.Blocks(policy, last):
 		out.Action = fsm.ActionWait
 	default:
 		out.Action = fsm.ActionStop

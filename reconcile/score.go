@@ -49,7 +49,7 @@ func (f *field) useOf(v *nodeView, heldMemory, heldCPU int64) int64 {
 func (f *field) affinity(n *fsm.Node) int64 {
 	total := int64(0)
 	for i := range f.spec.Affinities {
-		if a := &f.spec.Affinities[i]; a.Matches(n) {
+		if a := &f.spec.Affinities[i]; n.Meets(&a.Constraint) {
 			total += int64(a.Weight) * affinityPoint
 		}
 	}

@@ -97,7 +97,7 @@ func (p *pass) systemMissing(g *groupView) []*fsm.Node {
 // suits reports whether a node meets a group's constraints.
 func suits(spec *fsm.GroupSpec, n *fsm.Node) bool {
 	for i := range spec.Constraints {
-		if !spec.Constraints[i].Matches(n) {
+		if !n.Meets(&spec.Constraints[i]) {
 			return false
 		}
 	}

@@ -235,7 +235,7 @@ func (p *page) budgetNotes(spec fsm.JobSpec) {
 	for i := range spec.Groups {
 		g := &spec.Groups[i]
 		if g.Role != fsm.RoleSystem {
-			p.line("# %s", budgetLine(g.PreviewBudget(spec.Name, spec.Class)))
+			p.line("# %s", budgetLine(fsm.PreviewBudget(g, spec.Name, spec.Class)))
 		}
 		for _, name := range g.Budgets {
 			p.line("# budget %s (shared): counted over all groups that name it; job plan shows what it comes to", name)
