@@ -36,7 +36,8 @@ type archive struct {
 	Bytes      int64        `json:"bytes"`      // of data.tar
 	DiskBytes  int64        `json:"disk_bytes"` // that its files took on the disk; less than their sizes where they had holes
 	ChunkBytes int64        `json:"chunk_bytes"`
-	Sums       []string     `json:"sha256"` // of each chunk
+	OwnUID     int          `json:"own_uid,omitempty"` // of its files, if the node gave it to the instance; see instance_uids
+	Sums       []string     `json:"sha256"`            // of each chunk
 }
 
 // readArchive reads and checks a manifest. want is its sum as it was reported when it was written. Codes: not_found, integrity_check_failed.

@@ -53,7 +53,7 @@ func (t *task) fetch(ctx context.Context) error {
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
-	return t.finish(c.root, c.manifest.Entries, c.sums)
+	return t.finish(c.root, &c.manifest, c.sums)
 }
 
 // verified returns the sum of a copy that is complete.
@@ -76,8 +76,11 @@ func (t *task) stagedBytes() int64 {
 }
 
 // finish gives a complete copy its owners and modes, puts it on the disk for good and marks it as verified.
-func (t *task) finish(root *os.Root, entries []entry, sums []byte) error {
-	if err := dress(root, entries); err != nil {
+func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
+	if m.OwnUID != 0 && t.m.cfg.Owner != nil {
+		disown(m.Entries, m.OwnUID, t.m.cfg.Owner(t.Group, t.Slot))
+	}
+	if err := dress(root, m.Entries); err != nil {
 		return err
 	}
 	err := t.sync()
@@ -93,7 +96,7 @@ func (t *task) finish(root *os.Root, entries []entry, sums []byte) error {
 	if err != nil {
 		return asCode(err, "put the copy on the disk")
 	}
-	total := newContent(root, entries).total()
+	total := newContent(root, m.Entries).total()
 	t.report(fsm.SideVerified, total, total, sum)
 	return nil
 }

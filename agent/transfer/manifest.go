@@ -29,6 +29,7 @@ type manifest struct {
 	Names   []string
 	Entries []entry
 	Chunk   int64
+	OwnUID  int // that the source gave to the slot's instances; 0: none
 }
 
 // manifestHead stands before the entries on their way.
@@ -36,6 +37,7 @@ type manifestHead struct {
 	Names []string `cbor:"1,keyasint"`
 	Chunk int64    `cbor:"2,keyasint"`
 	Count int      `cbor:"3,keyasint"` // of the entries
+	Own   int      `cbor:"4,keyasint,omitempty"`
 }
 
 func newManifest(root *os.Root, names []string) (manifest, error) {
@@ -43,10 +45,20 @@ func newManifest(root *os.Root, names []string) (manifest, error) {
 	return manifest{Names: names, Entries: entries, Chunk: chunkBytes}, err
 }
 
+// ownUID is the id that this node gave to whom the volumes belong; 0: it gave none.
+func (t *task) ownUID(entries []entry) int {
+	for i := range entries {
+		if e := &entries[i]; e.Path == t.Names[0] && t.m.cfg.Gave != nil && t.m.cfg.Gave(e.UID) {
+			return e.UID
+		}
+	}
+	return 0
+}
+
 // write sends the list: its head and each entry in a frame of its own, so that nobody has to hold it twice.
 func (m *manifest) write(to io.Writer) error {
 	w := bufio.NewWriterSize(to, maxFrame)
-	if err := writeFrame(w, manifestHead{Names: m.Names, Chunk: m.Chunk, Count: len(m.Entries)}); err != nil {
+	if err := writeFrame(w, manifestHead{Names: m.Names, Chunk: m.Chunk, Count: len(m.Entries), Own: m.OwnUID}); err != nil {
 		return err
 	}
 	for i := range m.Entries {
@@ -76,7 +88,7 @@ func readManifest(from io.Reader, names []string) (manifest, error) {
 	if err := r.next(&head); err != nil || head.Chunk != chunkBytes || head.Count < 0 || head.Count > maxList/entryCost {
 		return manifest{}, fsm.Refuse(fsm.CodeIntegrity, "the list of files can't be read: %v", err)
 	}
-	m := manifest{Names: head.Names, Chunk: head.Chunk}
+	m := manifest{Names: head.Names, Chunk: head.Chunk, OwnUID: head.Own}
 	check := newEntryCheck(names)
 	for range head.Count {
 		var e entry

@@ -45,11 +45,11 @@ func (t *task) restore(ctx context.Context) error {
 	if err := u.verify(ctx); err != nil {
 		return err
 	}
-	m := manifest{Names: t.Names, Entries: u.entries, Chunk: chunkBytes}
+	m := manifest{Names: t.Names, Entries: u.entries, Chunk: chunkBytes, OwnUID: a.OwnUID}
 	if err := writeWholeBy(t.staging(t.ID, "manifest"), m.write); err != nil {
 		return asCode(err, "note what was restored")
 	}
-	return t.finish(root, u.entries, bytes.Join(u.sums, nil))
+	return t.finish(root, &m, bytes.Join(u.sums, nil))
 }
 
 // unpacking is an archive on its way into a tree.

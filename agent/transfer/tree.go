@@ -170,6 +170,15 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
+// disown gives what belongs to one user in a list to another one. Only copies that nothing has used yet are dressed by it.
+func disown(entries []entry, from, to int) {
+	for i := range entries {
+		if entries[i].UID == from {
+			entries[i].UID = to
+		}
+	}
+}
+
 // dress gives a tree its owners, modes and times: files first, each directory after what is in it.
 func dress(root *os.Root, entries []entry) error {
 	own := os.Geteuid() == 0
