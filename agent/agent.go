@@ -93,7 +93,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	reports.stale = a.session.lost
 	a.shop = &workshop{
 		node: a.facts, runtime: cfg.Runtime, records: h.records,
-		reports: reports, volumes: newVolumes(h.path("volumes")), uids: newUIDs(cfg.Exec.UIDs), ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
+		reports: reports, volumes: newVolumes(h.path("volumes")), uids: newUIDs(cfg.Exec.UIDs, h.path("volumes"), cfg.Log), ports: ports, lease: newLease(cfg.Runtime.BootNow), host: hostID(boot),
 		services: a.forward.exposed, prepare: a.prepareNode, problem: a.setProblem, log: cfg.Log.Named("instance"),
 	}
 	a.shop.peers = newPeers(h.node, h.path("peers"), cfg.Log.Named("peers"))
@@ -102,7 +102,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	reports.holds = a.crew.holds
 	a.mover = transfer.New(transfer.Config{
 		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
-		Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
+		Gave: a.shop.uids.gave, Owner: a.shop.uids.ofCopy, Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
 	})
 	return a, nil
 }
@@ -117,7 +117,8 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	}
 	d, err := driver.New(driver.Config{
 		Dir: filepath.Join(h.dir, "driver"), CgroupParent: parent, Executable: cfg.Exec.Binary, AllowRoot: cfg.Exec.AllowRoot,
-		AllowUsers: cfg.Exec.AllowUsers, MinUID: cfg.Exec.MinUID, OwnUIDs: cfg.Exec.UIDs, DefaultUser: cfg.Exec.defaultUser(), Logger: cfg.Log.Named("driver"),
+		AllowUsers: cfg.Exec.AllowUsers, MinUID: cfg.Exec.MinUID, OwnUIDs: cfg.Exec.UIDs, DefaultUser: cfg.Exec.defaultUser(),
+		VolumePaths: cfg.Exec.VolumePaths, Logger: cfg.Log.Named("driver"),
 	})
 	if err != nil {
 		return nil, err

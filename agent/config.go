@@ -92,7 +92,9 @@ type ExecConfig struct {
 	// DefaultUser.
 	AllowUsers []string
 	MinUID     int
-	// UIDs is a range of user ids: each instance that names no user and has no volumes gets one of its own. It needs root. Zero: they all run as DefaultUser.
+	// VolumePaths are where directories are made for the paths of volumes; see driver.Config. Nil: the default.
+	VolumePaths []string
+	// UIDs is a range of user ids: each instance that names no user gets one of its own, and each slot with volumes one that stays. It needs root. Zero: they all run as DefaultUser.
 	UIDs driver.UIDRange
 	// DefaultUser runs what names no user, when the agent is root; default nobody.
 	DefaultUser string

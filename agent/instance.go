@@ -76,7 +76,7 @@ func newInstance(shop *workshop, e entry, task Task, unclear bool) *instance {
 		_ = shop.records.save(i.id, i.entry) // logged; the next change is written again
 	}
 	shop.reports.set(i.entry.Status)
-	shop.uids.keep(i.id, e.UID)
+	shop.uids.keep(e.Assignment, e.UID)
 	runs := task != nil && !ended(task)
 	if runs || unclear && !e.over() {
 		i.adopt()

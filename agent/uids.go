@@ -1,48 +1,120 @@
 package agent
 
 import (
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/agent/transfer"
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
 
-// uids hands out user ids of the node's range, one to each instance that names no user and has no volumes: none of them can read the environment, the memory or the
-// files of another. Safe for many goroutines.
+// uids hands out user ids of the node's range to instances that name no user: none of them can read the environment, the memory or the files of another. An
+// instance without volumes has one of its own. A slot with volumes has one for as long as they are here, whichever instance fills it: files never change their
+// owner. Safe for many goroutines.
 type uids struct {
-	all driver.UIDRange
+	all     driver.UIDRange
+	volumes string // the directory of volumes
 
 	mu   sync.Mutex
 	next int
-	of   map[fsm.InstanceID]int
-	used map[int]fsm.InstanceID
+	of   map[uidHolder]int
+	used map[int]uidHolder
 }
 
-func newUIDs(all driver.UIDRange) *uids {
-	u := &uids{all: all, of: map[fsm.InstanceID]int{}, used: map[int]fsm.InstanceID{}}
+// uidHolder is who has a user id: an instance, a slot with volumes, or a copy that is not in use yet.
+type uidHolder string
+
+func instanceHolder(id fsm.InstanceID) uidHolder { return "instance " + uidHolder(id) }
+
+func slotHolder(group fsm.GroupID, slot int) uidHolder {
+	return uidHolder("slot " + string(group) + "/" + strconv.Itoa(slot))
+}
+
+// stagedHolder has what copies that transfers made beside the volumes belong to, until they are put to use.
+const stagedHolder uidHolder = "staged"
+
+func holderOf(a transport.Assignment) uidHolder {
+	if a.Spec != nil && len(a.Spec.Volumes) > 0 {
+		return slotHolder(a.Group, a.Slot)
+	}
+	return instanceHolder(a.ID)
+}
+
+// newUIDs looks at who owns the volumes.
+func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
+	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
 		u.next = all.First + rand.IntN(all.Last-all.First+1) // what an earlier agent gave last is not known
+		if err := u.lookAtVolumes(); err != nil {
+			log.Error("the owners of volumes can't be read", "error", err)
+		}
 	}
 	return u
 }
 
+// lookAtVolumes notes the owners of all volumes, JOB/GROUP/SLOT/NAME, and of copies that are not in use yet, .transfer/ID/tree/NAME. Only root can write to the
+// directories on the way to them.
+func (u *uids) lookAtVolumes() error {
+	found, err := fs.Glob(os.DirFS(u.volumes), "*/*/*/*")
+	if err != nil {
+		return err
+	}
+	for _, name := range found {
+		uid, err := ownerOf(filepath.Join(u.volumes, name))
+		if err != nil {
+			return err
+		}
+		holder := uidHolder("slot " + path.Dir(name))
+		if name[0] == '.' {
+			holder = stagedHolder
+		}
+		if _, known := u.used[uid]; u.all.Has(uid) && !known {
+			u.used[uid] = holder
+		}
+	}
+	return nil
+}
+
+// ownerOf is the user id that a directory belongs to; -1: it is not there.
+func ownerOf(dir string) (int, error) {
+	info, err := os.Lstat(dir)
+	if os.IsNotExist(err) {
+		return -1, nil
+	}
+	if err != nil {
+		return -1, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return -1, nil
+	}
+	return int(st.Uid), nil
+}
+
 // keep notes the user id of an instance that an earlier agent started; 0: it has none.
-func (u *uids) keep(id fsm.InstanceID, uid int) {
+func (u *uids) keep(a transport.Assignment, uid int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if uid != 0 {
-		u.of[id], u.used[uid] = uid, id
+		u.of[holderOf(a)], u.used[uid] = uid, holderOf(a)
 	}
 }
 
-// take returns the user id of an instance: the one that it has, else the next free one. False: all are in use.
-func (u *uids) take(id fsm.InstanceID) (uid int, ok bool) {
+// take returns the user id of a holder: the one that it has, else the next free one. False: all are in use.
+func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if uid := u.of[id]; u.all.Has(uid) {
+	if uid := u.of[holder]; u.all.Has(uid) {
 		return uid, true
 	}
 	for range u.all.Last - u.all.First + 1 {
@@ -51,42 +123,114 @@ func (u *uids) take(id fsm.InstanceID) (uid int, ok bool) {
 			u.next = u.all.First
 		}
 		if _, busy := u.used[uid]; !busy {
-			u.of[id], u.used[uid] = uid, id
+			u.of[holder], u.used[uid] = uid, holder
 			return uid, true
 		}
 	}
 	return 0, false
 }
 
-// give gives back the user id of an instance that is forgotten.
+// claim gives a slot the user id that its data belongs to. False: somebody else has it.
+func (u *uids) claim(slot uidHolder, uid int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if by, used := u.used[uid]; used && by != slot && by != stagedHolder {
+		return false
+	}
+	u.of[slot], u.used[uid] = uid, slot
+	return true
+}
+
+// give gives back the user id of an instance that is forgotten. A slot keeps its own: its data is still there.
 func (u *uids) give(id fsm.InstanceID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.used, u.of[id])
-	delete(u.of, id)
+	if uid, has := u.of[instanceHolder(id)]; has {
+		delete(u.used, uid)
+		delete(u.of, instanceHolder(id))
+	}
 }
 
-// asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range, the job file names nobody, and there are no volumes: their data
-// would have to change its owner with each instance.
+// gave reports whether an id is of the node's range.
+func (u *uids) gave(uid int) bool { return u.all.Has(uid) }
+
+// ofCopy is whom a copy of a slot's volumes belongs to that came from another node, where its owner had an id of that node's range.
+func (u *uids) ofCopy(group fsm.GroupID, slot int) (uid int) {
+	if u.all != (driver.UIDRange{}) {
+		if uid, ok := u.take(slotHolder(group, slot)); ok {
+			return uid
+		}
+	}
+	return nogroup // nobody's, whose start says what is wrong
+}
+
+// asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file names nobody. Data that belongs to an
+// account of the machine keeps its owner: then the instance runs as the default user, as it did when that data was written.
 func (w *workshop) asOwnUser(a transport.Assignment) (transport.Assignment, int, error) {
 	all := w.uids.all
-	switch {
-	case all == (driver.UIDRange{}):
-		return a, 0, nil
-	case a.Spec.Exec.User != "":
+	if a.Spec.Exec.User != "" {
 		if who, err := accountOf(a.Spec.Exec.User, ""); err == nil && all.Has(who.uid) {
 			return a, 0, fsm.Refuse(fsm.CodeInvalid, "user %q is one of those that this node gives to instances", a.Spec.Exec.User).WithHint("name another user, or none")
 		}
 		return a, 0, nil
-	case len(a.Spec.Volumes) > 0:
+	}
+	if os.Geteuid() != 0 {
+		return a, 0, nil // everything runs as the user of the agent
+	}
+	owner, err := w.dataOwner(a)
+	switch {
+	case err != nil:
+		return a, 0, err
+	case all == (driver.UIDRange{}), owner >= 0 && !all.Has(owner):
 		return a, 0, nil
 	}
-	uid, ok := w.uids.take(a.ID)
-	if !ok {
+	uid, ok := owner, true
+	if owner >= 0 {
+		ok = w.uids.claim(holderOf(a), uid)
+	} else {
+		uid, ok = w.uids.take(holderOf(a))
+	}
+	switch {
+	case !ok && owner >= 0:
+		return a, 0, fsm.Refuse(fsm.CodeInternal, "the volumes belong to user id %d, which another instance has", owner).
+			WithHint("stop the instance, and give its volumes to a free id of instance_uids")
+	case !ok:
 		return a, 0, fsm.Refuse(fsm.CodeInternal, "all user ids from %d to %d are in use", all.First, all.Last).WithHint("give the node a larger instance_uids")
 	}
 	spec := *a.Spec
 	spec.Exec.User = strconv.Itoa(uid)
 	a.Spec = &spec
 	return a, uid, nil
+}
+
+// dataOwner is whom the data in an assignment's volumes belongs to; -1: there is none yet.
+func (w *workshop) dataOwner(a transport.Assignment) (int, error) {
+	owner, of := -1, ""
+	for _, v := range a.Spec.Volumes {
+		dir := w.volumes.dir(a, v.Name)
+		uid, err := ownerOf(dir)
+		if err != nil {
+			return -1, diskError("look at volume "+v.Name, err)
+		}
+		epoch, err := transfer.Epoch(dir)
+		if err != nil {
+			return -1, diskError("read the epoch of volume "+v.Name, err)
+		}
+		if want := a.Copies[v.Name]; uid < 0 || want != 0 && epoch != strconv.FormatUint(want, 10) {
+			continue // it is not the data that the instance gets; see freshen
+		}
+		if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && !w.uids.all.Has(uid) {
+			continue // nothing is in it: it gets the user of the instance
+		}
+		switch {
+		case uid > nogroup && !w.uids.all.Has(uid):
+			return -1, fsm.Refuse(fsm.CodeInternal, "volume %s belongs to user id %d, which is not in instance_uids of this node", v.Name, uid).
+				WithHint("take the id into the range again, or stop the instance and give the volume to another user")
+		case owner >= 0 && uid != owner:
+			return -1, fsm.Refuse(fsm.CodeInternal, "volumes %s and %s belong to two users, %d and %d", of, v.Name, owner, uid).
+				WithHint("stop the instance and give both to one user")
+		}
+		owner, of = uid, v.Name
+	}
+	return owner, nil
 }

@@ -8,8 +8,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
+
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 var testUIDs = driver.UIDRange{First: 300_000, Last: 310_000}
@@ -75,30 +78,128 @@ func TestInstancesHaveUsersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// An instance with volumes runs as the default user: the data outlives it.
-func TestVolumesBelongToTheDefaultUser(t *testing.T) {
+// withVolume is a shell script with a volume, in which it begins, whose job file names no user.
+func withVolume(b *bench, job, script string) fsm.GroupSpec {
+	g := nobodys("cd $OUTSPAN_VOLUME_DATA || exit 1; " + script + "; exec sleep 1000")
+	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place-"+job)}}
+	return g
+}
+
+// openDirectory is one that instances of any user may write to.
+func openDirectory(t *testing.T, b *bench) string {
+	t.Helper()
+	dir := filepath.Join(b.dir, "pids")
+	must(t, os.Mkdir(dir, 0o777))
+	must(t, os.Chmod(dir, 0o777)) //nolint:gosec // see above
+	return dir
+}
+
+// A slot with volumes has a user id of its own, which its next instance has too: neither its data nor its environment can be read by another job, and files never
+// change their owner. C8.
+func TestSlotsWithVolumesHaveUsersOfTheirOwn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
 	}
 	b := newBench(t, ownUIDs)
-	pidFile := filepath.Join(b.dir, "place-pid")
-	must(t, os.WriteFile(pidFile, nil, 0o666))
-	must(t, os.Chmod(pidFile, 0o666)) //nolint:gosec // an instance of another user writes it
-	g := nobodys("echo $$ > " + pidFile + "; exec sleep 1000")
-	g.Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place")}}
-	b.await(b.place(b.submit("db", g), 0, b.node(), nil), fsm.ObservedReady)
-	if uid := uidOf(t, pidOf(t, pidFile)); uid != nogroup {
-		t.Errorf("it runs as %d, want nobody", uid)
+	pids := openDirectory(t, b)
+	spec := withVolume(b, "db", "umask 022; if test -e rows; then cat rows > "+pids+"/again; else echo swordfish > rows; chmod 644 rows; fi; echo $$ > "+pids+"/db")
+	version := b.submit("db", spec)
+	first := b.place(version, 0, b.node(), nil)
+	b.await(first, fsm.ObservedReady)
+	pid := pidOf(t, filepath.Join(pids, "db"))
+	uid := uidOf(t, pid)
+	data := filepath.Join(b.cfg.DataDir, "volumes", "db", "g", "0", "data")
+	if owner, err := ownerOf(data); err != nil || owner != uid || !testUIDs.Has(uid) {
+		t.Errorf("it runs as %d, want one of %v; its volume belongs to %d, %v", uid, testUIDs, owner, err)
+	}
+	thief := withVolume(b, "web", fmt.Sprintf("cat /proc/%d/environ /proc/%d/cwd/rows %s/rows > %s/seen 2>&1; echo $$ > %s/web", pid, pid, data, pids, pids))
+	b.await(b.place(b.submit("web", thief), 0, b.node(), nil), fsm.ObservedReady)
+	if other := uidOf(t, pidOf(t, filepath.Join(pids, "web"))); other == uid || !testUIDs.Has(other) {
+		t.Errorf("two slots run as %d and %d", uid, other)
+	}
+	if text, err := os.ReadFile(filepath.Join(pids, "seen")); err != nil || strings.Contains(string(text), "swordfish") || strings.Contains(string(text), "OUTSPAN_") {
+		t.Errorf("another job's instance read %q, %v", text, err)
+	}
+
+	must(t, os.Remove(filepath.Join(pids, "db")))
+	b.stop(first, nil)
+	b.await(first, fsm.ObservedStopped)
+	b.stopAgent() // another agent finds the owner on the disk
+	b.start()
+	b.await(b.place(version, 0, b.node(), nil), fsm.ObservedReady)
+	if again := uidOf(t, pidOf(t, filepath.Join(pids, "db"))); again != uid {
+		t.Errorf("the next instance of the slot runs as %d, the one before as %d", again, uid)
+	}
+	if text, err := os.ReadFile(filepath.Join(pids, "again")); err != nil || string(text) != "swordfish\n" {
+		t.Errorf("the next instance read %q, %v", text, err)
+	}
+}
+
+// Data that is there already decides: what nobody wrote before the node had a range goes on as nobody's, and what belongs to an id that this node did not
+// give is not used, with a reason.
+func TestOwnersOfDataThatIsThere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to run an instance as another user")
+	}
+	b := newBench(t)
+	pids := openDirectory(t, b)
+	version := b.submit("old", withVolume(b, "old", "touch rows || exit 1; stat -c %u rows > "+pids+"/owner; echo $$ > "+pids+"/old"))
+	runsAsNobody := func(id fsm.InstanceID) {
+		t.Helper()
+		b.await(id, fsm.ObservedReady)
+		if uid := uidOf(t, pidOf(t, filepath.Join(pids, "old"))); uid != nogroup {
+			t.Errorf("it runs as %d, want nobody, whose data it is", uid)
+		}
+		must(t, os.Remove(filepath.Join(pids, "old")))
+		b.stop(id, nil)
+		b.await(id, fsm.ObservedStopped)
+	}
+	runsAsNobody(b.place(version, 0, b.node(), nil))
+	b.stopAgent()
+	b.cfg.Exec.UIDs = testUIDs
+	b.start()
+	runsAsNobody(b.place(version, 0, b.node(), nil))
+
+	must(t, os.Lchown(filepath.Join(b.cfg.DataDir, "volumes", "old", "g", "0", "data"), 200_000, -1))
+	if i := b.await(b.place(version, 0, b.node(), nil), fsm.ObservedFailed); !strings.Contains(i.Status.Reason, "user id 200000, which is not in instance_uids") {
+		t.Errorf("the data of another range: %s", i.Status.Reason)
+	}
+}
+
+// The owners of volumes that are on the disk are given to nobody else, nor are those of copies that are not in use yet.
+func TestOwnersOfVolumesAreTaken(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to give files away")
+	}
+	dir := t.TempDir()
+	for name, uid := range map[string]int{"db/g/0/data": 300_000, "db/g/1/data@3": 300_001, ".transfer/t1/tree/data": 300_002} {
+		must(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
+		must(t, os.Lchown(filepath.Join(dir, name), uid, -1))
+	}
+	u := newUIDs(driver.UIDRange{First: 300_000, Last: 300_003}, dir, hclog.NewNullLogger())
+	if uid, ok := u.take(instanceHolder("one")); uid != 300_003 || !ok {
+		t.Errorf("an instance gets %d, want the only free one, 300003", uid)
+	}
+	if uid, ok := u.take(instanceHolder("two")); ok {
+		t.Errorf("an instance gets %d, which is in use", uid)
+	}
+	for slot, want := range map[uidHolder]bool{slotHolder("db/g", 0): true, slotHolder("db/g", 2): false} {
+		if got := u.claim(slot, 300_000); got != want {
+			t.Errorf("%s may use the owner of the volume of slot 0: %v", slot, got)
+		}
+	}
+	if !u.claim(slotHolder("db/g", 2), 300_002) {
+		t.Error("the slot for which a copy was made can't use it")
 	}
 }
 
 // A range that was changed gives an instance another user at its next start.
 func TestChangedRangeOfUsers(t *testing.T) {
-	u := newUIDs(testUIDs)
-	u.keep("old", 200_000)
-	u.keep("kept", 300_001)
-	kept, _ := u.take("kept")
-	if other, ok := u.take("old"); kept != 300_001 || !ok || !testUIDs.Has(other) || other == kept {
+	u := newUIDs(testUIDs, t.TempDir(), hclog.NewNullLogger())
+	u.keep(transport.Assignment{ID: "old"}, 200_000)
+	u.keep(transport.Assignment{ID: "kept"}, 300_001)
+	kept, _ := u.take(instanceHolder("kept"))
+	if other, ok := u.take(instanceHolder("old")); kept != 300_001 || !ok || !testUIDs.Has(other) || other == kept {
 		t.Errorf("they get %d and %d of %v", kept, other, testUIDs)
 	}
 }

@@ -54,13 +54,15 @@ type Agent struct {
 	Drivers    []string      // default ["exec"]
 	AllowRoot  bool          // let instances run as uid 0; default false
 	AllowUsers []string      // names or numbers of users that a job file may name; default any but root
-	FirstUID   int           // with LastUID: each instance without user and volumes gets a user id of this range; default none, they run as nobody
-	LastUID    int
-	MinUID     int    // from which on it may name any as well; default 0: none but AllowUsers
-	PortMin    int    // of dynamic ports; default 20000
-	PortMax    int    // default 29999
-	BackupDir  string // of backups of volumes, typically a shared mount; default none
-	CgroupRoot string // parent of the instances' cgroups; default outspan
+	// VolumePaths are directories, absolute: what is missing of a volume's path is made in them alone. Default driver.DefaultVolumePaths; [] = nowhere.
+	VolumePaths []string
+	FirstUID    int // with LastUID: each instance that names no user gets a user id of this range; default none, they run as nobody
+	LastUID     int
+	MinUID      int    // from which on it may name any as well; default 0: none but AllowUsers
+	PortMin     int    // of dynamic ports; default 20000
+	PortMax     int    // default 29999
+	BackupDir   string // of backups of volumes, typically a shared mount; default none
+	CgroupRoot  string // parent of the instances' cgroups; default outspan
 }
 
 // Listen says where the process listens.
@@ -196,6 +198,7 @@ func (d *decoder) agent(body hcl.Body, c *Config) {
 		texts("servers", &a.Servers), textMap("labels", &a.Labels), block("reserve", resources(&a.Reserve)), block("capacity", resources(&a.Capacity)),
 		text("on_shutdown", &a.OnShutdown), texts("drivers", &a.Drivers), flag("allow_root", &a.AllowRoot), texts("allow_users", &a.AllowUsers),
 		number("min_uid", &a.MinUID), uidRange("instance_uids", &a.FirstUID, &a.LastUID), text("cgroup_root", &a.CgroupRoot), text("backup_dir", &a.BackupDir),
+		directories("volume_paths", &a.VolumePaths),
 		block("ports", func(d *decoder, b *hcl.Block) { d.body(b.Body, number("min", &a.PortMin), number("max", &a.PortMax)) }),
 	)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
 )
@@ -82,6 +84,24 @@ func TestLoadMistakes(t *testing.T) {
 	}
 }
 
+// An empty list of volume_paths is not the same as none.
+func TestVolumePaths(t *testing.T) {
+	for text, want := range map[string][]string{"": nil, "volume_paths = []": {}, `volume_paths = ["/data", "/var/lib/db"]`: {"/data", "/var/lib/db"}} {
+		file := filepath.Join(t.TempDir(), "a.hcl")
+		text := "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"10.0.0.1:7640\"]\n  " + text + "\n}\ntls { dir = \"/t\" }\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, c.Agent.VolumePaths); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+	}
+}
+
 func TestLoadChecksTheWhole(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"no data dir", "name = \"a\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n", "data_dir is missing"},
@@ -90,6 +110,7 @@ func TestLoadChecksTheWhole(t *testing.T) {
 		{"no certificates", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\n", "outspan tls ca create"},
 		{"dir off loopback", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\nlisten { address = \"10.0.0.1\" }\n", "single machine"},
 		{"any address", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls {\n ca_file = \"a\"\n cert_file = \"b\"\n key_file = \"c\"\n}\ngossip { key_file = \"k\" }\nlisten { address = \"0.0.0.0\" }\n", "GetPrivateIP"},
+		{"a path that is none", "agent {\n  volume_paths = [\"data\"]\n}", "such as volume_paths = [\"/data\"]"},
 		{"user ids", "agent {\n  instance_uids = \"200000\"\n}", "such as \"2000000-2065535\""},
 		{"too few user ids", "agent {\n  instance_uids = \"200000-200100\"\n}", "at least 1000"},
 		{"user ids of the machine", "agent {\n  instance_uids = \"1000-65533\"\n}", "above 65534"},

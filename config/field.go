@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"math/big"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -289,4 +290,23 @@ func block(name string, open func(*decoder, *hcl.Block)) field { return field{na
 // blocksOf is a block that may stand more than once; with a label, once for each.
 func blocksOf(name string, labels []string, open func(*decoder, *hcl.Block)) field {
 	return field{name: name, labels: labels, repeated: true, open: open}
+}
+
+// directories takes a list of absolute paths; [] is kept apart from what is not there.
+func directories(name string, to *[]string) field {
+	var list []string
+	f := texts(name, &list)
+	f.set = func(d *decoder, a *hcl.Attribute) {
+		before := len(d.diags)
+		texts(name, &list).set(d, a)
+		for _, dir := range list {
+			if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+				d.fail(a.Expr.Range(), "Not a directory", fmt.Sprintf("%s takes whole paths, such as %s = [\"/data\"]; %q is none.", name, name, dir))
+			}
+		}
+		if len(d.diags) == before {
+			*to = list
+		}
+	}
+	return f
 }

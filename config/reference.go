@@ -60,7 +60,7 @@ var jobTexts = map[string]KeyText{
 	},
 	"job.group.exec.user": {
 		Means: "whose user it runs as. Default: an agent as root runs it as `nobody`, or with " +
-			"`instance_uids` as a user of its own if the group has no volumes; another agent as its own " +
+			"`instance_uids` as a user of its own; another agent as its own " +
 			"user. Groups with volumes should name one",
 		Example: `"web"`, beside: `command = "/bin/web"`,
 	},
@@ -139,7 +139,7 @@ var jobTexts = map[string]KeyText{
 		Default: `"local"`, Example: `"replicated"`, beside: `path = "/data"`, with: withFacts,
 	},
 	"job.group.volume.path": {
-		Means:   "where the program finds it: absolute, no symbolic links; see `OUTSPAN_VOLUME_NAME`",
+		Means:   "where the program finds it: absolute, no symbolic links, and there already or below one of `volume_paths` of the agent; see `OUTSPAN_VOLUME_NAME`",
 		Example: `"/data"`,
 	},
 

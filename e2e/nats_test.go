@@ -149,7 +149,7 @@ func TestNats(t *testing.T) {
 	require(t, "nats-server")
 	c := startCluster(t, options{servers: 3, agents: 4})
 	port := c.freePort(t)
-	c.must(t, "job", "run", c.example(t, "nats", "14222", strconv.Itoa(port), "/var/lib/outspan-nats", c.path("nats-data")), "--detach")
+	c.must(t, "job", "run", c.example(t, "nats", "14222", strconv.Itoa(port), "/srv/outspan-nats", c.path("nats-data")), "--detach")
 	c.waitReady(t, "nats", 3)
 
 	admin := &natsCalls{c: c, port: port}

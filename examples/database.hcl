@@ -9,7 +9,7 @@ job "ledger" {
 
     exec {
       command = "/usr/lib/postgresql/15/bin/postgres"
-      args    = ["-D", "/var/lib/ledger", "-p", "${port.sql}"]
+      args    = ["-D", "/srv/ledger", "-p", "${port.sql}"]
       user    = "postgres"
     }
 
@@ -23,7 +23,7 @@ job "ledger" {
     # nothing is mounted: use the environment variable OUTSPAN_VOLUME_DATA, which names the right place in both cases.
     volume "data" {
       kind = "local"
-      path = "/var/lib/ledger"
+      path = "/srv/ledger"
     }
 
     check "accepts" {

@@ -23,13 +23,14 @@ func (s *State) applyNext(index, logTerm uint64, e Entry) []Result {
 		panic(fmt.Sprintf("fsm: entry %d applied on a state at %d", index, s.Index))
 	}
 	s.begin(index, logTerm, e)
+	before := s.Events.Bytes()
 	results := s.applyEntry(logTerm, e)
 	for i := range results {
 		if !results[i].Replay {
 			results[i].Index = index
 		}
 	}
-	s.collect()
+	s.collect(s.Events.Bytes() - before)
 	return results
 }
 

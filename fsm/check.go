@@ -229,6 +229,7 @@ func (c *checker) indexes() {
 		{"log of requests", s.requestLog.Len(), s.Requests.Len()},
 		{"actors of requests", s.requestsOf.Len(), len(requests)},
 		{"copies of nodes", s.copiesOn.Len(), c.copies()},
+		{"bytes of events", s.Events.Bytes(), c.eventBytes()},
 	} {
 		c.want(size.got == size.want, "the index of %s has %d entries, the rows %d", size.name, size.got, size.want)
 	}

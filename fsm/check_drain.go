@@ -63,6 +63,14 @@ func (c *checker) records() {
 	}
 }
 
+func (c *checker) eventBytes() int {
+	n := 0
+	for _, p := range c.s.Events.rows.All() {
+		n += len(p)
+	}
+	return n
+}
+
 func (t EventType) valid() bool {
 	return oneOf(t, EventNodeRegistered, EventNodeState, EventNodeChecks, EventAllocated, EventDesired, EventStatus, EventRestarted, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
 		EventBudget, EventJob, EventDeployment, EventSettings, EventLeader, EventHold, EventVolume)

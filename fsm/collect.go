@@ -6,19 +6,25 @@ import (
 
 const (
 	keptPerSlot   = 2    // terminal instances that stay visible in a slot
-	eventsAnEntry = 2000 // at most this many old events go with one entry
+	eventsAnEntry = 2000 // at most this many old events go with one entry, and those whose room its own take
+	eventBytes    = 400  // of the events that the limit allows, each has room for so many on average; most take 200
 )
 
-// collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up.
-func (s *State) collect() {
-	for range eventsAnEntry {
+// collect drops what expired, together with an entry that is written anyway: nothing is written just to clean up. grown is how many bytes of events the entry
+// has added: as many may always go, so that what is above the limit never becomes more.
+func (s *State) collect(grown int) {
+	for dropped, bytes := 0, s.Events.Bytes(); dropped < eventsAnEntry || bytes-s.Events.Bytes() < grown; dropped++ {
 		key, at, ok := s.Events.oldest()
-		if !ok || s.Events.Len() <= s.Settings.EventLimit && at.Add(s.Settings.EventAge) >= s.Now {
+		fits := s.Events.Len() <= s.Settings.EventLimit && s.Events.Bytes() <= s.eventRoom()
+		if !ok || fits && at.Add(s.Settings.EventAge) >= s.Now {
 			return
 		}
 		s.Events.del(key)
 	}
 }
+
+// eventRoom is how many bytes the events may take.
+func (s *State) eventRoom() int { return min(s.Settings.EventLimit, 1<<40) * eventBytes }
 
 // forgetOld drops the oldest terminal instances of a slot when one more became terminal.
 func (s *State) forgetOld(inst *Instance) {

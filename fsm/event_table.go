@@ -7,7 +7,10 @@ import "iter"
 //
 // Reading a published one is safe for many goroutines. An event that can't be decoded any more, because memory was damaged, is given as far as it can: comparing
 // states is what finds it.
-type EventTable struct{ rows Table[EventKey, packedEvent] }
+type EventTable struct {
+	rows  Table[EventKey, packedEvent]
+	bytes int // of all rows, derived from them
+}
 
 // Get returns the event at key.
 func (t EventTable) Get(key EventKey) (e *Event, ok bool) {
@@ -69,16 +72,32 @@ func (t EventTable) oldest() (key EventKey, at Time, ok bool) {
 	return key, e.At, ok
 }
 
-func (t EventTable) fork(undo *undoLog) EventTable { return EventTable{t.rows.fork(undo)} }
-func (t EventTable) put(key EventKey, e *Event) {
+// Bytes is what all events take in the state, without the tree that holds them.
+func (t EventTable) Bytes() int { return t.bytes }
+
+func (t EventTable) fork(undo *undoLog) EventTable { return EventTable{t.rows.fork(undo), t.bytes} }
+
+func (t *EventTable) put(key EventKey, e *Event) {
 	p := pack(e)
 	if len(p) > maxEvent {
 		e.clip()
 		p = pack(e)
 	}
-	t.rows.put(key, p)
+	t.putPacked(key, p)
 }
-func (t EventTable) del(key EventKey) { t.rows.del(key) }
+
+// putPacked keeps the sum. A group that is taken back takes the sum back with the State that held it; see applyGroup.
+func (t *EventTable) putPacked(key EventKey, p packedEvent) {
+	before, _ := t.rows.Get(key)
+	t.rows.put(key, p)
+	t.bytes += len(p) - len(before)
+}
+
+func (t *EventTable) del(key EventKey) {
+	before, _ := t.rows.Get(key)
+	t.rows.del(key)
+	t.bytes -= len(before)
+}
 
 // eventRows is the events' entry in rowTables.
 func eventRows(id tableID, name string) rowTable {
@@ -111,7 +130,7 @@ func eventRows(id tableID, name string) rowTable {
 			if last, _, some := s.Events.rows.Max(); some && key <= last {
 				return damaged("table %s is out of order at %v", name, key)
 			}
-			s.Events.rows.put(key, p)
+			s.Events.putPacked(key, p)
 			return nil
 		},
 	}

@@ -1,8 +1,11 @@
 package fsm
 
+import "strings"
+
 const (
 	keptRequests   = 100_000
 	keptOfActor    = 1_000       // an actor may always have so many, however many others have
+	keptRefusal    = 160         // bytes of a refusal's message, and of its hint, beyond those
 	requestMinimum = 10 * Minute // no request is forgotten before
 )
 
@@ -42,7 +45,7 @@ func (s *State) remember(e Entry, results []Result) {
 	r := &Request{ID: e.Request, Body: e.Body, Index: s.Index, At: s.Now, Actor: e.Actor}
 	for _, result := range results {
 		if result.Refusal != nil {
-			r.Refusal = result.Refusal
+			r.Refusal = s.kept(result.Refusal, e.Actor)
 			break
 		}
 	}
@@ -58,6 +61,18 @@ func (s *State) remember(e Entry, results []Result) {
 		s.requestLog.del(old.Index)
 		s.countRequest(old, -1)
 	}
+}
+
+// kept is a refusal as its row keeps it. Of an actor with many rows it has only the beginning of its texts: 100,000 of them take 50 MB in each server,
+// and not 400.
+func (s *State) kept(refusal *Error, actor Actor) *Error {
+	room := maxRefusal
+	if own, _ := s.requestsOf.Get(actor); own >= keptOfActor {
+		room = keptRefusal
+	}
+	short := *refusal
+	short.Message, short.Hint = strings.Clone(clipText(refusal.Message, room)), strings.Clone(clipText(refusal.Hint, room)) // a part of a text keeps all of it
+	return &short
 }
 
 // oldRequest is the oldest request if it may be forgotten, or nil.

@@ -13,7 +13,7 @@ type Settings struct {
 	InstanceOverhead   int64    `json:"instance_overhead_bytes" cbor:"9,keyasint"`        // default 64 MiB
 	StartTimeout       Duration `json:"start_timeout" cbor:"10,keyasint"`                 // default 2m: a booting instance that isn't ready by then failed
 	Paused             bool     `json:"actuation_paused" cbor:"11,keyasint,omitempty"`    // decisions are computed and shown, none is proposed
-	EventLimit         int      `json:"event_limit" cbor:"12,keyasint"`                   // default 100000: how many events are kept
+	EventLimit         int      `json:"event_limit" cbor:"12,keyasint"`                   // default 100000: how many events are kept, and with 400 bytes for each how much they may take in all
 	EventAge           Duration `json:"event_age" cbor:"13,keyasint"`                     // default 7d of cluster time: for how long
 	VolumeCooling      Duration `json:"volume_cooling" cbor:"25,keyasint"`                // default 24h: how long the old copy of a moved volume is kept
 

@@ -3,10 +3,12 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -86,29 +88,40 @@ func (d Dialer) dial(ctx context.Context, network, addr string, protos ...string
 	if d.ServerName != "" {
 		cfg.ServerName = d.ServerName
 	}
-	conn := tls.Client(raw, cfg)
+	out := &outward{Conn: raw, account: &d.Credentials.dialled}
+	conn := tls.Client(out, cfg)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()
 		return nil, Explain(addr, err)
 	}
-	if err := checkPeer(ctx, addr, conn.ConnectionState()); err != nil {
+	if err := checkPeer(addr, expected(ctx), conn.ConnectionState()); err != nil {
 		raw.Close()
 		return nil, err
+	}
+	out.proof = conn.ConnectionState().PeerCertificates
+	out.account.enter(out)
+	if !d.Credentials.Trusts(out.proof) { // its CA was taken away meanwhile
+		_ = out.Close()
+		return nil, fsm.Refuse(CodeCertificateRefused, "the CA of the certificate of %s was taken away", addr)
 	}
 	return conn, nil
 }
 
 type expectedPeer struct{}
 
-// ExpectPeer returns a context for requests that only a peer of this name in its certificate may answer: certificate_refused. A new connection to another one gets no
-// byte of them; over one that was made for another request, what it answers is not believed.
+// ExpectPeer returns a context for requests that only a peer of this name in its certificate may answer: certificate_refused. Another one gets no byte of them.
 func ExpectPeer(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, expectedPeer{}, name)
 }
 
-// checkPeer refuses a peer that is not the one that the context expects.
-func checkPeer(ctx context.Context, addr string, state tls.ConnectionState) error {
-	want, _ := ctx.Value(expectedPeer{}).(string)
+// expected is the name that ExpectPeer gave; empty: any will do.
+func expected(ctx context.Context) string {
+	name, _ := ctx.Value(expectedPeer{}).(string)
+	return name
+}
+
+// checkPeer refuses a peer that is not the one that is expected.
+func checkPeer(addr, want string, state tls.ConnectionState) error {
 	if want == "" {
 		return nil
 	}
@@ -117,6 +130,33 @@ func checkPeer(ctx context.Context, addr string, state tls.ConnectionState) erro
 		err = fsm.Refuse(CodeCertificateRefused, "%s answers as %s, not as %s", addr, peer, want).WithHint("check who has that address")
 	}
 	return err
+}
+
+// poolZone is the end of every poolHost. No host has a name in it.
+const poolZone = ".peer.invalid:1"
+
+// poolHost is an address for connections to one peer only. net/http shares the connections of one host, and two agents may come to one address, one after
+// the other: what is meant for one must not go over a connection to the other.
+func poolHost(name, hostport string) string {
+	return hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(hostport)) + poolZone
+}
+
+// fromPool is the way back from poolHost. An address that did not come from there is itself.
+func fromPool(addr string) (name, hostport string) {
+	host, made := strings.CutSuffix(addr, poolZone)
+	first, second, _ := strings.Cut(host, ".")
+	a, errName := hex.DecodeString(first)
+	b, errHost := hex.DecodeString(second)
+	if !made || errName != nil || errHost != nil {
+		return "", addr
+	}
+	return string(a), string(b)
+}
+
+// dialPool opens a connection for the requests of one pool.
+func (d Dialer) dialPool(ctx context.Context, network, addr string) (net.Conn, error) {
+	name, hostport := fromPool(addr)
+	return d.DialAPI(ExpectPeer(ctx, name), network, hostport)
 }
 
 // HTTPTransport is an http.RoundTripper for https:// addresses; http:// is refused. It uses HTTP/2, finds dead
@@ -139,7 +179,7 @@ const (
 func (d Dialer) HTTPTransport() *HTTPTransport {
 	return &HTTPTransport{dialer: d, Transport: &http.Transport{
 		DialContext:         refusePlaintext,
-		DialTLSContext:      d.DialAPI,
+		DialTLSContext:      d.dialPool,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     90 * time.Second,
@@ -153,19 +193,22 @@ func (t *HTTPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) { fresh.Store(!info.Reused) },
 	})
-	resp, err := t.Transport.RoundTrip(req.WithContext(ctx))
-	if err == nil && resp.TLS != nil { // the connection may have been made for another request
-		if err := checkPeer(ctx, req.URL.Host, *resp.TLS); err != nil {
-			resp.Body.Close()
-			return nil, err
-		}
-	}
-	if err == nil {
-		return resp, nil
-	}
 	addr := req.URL.Host
 	if req.URL.Port() == "" {
 		addr = net.JoinHostPort(req.URL.Hostname(), "443")
+	}
+	sent := req.WithContext(ctx)
+	if name := expected(ctx); name != "" && req.URL.Scheme == "https" {
+		sent = req.Clone(ctx)
+		if sent.Host == "" {
+			sent.Host = req.URL.Host
+		}
+		sent.URL.Host = poolHost(name, addr)
+	}
+	resp, err := t.Transport.RoundTrip(sent)
+	if err == nil {
+		resp.Request = req
+		return resp, nil
 	}
 	err = Explain(addr, err)
 	if _, known := errors.AsType[*fsm.Error](err); known || !fresh.Load() || ctx.Err() != nil {

@@ -270,11 +270,12 @@ func (l *Listener) handshake(ctx context.Context, g *gate) {
 // Reload reads the credentials anew, and ends the connections that were accepted from peers whose CA is trusted no more. A certificate that has expired ends none. Errors: those of
 // Credentials.Reload; everything stays as it was then.
 func (l *Listener) Reload() error {
-	if err := l.cfg.Credentials.Reload(); err != nil {
+	ended, err := l.cfg.Credentials.reload()
+	if err != nil {
 		return err
 	}
 	stranger := func(g *gate) bool { return !l.cfg.Credentials.Trusts(g.proof) }
-	if ended := l.api.closeIf(stranger) + l.raft.closeIf(stranger); ended > 0 {
+	if ended += l.api.closeIf(stranger) + l.raft.closeIf(stranger); ended > 0 {
 		l.cfg.Logger.Warn("connections ended: the CA of their certificates is trusted no more", "connections", ended)
 	}
 	return nil

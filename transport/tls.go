@@ -38,8 +38,9 @@ type CredentialsConfig struct {
 // Credentials is a process's certificate, its key, and the CAs it trusts. Safe for many goroutines; Reload replaces
 // all three at once for the connections that begin afterwards.
 type Credentials struct {
-	load func() (*material, error)
-	cur  atomic.Pointer[material]
+	load    func() (*material, error)
+	cur     atomic.Pointer[material]
+	dialled dialled // with them
 }
 
 // material is one loaded generation; it never changes.
@@ -98,19 +99,25 @@ func (a *Authority) mint(role Role, name string) (*material, error) {
 	return &material{cert: pair, roots: roots, id: Identity{Cluster: a.cluster, Role: role, Name: name}}, nil
 }
 
-// Reload reads everything anew (SIGHUP). If that fails, or the new certificate is for another identity, the old one
-// stays in use and the error says why. Errors: certificate_invalid.
+// Reload reads everything anew (SIGHUP), and ends the connections that Dialers opened to peers whose CA is trusted no more. If reading fails, or the new
+// certificate is for another identity, the old one stays in use and the error says why. Errors: certificate_invalid.
 func (c *Credentials) Reload() error {
+	_, err := c.reload()
+	return err
+}
+
+// reload also says how many connections it ended.
+func (c *Credentials) reload() (ended int, err error) {
 	m, err := c.load()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if old := c.cur.Load(); m.id != old.id {
-		return fsm.Refuse(CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
+		return 0, fsm.Refuse(CodeCertificateInvalid, "the new certificate is for %s, this process is %s", m.id.URI(), old.id.URI()).
 			WithHint("restart the process to change its identity")
 	}
 	c.cur.Store(m)
-	return nil
+	return c.dialled.closeIf(func(proof []*x509.Certificate) bool { return !c.Trusts(proof) }), nil
 }
 
 // Trusts reports whether a certificate, the first of what a peer showed, is of a CA in use. When it is valid is not looked at.

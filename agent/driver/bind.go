@@ -18,7 +18,9 @@ import (
 // else on the node. It needs Capabilities.Binds.
 type Bind struct {
 	Source string `cbor:"1,keyasint"` // absolute; an existing directory; its parents need not be open to the user
-	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links; made by root with mode 0755 when missing, but not in systemDirs
+	Target string `cbor:"2,keyasint"` // absolute, clean, without symbolic links
+	// Make lets root make Target with mode 0755 when it is missing. The driver sets it, from Config.VolumePaths.
+	Make bool `cbor:"3,keyasint,omitempty"`
 }
 
 // validateBinds looks at the names alone; what is on the disk is seen by the init step.
@@ -63,6 +65,15 @@ func (d *Driver) checkBinds(s Spec) error {
 		}
 	}
 	return nil
+}
+
+// mayMake returns the binds, each with whether its target may be made.
+func (d *Driver) mayMake(binds []Bind) []Bind {
+	binds = slices.Clone(binds)
+	for i := range binds {
+		binds[i].Make = slices.ContainsFunc(d.cfg.VolumePaths, func(dir string) bool { return within(binds[i].Target, filepath.Clean(dir)) })
+	}
+	return binds
 }
 
 // within reports whether path is dir or below it; both are clean.
@@ -168,7 +179,7 @@ func (b Bind) mount() error {
 	if err := unix.Fstatfs(source, &fs); err != nil {
 		return fmt.Errorf("look at the source: %w", err)
 	}
-	parent, target, err := openTarget(b.Target)
+	parent, target, err := openTarget(b.Target, b.Make)
 	if err != nil {
 		return err
 	}
@@ -192,13 +203,15 @@ const openDirectory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_
 
 func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// systemDirs belong to the machine: a directory in one of them may mean something to a program that runs as root, as
-// in /etc/cron.d. An instance can have a directory there that exists, but none is made.
-var systemDirs = []string{"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/root", "/run", "/sbin", "/usr", "/var/spool"}
+// DefaultVolumePaths are where directories for volumes may be made unless the agent's configuration says otherwise: where nothing of the machine is, or where
+// anybody may make one. A new directory elsewhere may mean something to a program that runs as root, as in /etc/cron.d.
+func DefaultVolumePaths() []string {
+	return []string{"/data", "/mnt", "/opt", "/srv", "/tmp", "/var/tmp"}
+}
 
-// openTarget walks from the root to path, name by name, makes what is missing and follows no symbolic link: one
+// openTarget walks from the root to path, name by name, makes what is missing if it may, and follows no symbolic link: one
 // could lead root's hand anywhere. It returns the last two directories.
-func openTarget(path string) (parent, dir int, err error) {
+func openTarget(path string, mayMake bool) (parent, dir int, err error) {
 	if dir, err = unix.Open("/", openDirectory, 0); err != nil {
 		return -1, -1, err
 	}
@@ -206,8 +219,8 @@ func openTarget(path string) (parent, dir int, err error) {
 	for name := range strings.SplitSeq(path[1:], "/") {
 		parent, at = dir, filepath.Join(at, name)
 		dir, err = unix.Openat(parent, name, openDirectory, 0)
-		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(systemDirs, func(dir string) bool { return within(at, dir) }) {
-			return -1, -1, fmt.Errorf("%s does not exist, and no directory is made there: it belongs to the machine", at)
+		if errors.Is(err, unix.ENOENT) && !mayMake {
+			return -1, -1, fmt.Errorf("%s does not exist, and volume_paths of the agent lets none be made there; make it yourself or add it to volume_paths", at)
 		}
 		if errors.Is(err, unix.ENOENT) {
 			if err = unix.Mkdirat(parent, name, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {

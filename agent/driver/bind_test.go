@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,7 +52,7 @@ type binding struct {
 	data, place string
 }
 
-func newBinding(t *testing.T) *binding {
+func newBinding(t *testing.T, change ...func(*driver.Config)) *binding {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to mount")
@@ -65,7 +67,8 @@ func newBinding(t *testing.T) *binding {
 		}
 	})
 	must(t, unix.Mount("", shared, "", unix.MS_SHARED, ""))
-	b := &binding{newBench(t, func(c *driver.Config) { c.Dir = filepath.Join(closed, "d") }), filepath.Join(closed, "volume"), filepath.Join(shared, "srv", "data")}
+	change = append(change, func(c *driver.Config) { c.Dir = filepath.Join(closed, "d") })
+	b := &binding{newBench(t, change...), filepath.Join(closed, "volume"), filepath.Join(shared, "srv", "data")}
 	if !b.d.Capabilities().Binds {
 		t.Skipf("skipped: root may not mount here: %q", b.d.Capabilities().Notes)
 	}
@@ -193,6 +196,9 @@ func TestBindRefused(t *testing.T) {
 	must(t, os.Symlink("real", filepath.Join(root, "link")))
 	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o644))
 	at := func(name string) string { return filepath.Join(root, name) }
+	own := "outspan-test-" + strconv.Itoa(os.Getpid())
+	places := []string{"/etc/cron.d/" + own, "/" + own, "/home/" + own, "/var/lib/" + own, "/srv-" + own}
+	t.Cleanup(func() { removeEmpty(append(places, "/"+own+"/x")) })
 	tests := []struct {
 		name, target string
 		code         fsm.Code
@@ -211,7 +217,11 @@ func TestBindRefused(t *testing.T) {
 		{"the driver's", filepath.Join(b.cfg.Dir, "state", "x"), driver.CodeInvalidSpec, b.cfg.Dir},
 		{"file", at("file"), driver.CodeStartFailed, "not a directory"},
 		{"below a file", at("file/x"), driver.CodeStartFailed, "not a directory"},
-		{"a new directory of the machine", "/etc/cron.d/" + filepath.Base(root) + "/x", driver.CodeStartFailed, "belongs to the machine"},
+		{"a new directory of the machine", "/etc/cron.d/" + own, driver.CodeStartFailed, "volume_paths"},
+		{"a new directory below the root", "/" + own + "/x", driver.CodeStartFailed, "volume_paths"},
+		{"a new home", "/home/" + own, driver.CodeStartFailed, "volume_paths"},
+		{"a new directory of a daemon", "/var/lib/" + own, driver.CodeStartFailed, "volume_paths"},
+		{"nearly allowed", "/srv-" + own, driver.CodeStartFailed, "volume_paths"},
 		{"link", at("link"), driver.CodeStartFailed, "link to real"},
 		{"below a link", at("link/x"), driver.CodeStartFailed, "link to real"},
 	}
@@ -224,8 +234,10 @@ func TestBindRefused(t *testing.T) {
 		}
 		b.nothingLeftOf(spec.ID)
 	}
-	if _, err := os.Lstat("/etc/cron.d/" + filepath.Base(root)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a directory was made in /etc: %v", err)
+	for _, place := range places {
+		if _, err := os.Lstat(place); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s was made: %v", place, err)
+		}
 	}
 	if entries, err := os.ReadDir(at("real")); err != nil || len(entries) != 0 {
 		t.Errorf("something was made behind the link: %v, %v", entries, err)
@@ -258,4 +270,53 @@ func TestBindNeedsRoot(t *testing.T) {
 		s.Binds = []driver.Bind{{Source: t.TempDir(), Target: "/data"}}
 	}))
 	wantCode(t, err, driver.CodeInvalidSpec)
+}
+
+func removeEmpty(dirs []string) {
+	for _, dir := range slices.Backward(dirs) {
+		_ = os.Remove(dir)
+	}
+}
+
+// What a node lets instances make for their volumes is below volume_paths: by default where nothing of the machine is. What exists can be used everywhere.
+func TestBindPaths(t *testing.T) {
+	own := "outspan-test-" + strconv.Itoa(os.Getpid())
+	made := []string{"/srv/" + own, "/var/lib/" + own, "/var/lib/" + own + "/deep", "/var/lib/" + own + "/deep/er", "/home/" + own}
+	t.Cleanup(func() { removeEmpty(made) })
+	removeEmpty(made)
+	tests := []struct {
+		name, target string
+		paths        []string // nil: the default
+		existing     bool
+		ok           bool
+	}{
+		{"a default", "/srv/" + own, nil, false, true},
+		{"none", "/srv/" + own, []string{}, false, false},
+		{"only others", "/srv/" + own, []string{"/data"}, false, false},
+		{"one of its own", "/var/lib/" + own + "/deep/er", []string{"/var/lib/" + own}, false, true},
+		{"what exists", "/home/" + own, []string{}, true, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBinding(t, func(c *driver.Config) { c.VolumePaths = tt.paths })
+			removeEmpty(made)
+			if tt.existing {
+				must(t, os.Mkdir(tt.target, 0o755))
+			}
+			spec := b.bound("echo ran")
+			spec.Binds[0].Target = tt.target
+			task, err := b.d.Start(t.Context(), spec)
+			if (err == nil) != tt.ok {
+				t.Fatalf("started with %v, want it started: %v", err, tt.ok)
+			}
+			if tt.ok {
+				<-task.Done()
+				return
+			}
+			wantCode(t, err, driver.CodeStartFailed)
+			if _, err := os.Lstat(tt.target); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%s was made: %v", tt.target, err)
+			}
+		})
+	}
 }

@@ -43,6 +43,9 @@ type Config struct {
 	OwnUIDs UIDRange
 	// DefaultUser is used by an agent that runs as root for instances that name no user. Default "nobody".
 	DefaultUser string
+	// VolumePaths are the directories in which targets of Binds are made when they are missing; each may be missing itself. Targets that exist can
+	// be anywhere. Default DefaultVolumePaths; empty and not nil: none is made.
+	VolumePaths []string
 	// StartTimeout bounds one start, from fork to exec. Default 20 s; too short a one fails starts on a busy node.
 	StartTimeout time.Duration
 	// Logger receives what concerns no single call. Default: none.
@@ -59,6 +62,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DefaultUser == "" {
 		c.DefaultUser = "nobody"
+	}
+	if c.VolumePaths == nil {
+		c.VolumePaths = DefaultVolumePaths()
 	}
 	if c.StartTimeout == 0 {
 		c.StartTimeout = 20 * time.Second
@@ -225,6 +231,7 @@ func (d *Driver) resolve(spec Spec) (launch, error) {
 	if err := d.checkBinds(spec); err != nil {
 		return launch{}, err
 	}
+	spec.Binds = d.mayMake(spec.Binds)
 	acct, err := resolveAccount(spec.User, d.cfg)
 	if err != nil {
 		return launch{}, err

@@ -20,6 +20,8 @@ const (
 	archiveManifest = "manifest.json"
 	archiveSum      = "manifest.json.sha256"
 	archiveFormat   = 1
+
+	maxArchiveManifest = 256 << 20 // bytes; that of 10 TiB has 200 MB
 )
 
 // archive is the manifest of a backup.
@@ -34,13 +36,14 @@ type archive struct {
 	Bytes      int64        `json:"bytes"`      // of data.tar
 	DiskBytes  int64        `json:"disk_bytes"` // that its files took on the disk; less than their sizes where they had holes
 	ChunkBytes int64        `json:"chunk_bytes"`
-	Sums       []string     `json:"sha256"` // of each chunk
+	OwnUID     int          `json:"own_uid,omitempty"` // of its files, if the node gave it to the instance; see instance_uids
+	Sums       []string     `json:"sha256"`            // of each chunk
 }
 
 // readArchive reads and checks a manifest. want is its sum as it was reported when it was written. Codes: not_found, integrity_check_failed.
 func readArchive(dir string, id fsm.BackupID, want string) (archive, error) {
 	var a archive
-	raw, err := os.ReadFile(filepath.Join(dir, archiveManifest))
+	raw, err := readBounded(filepath.Join(dir, archiveManifest), maxArchiveManifest)
 	if errors.Is(err, os.ErrNotExist) {
 		return a, fsm.Refuse(fsm.CodeNotFound, "there is no backup %s in the backup directory of this node", id).
 			WithHint("restore it on a node that has the archive in its backup_dir")
@@ -57,6 +60,20 @@ func readArchive(dir string, id fsm.BackupID, want string) (archive, error) {
 		return a, fsm.Refuse(fsm.CodeIntegrity, "the manifest of backup %s can't be used", id)
 	}
 	return a, nil
+}
+
+// readBounded reads a file unless it is larger than most. Code: integrity_check_failed.
+func readBounded(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(raw)) > most {
+		err = fsm.Refuse(fsm.CodeIntegrity, "%s has more than %d MiB", filepath.Base(path), most>>20)
+	}
+	return raw, err
 }
 
 // write puts the manifest and its sum beside the data and returns the sum.

@@ -7,8 +7,6 @@ import (
 	"os"
 	"sort"
 
-	"github.com/fxamacker/cbor/v2"
-
 	"github.com/outspan/outspan/fsm"
 )
 
@@ -16,33 +14,6 @@ import (
 const chunkBytes = 4 << 20
 
 type sum = [sha256.Size]byte
-
-// manifest is what is copied. The contents of its regular files, one after another, are cut into chunks.
-type manifest struct {
-	Names   []string `cbor:"1,keyasint"`
-	Entries []entry  `cbor:"2,keyasint"`
-	Chunk   int64    `cbor:"3,keyasint"`
-}
-
-func newManifest(root *os.Root, names []string) (manifest, error) {
-	entries, err := scan(root, names, false)
-	return manifest{Names: names, Entries: entries, Chunk: chunkBytes}, err
-}
-
-func (m *manifest) encode() ([]byte, error) { return cbor.Marshal(m) }
-
-// decodeManifest reads what another agent sent and refuses what would lead out of the tree.
-func decodeManifest(data []byte, names []string) (manifest, error) {
-	var m manifest
-	mode, err := cbor.DecOptions{MaxArrayElements: maxEntries}.DecMode()
-	if err == nil {
-		err = mode.Unmarshal(data, &m)
-	}
-	if err != nil || m.Chunk != chunkBytes {
-		return m, fsm.Refuse(fsm.CodeIntegrity, "the list of files can't be read: %v", err)
-	}
-	return m, checkEntries(m.Entries, names)
-}
 
 // content is the contents of a tree as one row of bytes.
 type content struct {

@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	maxManifest  = 1 << 30
 	chunkTimeout = time.Minute
 	sumsTimeout  = 24 * time.Hour // both sides read everything meanwhile; the servers give up when nothing moves
 	chunkTries   = 3              // of one that arrives damaged
@@ -54,7 +53,7 @@ func (t *task) fetch(ctx context.Context) error {
 	if err := c.verify(ctx); err != nil {
 		return err
 	}
-	return t.finish(c.root, c.manifest.Entries, c.raw, c.sums)
+	return t.finish(c.root, &c.manifest, c.sums)
 }
 
 // verified returns the sum of a copy that is complete.
@@ -64,11 +63,12 @@ func (t *task) verified() (string, bool) {
 }
 
 func (t *task) stagedBytes() int64 {
-	raw, err := os.ReadFile(t.staging(t.ID, "manifest"))
+	f, err := os.Open(t.staging(t.ID, "manifest"))
 	if err != nil {
 		return 0
 	}
-	m, err := decodeManifest(raw, t.Names)
+	defer f.Close()
+	m, err := readManifest(f, t.Names)
 	if err != nil {
 		return 0
 	}
@@ -76,20 +76,27 @@ func (t *task) stagedBytes() int64 {
 }
 
 // finish gives a complete copy its owners and modes, puts it on the disk for good and marks it as verified.
-func (t *task) finish(root *os.Root, entries []entry, raw, sums []byte) error {
-	if err := dress(root, entries); err != nil {
+func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
+	if m.OwnUID != 0 && t.m.cfg.Owner != nil {
+		disown(m.Entries, m.OwnUID, t.m.cfg.Owner(t.Group, t.Slot))
+	}
+	if err := dress(root, m.Entries); err != nil {
 		return err
 	}
 	err := t.sync()
-	whole := sha256.Sum256(append(bytes.Clone(raw), sums...))
-	sum := hex.EncodeToString(whole[:])
+	whole := sha256.New()
+	if err == nil {
+		err = copyFile(whole, t.staging(t.ID, "manifest"))
+	}
+	whole.Write(sums)
+	sum := hex.EncodeToString(whole.Sum(nil))
 	if err == nil {
 		err = writeWhole(t.staging(t.ID, "verified"), []byte(sum+"\n"))
 	}
 	if err != nil {
 		return asCode(err, "put the copy on the disk")
 	}
-	total := newContent(root, entries).total()
+	total := newContent(root, m.Entries).total()
 	t.report(fsm.SideVerified, total, total, sum)
 	return nil
 }
@@ -118,7 +125,7 @@ func (t *task) sync() error {
 type copying struct {
 	t        *task
 	manifest manifest
-	raw      []byte // as it came
+	listed   sum // of the manifest as it came
 	root     *os.Root
 	content  *content
 	log      *os.File // of sums
@@ -127,16 +134,18 @@ type copying struct {
 
 // openCopy asks the source what there is, and makes room for it. What was begun of another manifest is thrown away.
 func (t *task) openCopy(ctx context.Context) (*copying, error) {
-	raw, err := t.ask(ctx, "manifest", chunkTimeout, maxManifest)
+	list, err := t.bringList(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &copying{t: t, raw: raw}
-	if c.manifest, err = decodeManifest(raw, t.Names); err != nil {
+	defer list.Close()
+	c := &copying{t: t, listed: list.sum}
+	if c.manifest, err = readManifest(list, t.Names); err != nil {
 		return nil, err
 	}
-	if old, err := os.ReadFile(t.staging(t.ID, "manifest")); err != nil || !bytes.Equal(old, raw) {
-		if err := t.beginStaging(raw, usedBytes(c.manifest.Entries)); err != nil {
+	old := sha256.New()
+	if err := copyFile(old, t.staging(t.ID, "manifest")); err != nil || !bytes.Equal(old.Sum(nil), c.listed[:]) {
+		if err := t.beginStaging(list, usedBytes(c.manifest.Entries)); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +167,7 @@ func (t *task) openCopy(ctx context.Context) (*copying, error) {
 }
 
 // beginStaging makes an empty place for a copy, if the disk has room for it.
-func (t *task) beginStaging(raw []byte, total int64) error {
+func (t *task) beginStaging(list *listFile, total int64) error {
 	if err := os.RemoveAll(t.staging(t.ID)); err != nil {
 		return asCode(err, "remove an earlier copy")
 	}
@@ -171,7 +180,10 @@ func (t *task) beginStaging(raw []byte, total int64) error {
 	if err := os.MkdirAll(t.staging(t.ID, "tree"), 0o700); err != nil {
 		return asCode(err, "make a place for the copy")
 	}
-	return asCode(writeWhole(t.staging(t.ID, "manifest"), raw), "note what is copied")
+	if list == nil {
+		return nil
+	}
+	return asCode(writeWholeBy(t.staging(t.ID, "manifest"), list.copyTo), "note what is copied")
 }
 
 // usedBytes is what a copy takes on the disk: holes stay holes.
@@ -260,11 +272,11 @@ func (c *copying) damaged(i int, how string) error {
 
 // verify reads the copy back from our disk, has the source do the same, and compares.
 func (c *copying) verify(ctx context.Context) error {
-	again, err := c.t.ask(ctx, "manifest", chunkTimeout, maxManifest)
+	again, err := c.t.readList(ctx, io.Discard)
 	if err != nil {
 		return err
 	}
-	if !bytes.Equal(again, c.raw) {
+	if again != c.listed {
 		return fsm.Refuse(fsm.CodeIntegrity, "the volumes changed at the source while they were copied")
 	}
 	ctx, cancel := context.WithTimeout(ctx, sumsTimeout)
@@ -295,12 +307,6 @@ func (c *copying) verify(ctx context.Context) error {
 		return fsm.Refuse(fsm.CodeIntegrity, "the source has more chunks than the %d of the copy", c.content.chunks())
 	}
 	return nil
-}
-
-// ask reads one answer of the source.
-func (t *task) ask(ctx context.Context, what string, limit time.Duration, most int64) ([]byte, error) {
-	data, _, err := t.get(ctx, what, limit, most)
-	return data, err
 }
 
 // get asks the source for one answer, as a whole.

@@ -1,13 +1,12 @@
 package transfer
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/fxamacker/cbor/v2"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -16,11 +15,12 @@ import (
 // chunks cover every file exactly once.
 func FuzzManifest(f *testing.F) {
 	add := func(entries ...entry) {
-		data, err := cbor.Marshal(manifest{Names: []string{"data", "wal"}, Chunk: chunkBytes, Entries: entries})
-		if err != nil {
+		var data bytes.Buffer
+		list := manifest{Names: []string{"data", "wal"}, Chunk: chunkBytes, Entries: entries}
+		if err := list.write(&data); err != nil {
 			f.Fatal(err)
 		}
-		f.Add(data)
+		f.Add(data.Bytes())
 	}
 	dir, file := uint32(os.ModeDir|0o755), uint32(0o644)
 	data, wal := entry{Path: "data", Mode: dir}, entry{Path: "wal", Mode: dir}
@@ -32,7 +32,7 @@ func FuzzManifest(f *testing.F) {
 	add(data, entry{Path: "data/big", Mode: file, Size: 1<<63 - 1}, entry{Path: "data/more", Mode: file, Size: 1<<63 - 1}, wal)
 	names := []string{"data", "wal"}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		m, err := decodeManifest(raw, names)
+		m, err := readManifest(bytes.NewReader(raw), names)
 		if err != nil {
 			if known, ok := errors.AsType[*fsm.Error](err); !ok || known.Code == "" {
 				t.Fatalf("the error has no code: %v", err)

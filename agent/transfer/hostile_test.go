@@ -7,6 +7,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
 )
 
 // What a program puts in the place of a file that is read does not block the agent.
@@ -74,4 +77,55 @@ func TestNoSetuidFilesArrive(t *testing.T) {
 			t.Errorf("%s has mode %s", e.Path, info.Mode())
 		}
 	}
+}
+
+// What belonged to a user id that the source gave to the slot belongs to that of the target's afterwards; other owners stay. So it is after a restore elsewhere.
+func TestCopiesGetTheUserOfTheSlot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to give files away")
+	}
+	const theirs, ours, account = 300_001, 500_002, 1234
+	source, target, fetch := pair(t, 1<<20, nil)
+	restart := func(n *node) {
+		n.stop()
+		n.gave, n.owner = func(uid int) bool { return uid == theirs }, ours
+		n.start()
+	}
+	restart(source)
+	restart(target)
+	own := func(name string, uid int) {
+		if err := os.Lchown(source.path(slotPath, name), uid, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(n *node, tree ...string) {
+		t.Helper()
+		for name, want := range map[string]uint32{"data": ours, "data/base": account, "data/base/1/large": ours} {
+			info, err := os.Lstat(filepath.Join(append([]string{n.path(tree...)}, name)...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := info.Sys().(*syscall.Stat_t).Uid; got != want {
+				t.Errorf("%s belongs to %d, want %d", name, got, want)
+			}
+		}
+	}
+	own("data", theirs)
+	own("data/base", account)
+	own("data/base/1/large", theirs)
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	target.await("t1", fsm.SideVerified)
+	check(target, stagingDir, "t1", "tree")
+
+	source.order(order(transport.TaskBackup, "b1"))
+	backup := source.await("b1", fsm.SideVerified)
+	restore := order(transport.TaskRestore, "r1")
+	restore.Backup, restore.Sum = "b1", backup.Sum
+	target.stop()
+	target.backups = source.backups
+	target.start()
+	target.order(restore)
+	target.await("r1", fsm.SideVerified)
+	check(target, stagingDir, "r1", "tree")
 }

@@ -29,6 +29,10 @@ type Config struct {
 	// Hold keeps instances away from volumes, or says which one uses them now. Release is called with the same holder.
 	Hold    func(ids []fsm.VolumeID, holder fsm.InstanceID) (user fsm.InstanceID)
 	Release func(holder fsm.InstanceID)
+	// Gave reports whether this node gave a user id to instances that name no user. Owner is whom a copy of a slot's volumes belongs to here if another node gave
+	// its owner such an id. Default: no node gives any.
+	Gave  func(uid int) bool
+	Owner func(group fsm.GroupID, slot int) (uid int)
 	// Report takes the state of one transfer; it does not block.
 	Report func(fsm.TransferReport)
 	Log    hclog.Logger

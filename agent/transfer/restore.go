@@ -45,15 +45,11 @@ func (t *task) restore(ctx context.Context) error {
 	if err := u.verify(ctx); err != nil {
 		return err
 	}
-	m := manifest{Names: t.Names, Entries: u.entries, Chunk: chunkBytes}
-	raw, err := m.encode()
-	if err == nil {
-		err = writeWhole(t.staging(t.ID, "manifest"), raw)
-	}
-	if err != nil {
+	m := manifest{Names: t.Names, Entries: u.entries, Chunk: chunkBytes, OwnUID: a.OwnUID}
+	if err := writeWholeBy(t.staging(t.ID, "manifest"), m.write); err != nil {
 		return asCode(err, "note what was restored")
 	}
-	return t.finish(root, u.entries, raw, bytes.Join(u.sums, nil))
+	return t.finish(root, &m, bytes.Join(u.sums, nil))
 }
 
 // unpacking is an archive on its way into a tree.
@@ -61,6 +57,7 @@ type unpacking struct {
 	t       *task
 	root    *os.Root
 	a       *archive
+	check   *entryCheck
 	entries []entry
 	sums    [][]byte // of the files, in the order of entries; nil for what has no content
 }
@@ -76,6 +73,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 		u.t.progress(fsm.SideCopying, done, u.a.Bytes)
 		return errors.Join(u.t.settle(done), ctx.Err())
 	}}
+	u.check = newEntryCheck(u.t.Names)
 	r := tar.NewReader(in)
 	for {
 		h, err := r.Next()
@@ -92,7 +90,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 	if _, err := io.Copy(io.Discard, struct{ io.Reader }{in}); err != nil { // the padding has sums too
 		return err
 	}
-	return checkEntries(u.entries, u.t.Names)
+	return u.check.end()
 }
 
 // add makes one entry. Paths that lead out of the tree are refused by it, and once more by the root.
@@ -100,23 +98,28 @@ func (u *unpacking) add(h *tar.Header, content io.Reader) error {
 	e := entry{
 		Path: strings.TrimSuffix(h.Name, "/"), Mode: uint32(fromTar(h.Mode)), UID: h.Uid, GID: h.Gid, Mtime: h.ModTime.UnixNano(), Size: h.Size, Link: h.Linkname,
 	}
-	if !filepath.IsLocal(e.Path) || len(u.entries) == maxEntries {
-		return fsm.Refuse(fsm.CodeIntegrity, "the backup has the impossible entry %q", e.Path)
+	switch h.Typeflag {
+	case tar.TypeDir:
+		e.Mode, e.Size = e.Mode|uint32(fs.ModeDir), 0
+	case tar.TypeSymlink:
+		e.Mode, e.Size = e.Mode|uint32(fs.ModeSymlink), 0
+	case tar.TypeReg:
+		e.Link = ""
+	default:
+		return fsm.Refuse(fsm.CodeIntegrity, "the backup has %q of an unknown type", e.Path)
+	}
+	if err := u.check.add(&e); err != nil {
+		return err
 	}
 	sum := []byte(nil)
 	var err error
 	switch h.Typeflag {
 	case tar.TypeDir:
-		e.Mode, e.Size = e.Mode|uint32(fs.ModeDir), 0
 		err = u.root.Mkdir(e.Path, 0o700)
 	case tar.TypeSymlink:
-		e.Mode, e.Size = e.Mode|uint32(fs.ModeSymlink), 0
 		err = u.root.Symlink(e.Link, e.Path)
-	case tar.TypeReg:
-		e.Link = ""
-		sum, err = u.write(&e, content)
 	default:
-		err = fsm.Refuse(fsm.CodeIntegrity, "the backup has %q of an unknown type", e.Path)
+		sum, err = u.write(&e, content)
 	}
 	u.entries, u.sums = append(u.entries, e), append(u.sums, sum)
 	return err

@@ -33,6 +33,9 @@ type node struct {
 	backups string
 	peers   http.RoundTripper
 
+	gave  func(int) bool
+	owner int // of copies; see Config.Owner
+
 	mover *Mover
 	stop  func()
 
@@ -56,7 +59,8 @@ func newNode(t *testing.T, peers http.RoundTripper) *node {
 // start runs a Mover on the node's directory, as after a restart of the agent.
 func (n *node) start() {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := New(Config{Volumes: n.dir, BackupDir: n.backups, Peers: n.peers, Hold: n.hold, Release: n.release, Report: n.report, Log: hclog.NewNullLogger()})
+	m := New(Config{Volumes: n.dir, BackupDir: n.backups, Peers: n.peers, Hold: n.hold, Release: n.release,
+		Gave: n.gave, Owner: func(fsm.GroupID, int) int { return n.owner }, Report: n.report, Log: hclog.NewNullLogger()})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = m.Run(ctx) })
 	n.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -31,7 +32,7 @@ type source struct {
 	root  *os.Root
 
 	mu       sync.Mutex
-	manifest []byte
+	manifest manifest
 	content  *content
 }
 
@@ -46,14 +47,14 @@ func (t *task) serve(ctx context.Context) error {
 	}
 	defer func() { _ = root.Close() }() // it was only read
 	s := &source{token: t.Token, root: root}
-	m, err := newManifest(root, t.Names)
-	if err != nil {
+	if s.manifest, err = newManifest(root, t.Names); err != nil {
 		return err
 	}
-	if s.manifest, err = m.encode(); err != nil {
+	s.manifest.OwnUID = t.ownUID(s.manifest.Entries)
+	if err = s.manifest.write(io.Discard); err != nil {
 		return asCode(err, "list the volumes")
 	}
-	s.content = newContent(root, m.Entries)
+	s.content = newContent(root, s.manifest.Entries)
 	t.m.serving(t.ID, s)
 	defer t.m.serving(t.ID, nil)
 	t.report(fsm.SideServing, 0, s.content.total(), "")
@@ -110,9 +111,24 @@ func (m *Mover) authorised(r *http.Request) (*source, error) {
 
 func (s *source) sendManifest(w http.ResponseWriter, _ *http.Request) error {
 	w.Header().Set("Content-Type", transport.ContentTypeCBOR)
-	send(w, s.manifest)
+	if s.manifest.write(sending{w}) != nil {
+		panic(http.ErrAbortHandler) // so that the reader does not take it for the end
+	}
 	return nil
 }
+
+// sending is an io.Writer that gives up when its reader takes nothing.
+type sending struct{ w http.ResponseWriter }
+
+// Write implements io.Writer.
+func (s sending) Write(data []byte) (int, error) {
+	if !send(s.w, data) {
+		return 0, errReaderGone
+	}
+	return len(data), nil
+}
+
+var errReaderGone = errors.New("the reader takes nothing")
 
 func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
 	n, err := strconv.Atoi(r.URL.Query().Get("n"))

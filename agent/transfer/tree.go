@@ -3,12 +3,11 @@ package transfer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -16,9 +15,6 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 )
-
-// maxEntries bounds one slot's files, so that a manifest stays in memory.
-const maxEntries = 5_000_000
 
 // maxTreeBytes bounds the sum of their sizes: no disk holds more, and counting chunks can't overflow.
 const maxTreeBytes = int64(1) << 56
@@ -47,6 +43,7 @@ func (e *entry) regular() bool { return e.mode().IsRegular() }
 // (a device), internal.
 func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	var all []entry
+	room := listRoom(maxList)
 	for _, name := range names {
 		err := fs.WalkDir(root.FS(), name, func(p string, d fs.DirEntry, err error) error {
 			gone := func(err error) bool { return live && p != name && vanished(err) }
@@ -56,9 +53,6 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			if err != nil {
 				return err
 			}
-			if len(all) == maxEntries {
-				return fsm.Refuse(fsm.CodeInvalid, "the volumes have more than %d files", maxEntries)
-			}
 			e, ok, err := scanOne(root, p, d)
 			switch {
 			case gone(err) && d.IsDir():
@@ -67,6 +61,7 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 				return nil
 			case ok && err == nil:
 				all = append(all, e)
+				return room.take(&e)
 			}
 			return err
 		})
@@ -110,34 +105,6 @@ func scanOne(root *os.Root, p string, d fs.DirEntry) (entry, bool, error) {
 		err = fsm.Refuse(fsm.CodeInvalid, "%s is a device; volumes with devices can't be moved", p)
 	}
 	return e, err == nil, err
-}
-
-// checkEntries refuses what a peer must not have us make: a path that leads out of the tree, or stands before its directory.
-func checkEntries(entries []entry, names []string) error {
-	dirs := map[string]bool{".": true}
-	left := maxTreeBytes
-	for i := range entries {
-		e := &entries[i]
-		first, _, _ := cutPath(e.Path)
-		_, dup := dirs[e.Path]
-		switch {
-		case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") || !slices.Contains(names, first), dup, !dirs[path.Dir(e.Path)], e.Size < 0, e.Size > left, e.Used < 0, e.Used > e.Size:
-			return fsm.Refuse(fsm.CodeIntegrity, "the list of files has the impossible entry %q", e.Path)
-		case e.mode().IsDir():
-			dirs[e.Path] = true
-		case e.mode().Type() != 0 && e.mode().Type() != fs.ModeSymlink:
-			return fsm.Refuse(fsm.CodeIntegrity, "the list of files has %q of an unknown type", e.Path)
-		default:
-			dirs[e.Path] = false
-		}
-		left -= e.Size
-	}
-	for _, name := range names {
-		if !dirs[name] {
-			return fsm.Refuse(fsm.CodeIntegrity, "the list of files lacks the volume %s", name)
-		}
-	}
-	return nil
 }
 
 func cutPath(p string) (first, rest string, more bool) {
@@ -203,6 +170,15 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
+// disown gives what belongs to one user in a list to another one. Only copies that nothing has used yet are dressed by it.
+func disown(entries []entry, from, to int) {
+	for i := range entries {
+		if entries[i].UID == from {
+			entries[i].UID = to
+		}
+	}
+}
+
 // dress gives a tree its owners, modes and times: files first, each directory after what is in it.
 func dress(root *os.Root, entries []entry) error {
 	own := os.Geteuid() == 0
@@ -248,12 +224,18 @@ func syncDir(dir string) error {
 
 // writeWhole makes a file that is there as a whole after a power cut, or not at all.
 func writeWhole(file string, data []byte) error {
+	return writeWholeBy(file, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+func writeWholeBy(file string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
-	if err == nil {
+	if err = write(f); err == nil {
 		err = f.Sync()
 	}
 	if err := errors.Join(err, f.Close()); err != nil {

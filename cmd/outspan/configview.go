@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
 )
@@ -46,6 +47,7 @@ type agentShown struct {
 	AllowUsers []string          `json:"allow_users,omitempty"`
 	MinUID     int               `json:"min_uid,omitempty"`
 	UIDs       string            `json:"instance_uids,omitempty"`
+	Paths      []string          `json:"volume_paths"`
 	Ports      map[string]int    `json:"ports"`
 	CgroupRoot string            `json:"cgroup_root"`
 }
@@ -89,10 +91,17 @@ func configView(c *config.Config) configShown {
 	if a := c.Agent; a != nil {
 		v.Agent = &agentShown{
 			Servers: a.Servers, Labels: a.Labels, Reserve: a.Reserve, Capacity: a.Capacity, OnShutdown: a.OnShutdown, Drivers: a.Drivers,
-			AllowRoot: a.AllowRoot, AllowUsers: a.AllowUsers, MinUID: a.MinUID, UIDs: uidsShown(a), Ports: map[string]int{"min": a.PortMin, "max": a.PortMax}, CgroupRoot: a.CgroupRoot,
+			AllowRoot: a.AllowRoot, AllowUsers: a.AllowUsers, MinUID: a.MinUID, UIDs: uidsShown(a), Paths: pathsShown(a), Ports: map[string]int{"min": a.PortMin, "max": a.PortMax}, CgroupRoot: a.CgroupRoot,
 		}
 	}
 	return v
+}
+
+func pathsShown(a *config.Agent) []string {
+	if a.VolumePaths == nil {
+		return driver.DefaultVolumePaths()
+	}
+	return a.VolumePaths
 }
 
 func uidsShown(a *config.Agent) string {

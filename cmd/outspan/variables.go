@@ -109,9 +109,9 @@ func writeJobDocs(path string) error {
 		"[roles](roles.md) and [examples](../examples/).\n\n" +
 		"## Whose user a program runs as\n\n" +
 		"An agent that runs as root runs what names no `user` as `nobody`, or with " +
-		"`instance_uids` each instance without volumes as a user of its\n" +
-		"own. Programs that share `nobody` can read each other's environment and files: name a " +
-		"`user` for each job with volumes. An agent of\n" +
+		"`instance_uids` each instance as a user of its own, and\n" +
+		"each slot with volumes as one that stays. Programs that share `nobody` can read each " +
+		"other's environment and files. An agent of\n" +
 		"another user runs everything as itself.\n")
 	b.WriteString("\n# Variables\n\nNAME stands for a name of the job file in upper case, with `_` for " +
 		"what is no letter and no digit.\n")

@@ -32,7 +32,7 @@ job "nats" {
     }
     volume "data" {
       kind = "replicated"
-      path = "/var/lib/outspan-nats"
+      path = "/srv/outspan-nats"
     }
     check "current" {
       type     = "http"

@@ -24,7 +24,7 @@ job "postgres" {
     }
     volume "data" {
       kind = "local"
-      path = "/var/lib/outspan-postgres"
+      path = "/srv/outspan-postgres"
     }
     check "live" {
       type     = "exec"
@@ -58,7 +58,7 @@ job "postgres" {
     }
     volume "data" {
       kind = "replicated"
-      path = "/var/lib/outspan-postgres-replica"
+      path = "/srv/outspan-postgres-replica"
     }
     check "live" {
       type     = "exec"

@@ -1,0 +1,89 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// listFile is a source's list of files, in a file without a name: it may be larger than what fits into memory well.
+type listFile struct {
+	*os.File
+	sum sum
+}
+
+// bringList gets the list. Its reader begins at its start.
+func (t *task) bringList(ctx context.Context) (*listFile, error) {
+	dir := filepath.Join(t.m.cfg.Volumes, stagingDir)
+	if err := os.MkdirAll(t.m.cfg.Volumes, 0o711); err != nil {
+		return nil, asCode(err, "make the directory of volumes")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, asCode(err, "make a place for the list of files")
+	}
+	f, err := os.CreateTemp(dir, "list-")
+	if err == nil {
+		err = os.Remove(f.Name())
+		if errors.Is(err, fs.ErrNotExist) { // swept already
+			err = nil
+		}
+	}
+	if err != nil {
+		return nil, asCode(err, "make a place for the list of files")
+	}
+	list := &listFile{File: f}
+	list.sum, err = t.readList(ctx, f)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return list, nil
+}
+
+// copyTo writes the whole list.
+func (l *listFile) copyTo(w io.Writer) error {
+	_, err := io.Copy(w, io.NewSectionReader(l.File, 0, 1<<62))
+	return err
+}
+
+// readList asks the source for its list, and returns its sum.
+func (t *task) readList(ctx context.Context, to io.Writer) (all sum, err error) {
+	ctx, cancel := context.WithTimeout(ctx, chunkTimeout)
+	defer cancel()
+	resp, err := t.open(ctx, "manifest")
+	if err != nil {
+		return all, err
+	}
+	defer resp.Body.Close()
+	whole := sha256.New()
+	n, err := io.Copy(io.MultiWriter(to, whole), io.LimitReader(resp.Body, maxList+1))
+	if err == nil && n > maxList {
+		return all, fsm.Refuse(fsm.CodeInvalid, "the list of files has more than %d MiB", maxList>>20)
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return all, asCode(err, "keep the list of files")
+	}
+	if err != nil {
+		return all, t.brokeOff(err)
+	}
+	return sum(whole.Sum(nil)), nil
+}
+
+func copyFile(to io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(to, f)
+	return err
+}

@@ -1,0 +1,182 @@
+package transfer
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	// maxList bounds one slot's list of files, in bytes of memory: about 1.2 million files whose paths have 60 bytes. On its way a list takes less.
+	maxList = 256 << 20
+	// entryCost is what an entry takes in memory beside its texts: itself, its place in content, and in the set of directories.
+	entryCost = 160
+	// maxFrame bounds one entry on its way.
+	maxFrame = 64 << 10
+)
+
+// manifest is what is copied. The contents of its regular files, one after another, are cut into chunks.
+type manifest struct {
+	Names   []string
+	Entries []entry
+	Chunk   int64
+	OwnUID  int // that the source gave to the slot's instances; 0: none
+}
+
+// manifestHead stands before the entries on their way.
+type manifestHead struct {
+	Names []string `cbor:"1,keyasint"`
+	Chunk int64    `cbor:"2,keyasint"`
+	Count int      `cbor:"3,keyasint"` // of the entries
+	Own   int      `cbor:"4,keyasint,omitempty"`
+}
+
+func newManifest(root *os.Root, names []string) (manifest, error) {
+	entries, err := scan(root, names, false)
+	return manifest{Names: names, Entries: entries, Chunk: chunkBytes}, err
+}
+
+// ownUID is the id that this node gave to whom the volumes belong; 0: it gave none.
+func (t *task) ownUID(entries []entry) int {
+	for i := range entries {
+		if e := &entries[i]; e.Path == t.Names[0] && t.m.cfg.Gave != nil && t.m.cfg.Gave(e.UID) {
+			return e.UID
+		}
+	}
+	return 0
+}
+
+// write sends the list: its head and each entry in a frame of its own, so that nobody has to hold it twice.
+func (m *manifest) write(to io.Writer) error {
+	w := bufio.NewWriterSize(to, maxFrame)
+	if err := writeFrame(w, manifestHead{Names: m.Names, Chunk: m.Chunk, Count: len(m.Entries), Own: m.OwnUID}); err != nil {
+		return err
+	}
+	for i := range m.Entries {
+		if err := writeFrame(w, &m.Entries[i]); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+func writeFrame(w io.Writer, item any) error {
+	b, err := cbor.Marshal(item)
+	if err == nil && len(b) > maxFrame {
+		err = fsm.Refuse(fsm.CodeInvalid, "a file has a path and a link of more than %d bytes", maxFrame)
+	}
+	if err == nil {
+		_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
+	}
+	return err
+}
+
+// readManifest reads what another agent sent and refuses what would lead out of the tree, or take more memory than maxList. Each entry is looked at when it
+// arrives. Code: integrity_check_failed.
+func readManifest(from io.Reader, names []string) (manifest, error) {
+	r := frames{from: bufio.NewReaderSize(from, maxFrame)}
+	var head manifestHead
+	if err := r.next(&head); err != nil || head.Chunk != chunkBytes || head.Count < 0 || head.Count > maxList/entryCost {
+		return manifest{}, fsm.Refuse(fsm.CodeIntegrity, "the list of files can't be read: %v", err)
+	}
+	m := manifest{Names: head.Names, Chunk: head.Chunk, OwnUID: head.Own}
+	check := newEntryCheck(names)
+	for range head.Count {
+		var e entry
+		if err := r.next(&e); err != nil {
+			return m, fsm.Refuse(fsm.CodeIntegrity, "the list of files can't be read: %v", err)
+		}
+		if err := check.add(&e); err != nil {
+			return m, err
+		}
+		m.Entries = append(m.Entries, e)
+	}
+	if _, err := r.from.ReadByte(); err != io.EOF {
+		return m, fsm.Refuse(fsm.CodeIntegrity, "the list of files has more than its %d entries", head.Count)
+	}
+	return m, check.end()
+}
+
+// frames reads what writeFrame wrote.
+type frames struct {
+	from *bufio.Reader
+	buf  []byte
+}
+
+func (f *frames) next(item any) error {
+	var length [4]byte
+	if _, err := io.ReadFull(f.from, length[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > maxFrame {
+		return fsm.Refuse(fsm.CodeIntegrity, "an entry has %d bytes", n)
+	}
+	f.buf = slices.Grow(f.buf[:0], int(n))[:n]
+	if _, err := io.ReadFull(f.from, f.buf); err != nil {
+		return err
+	}
+	return cbor.Unmarshal(f.buf, item)
+}
+
+// entryCheck looks at the entries of a list, one after another.
+type entryCheck struct {
+	names []string
+	dirs  map[string]struct{}
+	last  string
+	left  int64 // bytes of contents
+	room  listRoom
+}
+
+// listRoom is how much memory a list may still take.
+type listRoom int64
+
+// take makes room for an entry. Code: invalid.
+func (r *listRoom) take(e *entry) error {
+	if *r -= listRoom(entryCost + len(e.Path) + len(e.Link)); *r < 0 {
+		return fsm.Refuse(fsm.CodeInvalid, "the volumes have too many files: their list would take more than %d MiB of memory", maxList>>20)
+	}
+	return nil
+}
+
+func newEntryCheck(names []string) *entryCheck {
+	return &entryCheck{names: names, dirs: map[string]struct{}{".": {}}, left: maxTreeBytes, room: maxList}
+}
+
+// add refuses what a peer must not have us make: a path that leads out of the tree, stands before its directory, or is out of order, as one that comes twice.
+func (c *entryCheck) add(e *entry) error {
+	if err := c.room.take(e); err != nil {
+		return err
+	}
+	first, _, _ := cutPath(e.Path)
+	_, below := c.dirs[path.Dir(e.Path)]
+	switch {
+	case !filepath.IsLocal(e.Path) || path.Clean(e.Path) != e.Path || strings.Contains(e.Path, "\x00") || !slices.Contains(c.names, first),
+		e.Path <= c.last, !below, e.Size < 0, e.Size > c.left, e.Used < 0, e.Used > e.Size:
+		return fsm.Refuse(fsm.CodeIntegrity, "the list of files has the impossible entry %q", e.Path)
+	case e.mode().IsDir():
+		c.dirs[e.Path] = struct{}{}
+	case e.mode().Type() != 0 && e.mode().Type() != os.ModeSymlink:
+		return fsm.Refuse(fsm.CodeIntegrity, "the list of files has %q of an unknown type", e.Path)
+	}
+	c.last, c.left = e.Path, c.left-e.Size
+	return nil
+}
+
+func (c *entryCheck) end() error {
+	for _, name := range c.names {
+		if _, ok := c.dirs[name]; !ok {
+			return fsm.Refuse(fsm.CodeIntegrity, "the list of files lacks the volume %s", name)
+		}
+	}
+	return nil
+}

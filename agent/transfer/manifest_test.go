@@ -1,0 +1,145 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// sendList writes a list of n entries as a peer might, and ends when nobody reads on.
+func sendList(to *io.PipeWriter, n int, item func(i int) entry) {
+	w := bufio.NewWriter(to)
+	err := writeFrame(w, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: n})
+	for i := 0; i < n && err == nil; i++ {
+		e := item(i)
+		err = writeFrame(w, &e)
+	}
+	_ = to.CloseWithError(errors.Join(err, w.Flush()))
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// A peer's list of files takes a bounded room in memory, however many entries it has and whatever is in them.
+func TestLargeManifestIsBounded(t *testing.T) {
+	const most = maxList / entryCost
+	name := strings.Repeat("n", 60)
+	for what, tt := range map[string]struct {
+		item func(i int) entry
+		code fsm.Code
+		kept int64 // bytes
+	}{
+		"files": {func(i int) entry {
+			if i == 0 {
+				return entry{Path: "data", Mode: uint32(os.ModeDir | 0o700)}
+			}
+			return entry{Path: fmt.Sprintf("data/%s%08d", name, i), Mode: 0o600, Size: 1}
+		}, fsm.CodeInvalid, maxList},
+		"directories": {func(i int) entry {
+			return entry{Path: "data" + strings.Repeat("/d", i%1000) + fmt.Sprintf("%08d", i), Mode: uint32(os.ModeDir | 0o700)}
+		}, fsm.CodeIntegrity, 1 << 20},
+		"nothing": {func(int) entry { return entry{} }, fsm.CodeIntegrity, 1 << 20},
+		"one path": {func(i int) entry {
+			return entry{Path: strings.Repeat("x", min(i, 1)*maxFrame/2), Mode: 0o600}
+		}, fsm.CodeIntegrity, 1 << 20},
+	} {
+		before := heapInUse()
+		from, to := io.Pipe()
+		go sendList(to, most, tt.item)
+		m, err := readManifest(from, []string{"data"})
+		_ = from.Close()
+		kept := heapInUse() - before
+		if !errors.Is(err, &fsm.Error{Code: tt.code}) {
+			t.Errorf("%s: %v, want code %s", what, err, tt.code)
+		}
+		if kept > tt.kept {
+			t.Errorf("%s: %d entries take %d MiB, want at most %d", what, len(m.Entries), kept>>20, tt.kept>>20)
+		}
+		t.Logf("%s: %d entries, %d MiB: %v", what, len(m.Entries), kept>>20, err)
+		runtime.KeepAlive(m)
+	}
+}
+
+// An entry that says that it is long is not waited for in memory.
+func TestManifestFramesAreBounded(t *testing.T) {
+	var raw bytes.Buffer
+	if err := writeFrame(&raw, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	raw.Write(binary.BigEndian.AppendUint32(nil, 1<<30))
+	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) || !strings.Contains(err.Error(), "1073741824") {
+		t.Errorf("an entry of 1 GiB: %v", err)
+	}
+	raw.Reset()
+	if err := writeFrame(&raw, manifestHead{Names: []string{"data"}, Chunk: chunkBytes, Count: 1 << 62}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readManifest(&raw, []string{"data"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) {
+		t.Errorf("2^62 entries: %v", err)
+	}
+}
+
+// A list is read as it was written; what is cut off or goes on behind its end is refused.
+func TestManifestThereAndBack(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "data", "a-b"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"data/a", "data/a-b/x", "data/a.c", "data/z"} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	m, err := newManifest(root, []string{"data"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var raw bytes.Buffer
+	if err := m.write(&raw); err != nil {
+		t.Fatal(err)
+	}
+	back, err := readManifest(bytes.NewReader(raw.Bytes()), []string{"data"})
+	if err != nil || fmt.Sprint(back) != fmt.Sprint(m) || len(back.Entries) != 6 {
+		t.Errorf("read back %v, %v, want %v", back, err, m)
+	}
+	for _, wrong := range [][]byte{raw.Bytes()[:raw.Len()-1], append(bytes.Clone(raw.Bytes()), 0), nil} {
+		if _, err := readManifest(bytes.NewReader(wrong), []string{"data"}); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) {
+			t.Errorf("%d bytes of %d: %v", len(wrong), raw.Len(), err)
+		}
+	}
+}
+
+// The manifest of a backup is read from a directory that others may write to.
+func TestArchiveManifestIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.Create(filepath.Join(dir, archiveManifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(maxArchiveManifest + 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readArchive(dir, "b1", ""); !errors.Is(err, &fsm.Error{Code: fsm.CodeIntegrity}) || !strings.Contains(err.Error(), "256 MiB") {
+		t.Errorf("a manifest of 256 MiB and a byte: %v", err)
+	}
+}

@@ -1,0 +1,50 @@
+package fsm
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// refuse commits a write with a request id that is refused with a long text, and returns what the caller is told.
+func (g *glutton) refuse(actor Actor, id string) *Error {
+	g.t.Helper()
+	name := JobName(strings.Repeat("é", 2000))
+	var results []Result
+	g.s, results = g.s.Apply(g.s.Index+1, 1, Entry{Format: CurrentFormat, At: g.s.Now, Wall: 1, Actor: actor, Request: RequestID(id), Body: strings.Repeat("b", 64),
+		Groups: [][]Command{{&JobScale{Job: name + JobName(id), Group: "app", Count: 1}}}})
+	if results[0].Refusal == nil {
+		g.t.Fatalf("request %s was accepted", id)
+	}
+	return results[0].Refusal
+}
+
+// 100,000 requests of one caller, each refused with a text as long as can be, take less than 100 MB of a server's memory, and keep nobody else from writing.
+func TestRequestsOfOneCallerAreBoundedByBytes(t *testing.T) {
+	const n = keptRequests / 10 // a tenth of them, and of the memory
+	g := &glutton{t: t, s: NewState()}
+	heapNow := func() int64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return int64(stats.HeapAlloc)
+	}
+	before := heapNow()
+	for i := range n {
+		g.refuse("agent:n1", fmt.Sprintf("%064d", i))
+	}
+	grown := heapNow() - before
+	t.Logf("%d requests take %d KiB", g.s.Requests.Len(), grown>>10)
+	if grown > 10<<20 || g.s.Requests.Len() != n {
+		t.Errorf("%d requests take %d KiB, want less than 10 MiB", g.s.Requests.Len(), grown>>10)
+	}
+	first := g.refuse("cli:ann", "mine")
+	if len(first.Message) < maxRefusal/2 {
+		t.Errorf("another caller is told %q", first.Message)
+	}
+	if again := g.refuse("agent:n1", fmt.Sprintf("%064d", n-1)); again.Code != first.Code {
+		t.Errorf("a repeated request gets %v", again)
+	}
+	runtime.KeepAlive(g.s)
+}
