@@ -118,33 +118,9 @@ func nearest(word string, names []string) string {
 		}
 	}
 	for _, name := range names {
-		if d := distance(word, name); d < least {
+		if d := fsm.Distance(word, name); d < least {
 			best, least = name, d
 		}
 	}
 	return best
-}
-
-// distance is how many letters must be put in, taken out, changed or swapped with the next to make b of a.
-func distance(a, b string) int {
-	before, row := []int(nil), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			next[j] = min(row[j]+1, next[j-1]+1, row[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				next[j] = min(next[j], before[j-2]+1)
-			}
-		}
-		before, row = row, next
-	}
-	return row[len(b)]
 }
