@@ -108,10 +108,11 @@ func lastErrorRoom(nodes int) int { return min(maxDrainError, maxDrainErrors/max
 
 // clipped is the refusal with texts that a row of the requests has room for.
 func (e *Error) clipped() *Error {
-	if len(e.Message) <= maxRefusal && len(e.Hint) <= maxRefusal {
+	if len(e.Message) <= maxRefusal && len(e.Hint) <= maxRefusal && e.Key == "" {
 		return e
 	}
 	short := *e
+	short.Key = "" // a snapshot would not have it
 	short.Message, short.Hint = clipText(e.Message, maxRefusal), clipText(e.Hint, maxRefusal)
 	return &short
 }
