@@ -11,73 +11,80 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
+// refuse makes the error of a key, such as "log.level", with its place.
+type refuse func(key, format string, args ...any) *fsm.Error
+
 // check looks at the whole after every file was overlaid.
-func (c *Config) check(files string) error {
-	invalid := func(format string, args ...any) *fsm.Error {
+func (c *Config) check(files string, at places) error {
+	invalid := func(key, format string, args ...any) *fsm.Error {
 		e := fsm.Refuse(fsm.CodeInvalid, format, args...)
-		e.Message = files + ": " + e.Message
+		e.Message = at.of(strings.ReplaceAll(key, ".", "/"), files) + ": " + e.Message
 		return e
 	}
 	switch {
 	case !fsm.ValidName(c.Name):
-		return invalid("name is %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
+		return invalid("name", "name is %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Name)
 	case !fsm.ValidName(c.Cluster):
-		return invalid("cluster is %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Cluster)
+		return invalid("cluster", "cluster is %q: use 1 to 63 letters, digits, '-', '_' or '.'", c.Cluster)
 	case c.DataDir == "":
-		return invalid("data_dir is missing").WithHint("add a line such as: data_dir = \"/var/lib/outspan\"")
+		return invalid("data_dir", "data_dir is missing").WithHint("add a line such as: data_dir = \"/var/lib/outspan\"")
 	case !filepath.IsAbs(c.DataDir):
-		return invalid("data_dir is %q, which depends on the directory that the program is started in", c.DataDir).WithHint("write the whole path, such as /var/lib/outspan")
+		return invalid("data_dir", "data_dir is %q, which depends on the directory that the program is started in", c.DataDir).WithHint("write the whole path, such as /var/lib/outspan")
 	case c.Server == nil && c.Agent == nil:
-		return invalid("there is neither a server nor an agent block")
+		return invalid("", "there is neither a server nor an agent block")
 	case !slices.Contains([]string{"trace", "debug", "info", "warn", "error"}, c.Log.Level):
-		return invalid("log.level is %q; use trace, debug, info, warn or error", c.Log.Level)
+		return invalid("log.level", "log.level is %q; use trace, debug, info, warn or error", c.Log.Level)
 	case c.Log.Format != "text" && c.Log.Format != "json":
-		return invalid("log.format is %q; use text or json", c.Log.Format)
+		return invalid("log.format", "log.format is %q; use text or json", c.Log.Format)
 	case !slices.Contains([]string{"lan", "wan", "fast"}, c.Gossip.Profile):
-		return invalid("gossip.profile is %q; use lan, wan or fast", c.Gossip.Profile)
+		return invalid("gossip.profile", "gossip.profile is %q; use lan, wan or fast", c.Gossip.Profile)
 	case c.Limits.RequestsPerSecond < 1 || c.Limits.Connections < 1:
-		return invalid("limits must be at least 1")
+		return invalid("limits", "limits must be at least 1")
 	}
-	for _, test := range []func(func(string, ...any) *fsm.Error) *fsm.Error{c.checkListen, c.checkTLS, c.checkServer, c.checkAgent} {
+	for _, test := range []func(refuse) *fsm.Error{c.checkListen, c.checkTLS, c.checkServer, c.checkAgent} {
 		if refusal := test(invalid); refusal != nil {
 			return refusal
 		}
 	}
 	if c.Settings != nil {
 		if refusal := c.Settings.Check(); refusal != nil {
-			return invalid("settings: %s", refusal.Message).WithHint("%s", refusal.Hint)
+			return invalid("settings", "settings: %s", refusal.Message).WithHint("%s", refusal.Hint)
 		}
 	}
 	return nil
 }
 
-func (c *Config) checkListen(invalid func(string, ...any) *fsm.Error) *fsm.Error {
+func (c *Config) checkListen(invalid refuse) *fsm.Error {
 	listen, err := netip.ParseAddr(c.Listen.Address)
 	if err != nil {
-		return invalid("listen.address is %q; it must be an IP address", c.Listen.Address)
+		return invalid("listen.address", "listen.address is %q; it must be an IP address", c.Listen.Address)
 	}
 	if c.Advertise == "" {
 		if listen.IsUnspecified() {
-			return invalid("listen.address is %s, so others need to be told an address", c.Listen.Address).
+			return invalid("listen.address", "listen.address is %s, so others need to be told an address", c.Listen.Address).
 				WithHint("add: advertise { address = \"{{ GetPrivateIP }}\" }")
 		}
 		c.Advertise = c.Listen.Address
 	}
 	if _, err := netip.ParseAddr(c.Advertise); err != nil {
-		return invalid("advertise.address is %q; it must be an IP address", c.Advertise)
+		return invalid("advertise.address", "advertise.address is %q; it must be an IP address", c.Advertise)
 	}
-	if badPort(c.Listen.Port) || badPort(c.Listen.GossipPort) {
-		return invalid("listen.port and gossip_port must be 0 to 65535")
+	if badPort(c.Listen.Port) {
+		return invalid("listen.port", "listen.port is %d; it must be 0 to 65535", c.Listen.Port)
+	}
+	if badPort(c.Listen.GossipPort) {
+		return invalid("listen.gossip_port", "listen.gossip_port is %d; it must be 0 to 65535", c.Listen.GossipPort)
 	}
 	return nil
 }
 
-// noAddress finds the first address with a port that there can't be.
+// noAddress finds the first entry that is no HOST:PORT. An entry "exec:/path" is a program that prints some.
 func noAddress(list []string) (bad string, found bool) {
 	i := slices.IndexFunc(list, func(address string) bool {
-		_, port, err := net.SplitHostPort(strings.TrimPrefix(address, "https://"))
+		host, port, err := net.SplitHostPort(address)
 		n, notNumber := strconv.Atoi(port)
-		return err == nil && notNumber == nil && (n < 1 || n > 65535)
+		isProgram := strings.HasPrefix(address, "exec:")
+		return !isProgram && (err != nil || host == "" || notNumber != nil || n < 1 || n > 65535)
 	})
 	if i < 0 {
 		return "", false
@@ -87,19 +94,19 @@ func noAddress(list []string) (bad string, found bool) {
 
 func badPort(p int) bool { return p < 0 || p > 65535 }
 
-func (c *Config) checkTLS(invalid func(string, ...any) *fsm.Error) *fsm.Error {
+func (c *Config) checkTLS(invalid refuse) *fsm.Error {
 	t := c.TLS
 	files := t.CAFile != "" && t.CertFile != "" && t.KeyFile != ""
 	switch {
 	case t.Dir != "" && (t.CAFile != "" || t.CertFile != "" || t.KeyFile != ""):
-		return invalid("tls has both dir and files; give one of them")
+		return invalid("tls", "tls has both dir and files; give one of them")
 	case t.Dir == "" && !files:
-		return invalid("tls needs ca_file, cert_file and key_file").
+		return invalid("tls", "tls needs ca_file, cert_file and key_file").
 			WithHint("make them with: outspan tls ca create; on a single machine, tls { dir = \"...\" } makes its own")
 	case t.Dir == "" && c.Gossip.KeyFile == "":
-		return invalid("gossip.key_file is missing").WithHint("make one with: outspan gossip key create FILE")
+		return invalid("gossip.key_file", "gossip.key_file is missing").WithHint("make one with: outspan gossip key create FILE")
 	case t.Dir != "" && !isLoopback(c.Listen.Address):
-		return invalid("tls.dir is for a single machine, but listen.address is %s", c.Listen.Address).WithHint("listen on a 127.x address, or use certificate files")
+		return invalid("tls.dir", "tls.dir is for a single machine, but listen.address is %s", c.Listen.Address).WithHint("listen on a 127.x address, or use certificate files")
 	}
 	return nil
 }
@@ -109,47 +116,47 @@ func isLoopback(address string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-func (c *Config) checkServer(invalid func(string, ...any) *fsm.Error) *fsm.Error {
+func (c *Config) checkServer(invalid refuse) *fsm.Error {
 	s := c.Server
 	switch {
 	case s == nil:
 		return nil
 	case !slices.Contains([]int{0, 1, 3, 5, 7}, s.BootstrapExpect):
-		return invalid("server.bootstrap_expect is %d; use 1, 3 or 5, or 0 to join a cluster that exists", s.BootstrapExpect)
+		return invalid("server.bootstrap_expect", "server.bootstrap_expect is %d; use 1, 3 or 5, or 0 to join a cluster that exists", s.BootstrapExpect)
 	case s.BootstrapExpect != 1 && len(s.RetryJoin) == 0:
-		return invalid("server.retry_join is missing").WithHint("name the gossip addresses of the other servers, such as [\"10.0.0.1:7642\"]")
+		return invalid("server.retry_join", "server.retry_join is missing").WithHint("name the gossip addresses of the other servers, such as [\"10.0.0.1:7642\"]")
 	case s.RaftMultiplier < 1 || s.RaftMultiplier > 10:
-		return invalid("server.raft_multiplier is %d; it must be 1 to 10", s.RaftMultiplier)
+		return invalid("server.raft_multiplier", "server.raft_multiplier is %d; it must be 1 to 10", s.RaftMultiplier)
 	}
 	if bad, ok := noAddress(s.RetryJoin); ok {
-		return invalid("server.retry_join has %q; write HOST:PORT, such as 10.0.0.1:7642", bad)
+		return invalid("server.retry_join", "server.retry_join has %q; write HOST:PORT, such as 10.0.0.1:7642", bad)
 	}
 	return nil
 }
 
-func (c *Config) checkAgent(invalid func(string, ...any) *fsm.Error) *fsm.Error {
+func (c *Config) checkAgent(invalid refuse) *fsm.Error {
 	a := c.Agent
 	switch {
 	case a == nil:
 		return nil
 	case len(a.Servers) == 0 && c.Server == nil:
-		return invalid("agent.servers is missing").WithHint("name the API addresses of the servers, such as [\"10.0.0.1:7640\"]")
+		return invalid("agent.servers", "agent.servers is missing").WithHint("name the API addresses of the servers, such as [\"10.0.0.1:7640\"]")
 	case a.OnShutdown != "keep" && a.OnShutdown != "drain":
-		return invalid("agent.on_shutdown is %q; use keep or drain", a.OnShutdown)
+		return invalid("agent.on_shutdown", "agent.on_shutdown is %q; use keep or drain", a.OnShutdown)
 	case len(a.Drivers) != 1 || a.Drivers[0] != "exec":
-		return invalid("agent.drivers is %v; the only driver is exec", a.Drivers)
+		return invalid("agent.drivers", "agent.drivers is %v; the only driver is exec", a.Drivers)
 	case a.PortMin < 1024 || a.PortMax > 65535 || a.PortMin > a.PortMax:
-		return invalid("agent.ports is %d to %d; it must lie within 1024 to 65535", a.PortMin, a.PortMax)
+		return invalid("agent.ports", "agent.ports is %d to %d; it must lie within 1024 to 65535", a.PortMin, a.PortMax)
 	case a.MinUID < 0:
-		return invalid("agent.min_uid is %d; it must not be negative", a.MinUID)
+		return invalid("agent.min_uid", "agent.min_uid is %d; it must not be negative", a.MinUID)
 	case a.Reserve.CPU < 0 || a.Reserve.MemoryBytes < 0 || a.Capacity.CPU < 0 || a.Capacity.MemoryBytes < 0:
-		return invalid("agent.reserve and agent.capacity must not be negative")
+		return invalid("agent.reserve", "agent.reserve and agent.capacity must not be negative")
 	}
 	if bad, ok := noAddress(a.Servers); ok {
-		return invalid("agent.servers has %q; write HOST:PORT, such as 10.0.0.1:7640", bad)
+		return invalid("agent.servers", "agent.servers has %q; write HOST:PORT, such as 10.0.0.1:7640", bad)
 	}
 	if refusal := fsm.CheckAgentLabels(a.Labels); refusal != nil {
-		return invalid("agent.labels: %s", refusal.Message).WithHint("%s", refusal.Hint)
+		return invalid("agent.labels", "agent.labels: %s", refusal.Message).WithHint("%s", refusal.Hint)
 	}
 	return nil
 }

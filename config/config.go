@@ -99,24 +99,30 @@ func Load(paths ...string) (*Config, error) {
 		return nil, err
 	}
 	c := defaults()
-	var diags hcl.Diagnostics
+	d := &decoder{places: places{}}
+	jobFile := ""
 	for _, file := range files {
 		src, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "the configuration can't be read: %v", err)
+			return nil, fsm.Refuse(fsm.CodeInvalid, "the configuration can't be read: %v", err).
+				WithHint("see who may read it with: ls -l %s", file)
 		}
 		body, problems := parse(file, src)
-		diags = append(diags, problems...)
+		d.diags = append(d.diags, problems...)
 		if !problems.HasErrors() {
-			d := &decoder{}
 			d.config(body, c)
-			diags = append(diags, d.diags...)
+			if has(body, "job") {
+				jobFile = file
+			}
 		}
 	}
-	if err := asError(diags); err != nil {
+	if err := asError(d.diags); err != nil {
+		if jobFile != "" {
+			err = hinted(err, jobFile+" is a job file; check it with: outspan job validate "+jobFile)
+		}
 		return nil, err
 	}
-	err = c.check(strings.Join(files, ", "))
+	err = c.check(strings.Join(files, ", "), d.places)
 	return c, err
 }
 
@@ -133,7 +139,8 @@ func list(paths []string) ([]string, error) {
 		}
 		found, err := filepath.Glob(filepath.Join(path, "*.hcl"))
 		if err != nil || len(found) == 0 {
-			return nil, fsm.Refuse(fsm.CodeInvalid, "there is no *.hcl file in %s", path)
+			return nil, fsm.Refuse(fsm.CodeInvalid, "there is no *.hcl file in %s", path).
+				WithHint("name the file itself, or a directory such as /etc/outspan.d whose files end with .hcl")
 		}
 		slices.Sort(found)
 		files = append(files, found...)

@@ -102,6 +102,37 @@ func TestVolumePaths(t *testing.T) {
 	}
 }
 
+// What is wrong by itself is told with its line, also where only the whole shows it.
+func TestLoadTellsTheLine(t *testing.T) {
+	const server = "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n"
+	const agent = "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent {\n  servers = [\"h:1\"]\n"
+	tests := []struct{ name, text, want string }{
+		{"level", server + "log {\n  level = \"loud\"\n}\n", "a.hcl:6,11: log.level is \"loud\"; use trace"},
+		{"profile", server + "gossip { profile = \"lann\" }\n", "a.hcl:5,20: gossip.profile is \"lann\""},
+		{"port", server + "listen { port = 99999 }\n", "a.hcl:5,17: listen.port is 99999; it must be 0 to 65535"},
+		{"gossip port", server + "listen { gossip_port = -1 }\n", "a.hcl:5,24: listen.gossip_port is -1"},
+		{"setting", server + "settings {\n  offline_after = \"10ms\"\n}\n", "a.hcl:5,1: settings: offline_after is 10ms"},
+		{"count of servers", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 2 }\ntls { dir = \"/t\" }\n", "a.hcl:3,29: server.bootstrap_expect is 2"},
+		{"address to join", "name = \"a\"\ndata_dir = \"/d\"\nserver { retry_join = [\"10.0.0.1\"] }\ntls { dir = \"/t\" }\n",
+			"a.hcl:3,23: server.retry_join has \"10.0.0.1\"; write HOST:PORT, such as 10.0.0.1:7642"},
+		{"address of a server", "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent { servers = [\"s1.lan\"] }\n",
+			"a.hcl:4,19: agent.servers has \"s1.lan\"; write HOST:PORT"},
+		{"scheme of a server", "name = \"a\"\ndata_dir = \"/d\"\ntls { dir = \"/t\" }\nagent { servers = [\"https://s1.lan:7640\"] }\n",
+			"a.hcl:4,19: agent.servers has \"https://s1.lan:7640\"; write HOST:PORT"},
+		{"at shutdown", agent + "  on_shutdown = \"kep\"\n}\n", "a.hcl:6,17: agent.on_shutdown is \"kep\""},
+		{"driver", agent + "  drivers = [\"docker\"]\n}\n", "a.hcl:6,13: agent.drivers is [docker]; the only driver is exec"},
+		{"missing", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n}\ntls { dir = \"/t\" }\n", "a.hcl:3,1: agent.servers is missing"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := config.Load(write(t, map[string]string{"a.hcl": test.text}))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
 func TestLoadChecksTheWhole(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"no data dir", "name = \"a\"\nserver { bootstrap_expect = 1 }\ntls { dir = \"/t\" }\n", "data_dir is missing"},

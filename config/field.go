@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/big"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,8 @@ type decoder struct {
 	diags     hcl.Diagnostics
 	variables *hcl.EvalContext // what expressions may refer to; nil: every expression is constant
 	keys      *keyList         // not nil: the keys are listed, nothing is decoded
+	places    places           // where the keys that were decoded stand
+	path      []string         // of the block that is decoded
 }
 
 // field is one key that a body may have: an attribute (set) or a block (open).
@@ -46,10 +49,11 @@ func (d *decoder) body(body hcl.Body, fields ...field) {
 		}
 	}
 	content, diags := body.Content(schema)
-	d.diags = append(d.diags, diags...)
+	d.diags = append(d.diags, nameKeys(diags, fields)...)
 	for _, f := range fields {
 		if f.set != nil {
 			if attr, ok := content.Attributes[f.name]; ok {
+				d.places.note(attr.Expr.Range(), append(d.path, f.name)...)
 				f.set(d, attr)
 			}
 			continue
@@ -71,10 +75,25 @@ func (d *decoder) blocks(blocks hcl.Blocks, f field, body hcl.Body) {
 		case len(f.labels) > 0 && seen[key]:
 			d.fail(b.DefRange, "Duplicate block", fmt.Sprintf("There is already a block %q named %q.", f.name, b.Labels[0]))
 		default:
-			f.open(d, b)
+			d.open(f, b, i)
 		}
 		seen[key] = true
 	}
+}
+
+// open decodes one block, the i-th of its kind.
+func (d *decoder) open(f field, b *hcl.Block, i int) {
+	outer := d.path
+	defer func() { d.path = outer }()
+	d.path = append(slices.Clone(outer), f.name)
+	switch {
+	case len(b.Labels) > 0:
+		d.path = append(d.path, b.Labels...)
+	case f.repeated:
+		d.path = append(d.path, strconv.Itoa(i))
+	}
+	d.places.note(b.DefRange, d.path...)
+	f.open(d, b)
 }
 
 func (d *decoder) fail(at hcl.Range, summary, detail string) {

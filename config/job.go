@@ -21,16 +21,17 @@ func ParseJob(name string, src []byte) (fsm.JobSpec, error) {
 	var spec fsm.JobSpec
 	body, diags := parse(name, src)
 	if diags.HasErrors() {
-		return spec, asError(diags)
+		return spec, hinted(asError(diags), noJobFile(name, nil, diags))
 	}
-	d := &decoder{}
+	d := &decoder{places: places{}}
 	d.job(body, &spec)
 	if err := asError(d.diags); err != nil {
-		return spec, err
+		return spec, hinted(err, noJobFile(name, body, d.diags))
 	}
 	expanded := spec.Expand()
 	if refusal := expanded.Check(); refusal != nil {
-		refusal.Message = name + ": " + refusal.Message
+		at := d.places.of(strings.Join([]string{"job", string(spec.Name), refusal.Key}, "/"), name)
+		refusal.Message = at + ": " + refusal.Message
 		return spec, refusal
 	}
 	return spec, nil

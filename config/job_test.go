@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -105,7 +106,7 @@ func TestParseJobMistakes(t *testing.T) {
 		{"fraction", group("    count = 1.5"), "invalid", "whole number"},
 		{"exclusive in quotes", group("    exclusive = \"1m\""), "invalid", `exclusive { lease = "1m" }`},
 		{"a lease without unit", group("    exclusive { lease = 60 }"), "invalid", "lease takes a text"},
-		{"count -1", group("    count = -1"), "invalid", "count is -1"},
+		{"count -1", group("    count = -1"), "invalid", "web.hcl:4,13: job web, group http: count is -1"},
 		{"duration without unit", group("    stop { grace = 10 }"), "invalid", "grace takes a text"},
 		{"wrong duration unit", group("    stop { grace = \"10 parsecs\" }"), "invalid", "unknown unit"},
 		{"unknown port in an expression", group("    env = { P = \"${port.web}\" }"), "invalid", `Unknown port: The group has no port "web"; write: port "web" {}.`},
@@ -132,7 +133,7 @@ func TestParseJobMistakes(t *testing.T) {
 		{"restart_after forever",
 			group("    check \"a\" {\n      type = \"exec\"\n      exec = [\"/bin/x\"]\n      restart_after = \"forever\"\n    }"),
 			"invalid", "leave it out for no restart"},
-		{"role_check of nothing", group("    role_check {}"), "invalid", "role_check needs either exec or port"},
+		{"role_check of nothing", group("    role_check {}"), "invalid", "web.hcl:4,5: job web, group http: role_check needs either exec or port"},
 		{"role_check of two things", group("    port \"a\" {}\n    role_check {\n      exec = [\"/bin/x\"]\n      port = \"a\"\n    }"), "invalid", "role_check needs either exec or port"},
 		{"role_check of no port", group("    role_check { port = \"a\" }"), "invalid", `role_check: there is no port "a"`},
 		{"role_check too often", group("    role_check {\n      exec = [\"/bin/x\"]\n      interval = \"1ms\"\n    }"), "invalid", "interval must be 100ms"},
@@ -145,7 +146,20 @@ func TestParseJobMistakes(t *testing.T) {
 		{"volume over a system directory", group("    volume \"d\" { path = \"/proc/x\" }"), "invalid", "it must be absolute and clean"},
 		{"unclean volume path", group("    volume \"d\" { path = \"/data/../etc\" }"), "invalid", "it must be absolute and clean"},
 		{"volumes inside each other", group("    volume \"a\" { path = \"/d\" }\n    volume \"b\" { path = \"/d/b\" }"), "invalid", "overlaps that of volume a"},
-		{"unknown role", group("    role = \"servce\""), "invalid", `role "servce" is unknown`},
+		{"unknown role", group("    role = \"servce\""), "invalid", `web.hcl:4,12: job web, group http: role "servce" is unknown`},
+		{"unknown mode", group("    eviction {\n      mode = \"perhaps\"\n    }"), "invalid", "web.hcl:5,14: job web, group http: eviction.mode"},
+		{"unknown operator", group("    constraint {\n      attribute = \"node.id\"\n      operator = \"==\"\n    }"),
+			"invalid", "web.hcl:4,5: job web, group http: constraint"},
+		{"unknown type of a check", group("    check \"a\" {\n      type = \"htp\"\n    }"), "invalid", "web.hcl:5,14: job web, group http: check a: type"},
+		{"a name with a space", "job \"my web\" {\n  group \"http\" {\n    exec { command = \"/bin/true\" }\n  }\n}\n",
+			"invalid", `web.hcl:1,1: job name "my web"`},
+		{"a key of another block", group("    exec { memory = \"1MiB\" }"), "invalid", "Duplicate block"},
+		{"a key with the keys that there are", group("    stop { timeout = \"10s\" }"), "invalid",
+			`An argument named "timeout" is not expected here. What may stand here: drain_delay, grace, signal.`},
+		{"an expression without quotes", group("    env = { P = ${port.web} }"), "invalid", `web.hcl:4,17: Not in quotes: write "${...}" in quotes.`},
+		{"a block on one line", group("    stop { grace = \"1s\"\n }"), "invalid",
+			"web.hcl:4,24: Not closed on its line: a block on one line has one key and its closing brace; write one key a line."},
+		{"no closing quote", group("    role = \"service"), "invalid", "web.hcl:4,20: No closing quote: write the closing quote on the same line."},
 		{"deep nesting", "x = " + strings.Repeat("[", 65_000), "invalid", "Nested too deeply"},
 		{"operator run", "x = " + strings.Repeat("!", 65_000) + "true", "invalid", "Nested too deeply"},
 		{"too large", strings.Repeat("#", 300<<10), "invalid", "File too large"},
@@ -221,5 +235,33 @@ func TestParseJobReportsEveryMistake(t *testing.T) {
 	_, err := config.ParseJob("web.hcl", []byte(src))
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("want three lines, got: %v", err)
+	}
+}
+
+// A file of another kind is answered with what it is.
+func TestFilesOfAnotherKind(t *testing.T) {
+	hint := func(err error) string {
+		var refusal *fsm.Error
+		if !errors.As(err, &refusal) {
+			t.Fatalf("got error %v, want a refusal", err)
+		}
+		return refusal.Hint
+	}
+	for src, want := range map[string]string{
+		"name = \"s1\"\nserver {}\n":            "outspan config validate web.hcl",
+		"services:\n  web:\n    image: nginx\n": "outspan job init",
+		"":                                      "outspan job init",
+		"{\"job\": {}}":                         "outspan job init",
+		"group \"a\" {}\n":                      `put it into: job "NAME" { ... }`,
+	} {
+		_, err := config.ParseJob("web.hcl", []byte(src))
+		if got := hint(err); !strings.Contains(got, want) {
+			t.Errorf("%q: got hint %q, want %q", src, got, want)
+		}
+	}
+	file := filepath.Join(write(t, map[string]string{"web.hcl": webJob}), "web.hcl")
+	_, err := config.Load(file)
+	if got, want := hint(err), "outspan job validate "+file; !strings.Contains(got, want) {
+		t.Errorf("got hint %q, want %q", got, want)
 	}
 }

@@ -82,19 +82,13 @@ func asError(diags hcl.Diagnostics) error {
 			where += ": "
 		}
 		line := where + d.Summary
-		switch {
-		case isBareWord(d):
-			line = where + "Bare word: write text in quotes, a switch as true or false."
+		switch plain := plainly(d); {
+		case plain != "":
+			line = where + plain
 		case d.Detail != "":
 			line += ": " + strings.ReplaceAll(d.Detail, "\n", " ")
 		}
 		lines = append(lines, line)
 	}
 	return &fsm.Error{Code: fsm.CodeInvalid, Message: strings.Join(lines, "\n")}
-}
-
-// isBareWord reports whether the parser took a word without quotes for a variable.
-func isBareWord(d *hcl.Diagnostic) bool {
-	word, ok := d.Expression.(*hclsyntax.ScopeTraversalExpr)
-	return d.Summary == "Variables not allowed" || d.Summary == "Unknown variable" && ok && len(word.Traversal) == 1
 }

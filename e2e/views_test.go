@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outspan/outspan/transport/api"
 )
 
 // What the contract promises of each object, as far as the tests look at it.
@@ -68,9 +70,9 @@ type instanceView struct {
 	Ports      map[string]int `json:"ports"`
 	Volume     string         `json:"volume"`
 
-	Facts     map[string]string `json:"facts"`
-	StartedAt *time.Time        `json:"started_at"`
-	Index     uint64            `json:"index"`
+	Facts     api.Facts  `json:"facts"`
+	StartedAt *time.Time `json:"started_at"`
+	Index     uint64     `json:"index"`
 }
 
 type blockerView struct {

@@ -109,10 +109,11 @@ func lastErrorRoom(nodes int) int { return min(maxDrainError, maxDrainErrors/max
 
 // clipped is the refusal with texts that a row of the requests has room for.
 func clipped(e *Error) *Error {
-	if len(e.Message) <= maxRefusal && len(e.Hint) <= maxRefusal {
+	if len(e.Message) <= maxRefusal && len(e.Hint) <= maxRefusal && e.Key == "" {
 		return e
 	}
 	short := *e
+	short.Key = "" // a snapshot would not have it
 	short.Message, short.Hint = clipText(e.Message, maxRefusal), clipText(e.Hint, maxRefusal)
 	return &short
 }

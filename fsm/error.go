@@ -1,6 +1,10 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Code names, in a closed set, why something can't be done now. Codes are part of the contract: they
 // stand in JSON, in metrics and in scripts, so one is never renamed.
@@ -12,6 +16,10 @@ type Error struct {
 	Code    Code   `json:"code" cbor:"1,keyasint"`
 	Message string `json:"message" cbor:"2,keyasint"`
 	Hint    string `json:"hint,omitempty" cbor:"3,keyasint,omitempty"`
+
+	// Key is where in a job the mistake stands: the names of blocks, their labels and the key, joined by "/", such as
+	// "group/web/check/alive/path". Blocks without a label have their number. It is not kept and not sent.
+	Key string `json:"-" cbor:"-"`
 }
 
 // Error implements error.
@@ -38,4 +46,23 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 // Refuse makes an Error. The message names the thing that is refused.
 func Refuse(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// refuseAt makes an Error for a mistake in a job's spec, at a key of keyPath.
+func refuseAt(key, format string, args ...any) *Error {
+	e := Refuse(CodeInvalid, format, args...)
+	e.Key = key
+	return e
+}
+
+// at returns a copy of e that says where in a job's spec the mistake stands.
+func (e *Error) at(path ...string) *Error {
+	c := *e
+	c.Key = keyPath(path...)
+	return &c
+}
+
+// keyPath joins the parts of a key. Parts that are empty are left out.
+func keyPath(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "/")
 }

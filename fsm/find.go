@@ -14,7 +14,8 @@ func (s *State) FindNode(nameOrID string) (*Node, *Error) {
 	if n, ok := s.node(nameOrID); ok {
 		return n, nil
 	}
-	return findPrefix(s.Nodes, NodeID(nameOrID), "node")
+	n, refusal := findPrefix(s.Nodes, NodeID(nameOrID), "node")
+	return n, s.suggest("node", nameOrID, refusal)
 }
 
 // FindInstance finds an instance by id or unique id prefix. Of one that runs and that a restored state does not know, the refusal says where it
@@ -28,37 +29,37 @@ func (s *State) FindInstance(prefix string) (*Instance, *Error) {
 		return nil, Refuse(CodeNotFound, "instance %s runs on node %s, and the restored state does not know it", h.ID, n.Name).
 			WithHint("see: outspan node status %s; what confirming the restore does with it: outspan settings resume restore --dry-run", n.Name)
 	}
-	return nil, refusal
+	return nil, s.suggest("instance", prefix, refusal)
 }
 
 // FindDrain finds a drain by id or unique id prefix. Codes: not_found, ambiguous.
 func (s *State) FindDrain(prefix string) (*Drain, *Error) {
-	return findExactOrPrefix(s.Drains, DrainID(prefix), "drain")
+	return orSimilar(s, findExactOrPrefix, s.Drains, DrainID(prefix), "drain")
 }
 
 // FindJob finds a job by name or unique prefix. Codes: not_found, ambiguous.
 func (s *State) FindJob(prefix string) (*Job, *Error) {
-	return findExactOrPrefix(s.Jobs, JobName(prefix), "job")
+	return orSimilar(s, findExactOrPrefix, s.Jobs, JobName(prefix), "job")
 }
 
 // FindDeployment finds a deployment by id or unique id prefix. Codes: not_found, ambiguous.
 func (s *State) FindDeployment(prefix string) (*Deployment, *Error) {
-	return findExactOrPrefix(s.Deployments, DeploymentID(prefix), "deployment")
+	return orSimilar(s, findExactOrPrefix, s.Deployments, DeploymentID(prefix), "deployment")
 }
 
 // FindVolume finds a volume by id or unique id prefix. Codes: not_found, ambiguous.
 func (s *State) FindVolume(prefix string) (*Volume, *Error) {
-	return findExactOrPrefix(s.Volumes, VolumeID(prefix), "volume")
+	return orSimilar(s, findExactOrPrefix, s.Volumes, VolumeID(prefix), "volume")
 }
 
 // FindTransfer finds a transfer by id or unique id prefix. Codes: not_found, ambiguous.
 func (s *State) FindTransfer(prefix string) (*Transfer, *Error) {
-	return findExactOrPrefix(s.Transfers, TransferID(prefix), "transfer")
+	return orSimilar(s, findExactOrPrefix, s.Transfers, TransferID(prefix), "transfer")
 }
 
 // FindBackup finds a backup by id or unique id prefix. Codes: not_found, ambiguous.
 func (s *State) FindBackup(prefix string) (*Backup, *Error) {
-	return findExactOrPrefix(s.Backups, BackupID(prefix), "backup")
+	return orSimilar(s, findExactOrPrefix, s.Backups, BackupID(prefix), "backup")
 }
 
 // NamedNode is the node with this name or id. Code: not_found.
@@ -71,35 +72,37 @@ func (s *State) NamedNode(nameOrID string) (*Node, *Error) {
 		n, _ := s.Nodes.Get(NodeID(id))
 		near = append(near, n.Name)
 	}
-	return nil, NoSuch("node", nameOrID, near)
+	return nil, s.suggest("node", nameOrID, NoSuch("node", nameOrID, near))
 }
 
 // NamedJob is the job with this name. Code: not_found.
-func (s *State) NamedJob(name string) (*Job, *Error) { return named(s.Jobs, JobName(name), "job") }
+func (s *State) NamedJob(name string) (*Job, *Error) {
+	return orSimilar(s, named, s.Jobs, JobName(name), "job")
+}
 
 // NamedDrain is the drain with this id. Code: not_found.
 func (s *State) NamedDrain(id string) (*Drain, *Error) {
-	return named(s.Drains, DrainID(id), "drain")
+	return orSimilar(s, named, s.Drains, DrainID(id), "drain")
 }
 
 // NamedDeployment is the deployment with this id. Code: not_found.
 func (s *State) NamedDeployment(id string) (*Deployment, *Error) {
-	return named(s.Deployments, DeploymentID(id), "deployment")
+	return orSimilar(s, named, s.Deployments, DeploymentID(id), "deployment")
 }
 
 // NamedVolume is the volume with this id. Code: not_found.
 func (s *State) NamedVolume(id string) (*Volume, *Error) {
-	return named(s.Volumes, VolumeID(id), "volume")
+	return orSimilar(s, named, s.Volumes, VolumeID(id), "volume")
 }
 
 // NamedTransfer is the transfer with this id. Code: not_found.
 func (s *State) NamedTransfer(id string) (*Transfer, *Error) {
-	return named(s.Transfers, TransferID(id), "transfer")
+	return orSimilar(s, named, s.Transfers, TransferID(id), "transfer")
 }
 
 // NamedBackup is the backup with this id. Code: not_found.
 func (s *State) NamedBackup(id string) (*Backup, *Error) {
-	return named(s.Backups, BackupID(id), "backup")
+	return orSimilar(s, named, s.Backups, BackupID(id), "backup")
 }
 
 // minInstancePrefix is how many characters of an instance's id a write takes for the whole.
@@ -109,7 +112,8 @@ const minInstancePrefix = 6
 func (s *State) NamedInstance(id string) (*Instance, *Error) {
 	if len(id) < minInstancePrefix {
 		inst, refusal := named(s.Instances, InstanceID(id), "instance")
-		if refusal != nil && id != "" {
+		plain := refusal
+		if refusal = s.suggest("instance", id, refusal); refusal == plain && refusal != nil && id != "" {
 			refusal = refusal.WithHint("give the id of an instance, or at least %d characters of it; list them with: outspan instance ls", minInstancePrefix)
 		}
 		return inst, refusal
@@ -159,6 +163,9 @@ func listVerb(noun string) string {
 	return noun + " ls"
 }
 
+// maxNear is how many names a refusal lists.
+const maxNear = 3
+
 // beginning are the first keys that begin with prefix, at most three.
 func beginning[K ~string, V any](t Table[K, V], prefix K) []string {
 	var found []string
@@ -166,7 +173,7 @@ func beginning[K ~string, V any](t Table[K, V], prefix K) []string {
 		return nil
 	}
 	for key := range t.From(prefix) {
-		if !strings.HasPrefix(string(key), string(prefix)) || len(found) == 3 {
+		if !strings.HasPrefix(string(key), string(prefix)) || len(found) == maxNear {
 			break
 		}
 		found = append(found, string(key))
@@ -183,12 +190,18 @@ func findExactOrPrefix[K ~string, V any](t Table[K, V], key K, noun string) (V, 
 
 // findPrefix returns the one row whose key begins with prefix.
 func findPrefix[K ~string, V any](t Table[K, V], prefix K, noun string) (row V, _ *Error) {
-	switch near := beginning(t, prefix); len(near) {
+	near := beginning(t, prefix)
+	switch len(near) {
 	case 0:
 		return row, NoSuch(noun, string(prefix), nil)
 	case 1:
 		row, _ = t.Get(K(near[0]))
 		return row, nil
 	}
-	return row, Refuse(CodeAmbiguous, "more than one %s begins with %q", noun, prefix).WithHint("give more characters of the id")
+	more := ""
+	if len(near) == maxNear {
+		more = ", and there may be more"
+	}
+	return row, Refuse(CodeAmbiguous, "more than one %s begins with %q", noun, prefix).
+		WithHint("give more characters; it may be %s%s", anyOf(near), more)
 }

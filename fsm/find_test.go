@@ -84,6 +84,16 @@ func TestFindAndNamed(t *testing.T) {
 	refusedWith(t, "node", found(s.NamedNode("node-")), CodeNotFound, "did you mean 1.local or 2.local?")
 	refusedWith(t, "node", found(s.NamedNode("2.lo")), CodeNotFound, "did you mean 2.local?")
 	refusedWith(t, "node", found(s.NamedNode("x")), CodeNotFound, "node ls")
+	refusedWith(t, "job", found(s.FindJob("ap-ia")), CodeNotFound, "did you mean api-a?")
+	refusedWith(t, "job", found(s.NamedJob("web-porb")), CodeNotFound, "web-prod?")
+	refusedWith(t, "node", found(s.FindNode("1.locla")), CodeNotFound, "did you mean 1.local?")
+	refusedWith(t, "job", found(s.FindJob("node-1")), CodeNotFound, "node-1 is a node: outspan node status node-1")
+	refusedWith(t, "node", found(s.NamedNode("api-c")), CodeNotFound, "api-c is a job: outspan job status api-c")
+	refusedWith(t, "instance", found(s.FindInstance("1.local")), CodeNotFound, "1.local is a node: outspan instance ls --node 1.local")
+	refusedWith(t, "instance", found(s.NamedInstance("api-x")), CodeNotFound, "at least 6 characters")
+	s.Jobs.put("shop", &Job{Name: "shop"})
+	refusedWith(t, "instance", found(s.NamedInstance("shop")), CodeNotFound, "shop is a job: outspan instance ls --job shop")
+	refusedWith(t, "drain", found(s.FindDrain("api-")), CodeAmbiguous, "it may be api-a, api-b or api-c")
 	refusedWith(t, "server", NoSuch("server", "x", nil), CodeNotFound, "server members")
 }
 
@@ -101,4 +111,16 @@ func found[V comparable](row V, refusal *Error) *Error {
 		return Refuse(CodeInternal, "neither a row nor a refusal")
 	}
 	return refusal
+}
+
+// TestDistance: a letter too much, too few, another one, and two that are swapped count one each.
+func TestDistance(t *testing.T) {
+	for words, want := range map[[2]string]int{
+		{"nats", "nats"}: 0, {"natz", "nats"}: 1, {"wbe", "web"}: 1, {"webb", "web"}: 1, {"we", "web"}: 1, {"", "web"}: 3,
+		{"abc", "xyz"}: 3, {strings.Repeat("a", 65), "a"}: 64,
+	} {
+		if got := Distance(words[0], words[1]); got != want {
+			t.Errorf("from %q to %q: got %d, want %d", words[0], words[1], got, want)
+		}
+	}
 }

@@ -144,20 +144,23 @@ func (g Gate) fact(facts map[string]string, name string, want bool) *Error {
 func (g *GroupSpec) checkGates(key string, mode Mode, when []string, replacing bool) *Error {
 	switch {
 	case mode == ModeWhen && len(when) == 0:
-		return Refuse(CodeInvalid, "%s.mode is \"when\" and there are no gates", key).WithHint("give %s.when a list of gates, such as [\"!self.leader\"]", key)
+		return refuseAt(keyPath(key, "mode"), "%s.mode is \"when\" and there are no gates", key).
+			WithHint("give %s.when a list of gates, such as [\"!self.leader\"]", key)
 	case mode != ModeWhen && len(when) > 0:
-		return Refuse(CodeInvalid, "%s.when has gates and the mode is %q", key, mode).WithHint("leave the mode out, or set it to \"when\"")
+		return refuseAt(keyPath(key, "when"), "%s.when has gates and the mode is %q", key, mode).
+			WithHint("leave the mode out, or set it to \"when\"")
 	}
 	for _, text := range when {
 		gate, refusal := ParseGate(text)
 		switch {
 		case refusal != nil:
 			refusal.Message = key + ".when: " + refusal.Message
-			return refusal
+			return refusal.at(key, "when")
 		case gate.Subject == GateOld && !replacing:
-			return Refuse(CodeInvalid, "%s.when: %q is about the instance that is replaced; it belongs in replacement.when", key, text)
+			return refuseAt(keyPath(key, "when"),
+				"%s.when: %q is about the instance that is replaced; it belongs in replacement.when", key, text)
 		case gate.NeedsFacts() && g.RoleCheck == nil:
-			return Refuse(CodeInvalid, "%s.when: %q rests on facts, and the group reports none", key, text).
+			return refuseAt(keyPath(key, "when"), "%s.when: %q rests on facts, and the group reports none", key, text).
 				WithHint("add a role_check block, which asks each instance for them")
 		}
 	}

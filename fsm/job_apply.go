@@ -289,7 +289,8 @@ func (c *JobRevert) apply(s *State) error {
 		return Refuse(CodeNotFound, "job %s has no version %d", c.Job, c.Version).WithHint("list them with: outspan job history %s", c.Job)
 	}
 	if c.Version == job.Version {
-		return Refuse(CodeConflict, "job %s is at version %d already", c.Job, c.Version)
+		return Refuse(CodeConflict, "job %s is at version %d already", c.Job, c.Version).
+			WithHint("see its versions with: outspan job history %s", c.Job)
 	}
 	spec := v.Spec
 	if current, ok := s.JobVersion(c.Job, job.Version); ok && c.KeepCounts {
@@ -373,7 +374,7 @@ func (c *JobRestart) apply(s *State) error {
 	group := "*"
 	if c.Group != "" {
 		if group = c.Group; !slices.ContainsFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == group }) {
-			return Refuse(CodeNotFound, "job %s has no group %s", c.Job, group)
+			return Refuse(CodeNotFound, "job %s has no group %s", c.Job, group).WithHint("its groups are: %s", v.Spec.groupNames())
 		}
 	}
 	s.submit(v.Spec, "restart", true, group)

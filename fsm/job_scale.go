@@ -3,6 +3,7 @@ package fsm
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // count returns a group's count; ok is false if the job has no such group.
@@ -53,7 +54,7 @@ func (c *JobScale) apply(s *State) error {
 	v.Spec.Groups = slices.Clone(row.Spec.Groups)
 	i := slices.IndexFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == c.Group })
 	if i < 0 {
-		return Refuse(CodeNotFound, "job %s has no group %s", c.Job, c.Group)
+		return Refuse(CodeNotFound, "job %s has no group %s", c.Job, c.Group).WithHint("its groups are: %s", v.Spec.groupNames())
 	}
 	if v.Spec.Groups[i].Role == RoleSystem {
 		return Refuse(CodeInvalid, "group %s runs once on every node: it has no count", NewGroupID(c.Job, c.Group))
@@ -94,4 +95,13 @@ func scaleCause(before, after int) Cause {
 		return CauseScaleDown
 	}
 	return CauseScaleUp
+}
+
+// groupNames lists the groups of a job for people.
+func (j *JobSpec) groupNames() string {
+	var names []string
+	for i := range j.Groups {
+		names = append(names, j.Groups[i].Name)
+	}
+	return strings.Join(names, ", ")
 }

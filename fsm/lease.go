@@ -36,7 +36,8 @@ func (g *GroupSpec) OneHolder() bool {
 
 func (g *GroupSpec) checkExclusive() *Error {
 	if g.Fenced() && (g.Exclusive.Lease < minLease || g.Exclusive.Lease > maxLease) {
-		return Refuse(CodeInvalid, "exclusive.lease is %s; it must be %s to %s", g.Exclusive.Lease, minLease, maxLease)
+		return refuseAt(keyPath("exclusive", "lease"),
+			"exclusive.lease is %s; it must be %s to %s", g.Exclusive.Lease, minLease, maxLease)
 	}
 	return nil
 }

@@ -117,6 +117,12 @@ func (f *forecaster) instance(id fsm.NodeID, inst *fsm.Instance) fsm.Forecast {
 	part, _ := f.drain.Node(id)
 	d := drainPart{f.drain, part, n}
 	planned := f.p.instance(inst.ID)
+	if f.before.Unconfirmed { // then no drain does anything, whatever else is in its way
+		left := f.before.DrainLeft(f.drain, n)
+		out.Action, out.Never = fsm.ActionWait, true
+		out.Blocker = &fsm.Blocker{Code: left.Code, Instance: inst.ID, Message: left.Message, Unblock: left.Hint}
+		return out
+	}
 	if n.Health == fsm.HealthOffline {
 		out.Target = f.target(inst)
 		return unheard(out, n)

@@ -203,7 +203,7 @@ func (r *rehearsal) readied(inst *fsm.Instance, status fsm.InstanceStatus) fsm.I
 func (f *forecaster) settled(out fsm.Forecast, inst *fsm.Instance) fsm.Forecast {
 	n, _ := f.before.Nodes.Get(inst.Node)
 	_, moves := f.before.Leaving(inst)
-	if !f.rehearsal.quiet || n.Health == fsm.HealthOffline || moves || out.Action == fsm.ActionLeave {
+	if f.before.Unconfirmed || !f.rehearsal.quiet || n.Health == fsm.HealthOffline || moves || out.Action == fsm.ActionLeave {
 		return out
 	}
 	became := f.rehearsal.fates[inst.ID]

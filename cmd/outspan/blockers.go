@@ -141,6 +141,9 @@ func countForecast(forecast []api.DrainForecast) []forecastCount {
 	at := map[api.DrainForecast]int{}
 	for _, f := range forecast {
 		alike := api.DrainForecast{Node: f.Node, Group: f.Group, Class: f.Class, Action: f.Action, Target: f.Target, Blocker: f.Blocker}
+		if f.Member != "" {
+			alike.Member = "each its own" // whichever they are
+		}
 		i, known := at[alike]
 		if !known {
 			i = len(all)

@@ -95,6 +95,19 @@ func (a *app) namesOf(ctx context.Context, kind string) []string {
 		return transferNames(ctx, a)
 	case "members":
 		return namesIn(ctx, a, "/v1/members", func(m api.Member) string { return m.Name })
+	case "logs": // what has logs: jobs, their groups, instances
+		jobs, err := list[api.Job](ctx, a, "/v1/jobs", nil)
+		if err != nil {
+			return nil
+		}
+		var all []string
+		for _, j := range jobs.items {
+			all = append(all, jobName(j))
+			for _, g := range j.Groups {
+				all = append(all, jobName(j)+"/"+g.Name)
+			}
+		}
+		return append(all, a.namesOf(ctx, "instances")...)
 	case "any":
 		var all []string
 		for _, one := range [...]string{"jobs", "nodes", "instances", "drains", "deployments"} {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,8 +44,8 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 			if !strings.Contains(one, "://") && strings.HasPrefix(one, "/") {
 				one = "unix://" + one
 			}
-			if strings.HasPrefix(one, "http://") || !strings.HasPrefix(one, "https://") && !strings.HasPrefix(one, "unix:///") {
-				return nil, usage("address %q is neither https://host:port nor unix:///path", one).WithHint("outspan has no plaintext port; see --address and OUTSPAN_ADDR")
+			if refusal := checkEndpoint(one); refusal != nil {
+				return nil, refusal
 			}
 			list = append(list, strings.TrimRight(one, "/"))
 		}
@@ -58,6 +60,33 @@ func (c *connFlags) endpoints(env func(string) string) ([]string, error) {
 	}
 	return nil, fsm.Refuse(transport.CodeUnreachable, "no server runs on this machine: there is no socket %s", strings.Join(sockets, " or ")).
 		WithHint("name a server with --address or OUTSPAN_ADDR, such as https://10.0.0.1:7640 or unix:///path/api.sock; to try things out: outspan dev")
+}
+
+// checkEndpoint refuses an address that no server can have, with the one that was probably meant.
+func checkEndpoint(one string) error {
+	if strings.HasPrefix(one, "unix:///") {
+		return nil
+	}
+	scheme, rest, hasScheme := strings.Cut(one, "://")
+	if !hasScheme {
+		scheme, rest = "", one
+	}
+	host, port, err := net.SplitHostPort(strings.TrimRight(rest, "/"))
+	if err != nil {
+		host, port = strings.TrimRight(rest, "/"), "7640"
+	}
+	n, notNumber := strconv.Atoi(port)
+	switch {
+	case notNumber != nil || n < 1 || n > 65535:
+		return usage("address %q: there is no port %q", one, port).
+			WithHint("the port of a server is listen.port of its file, 7640 if it names none")
+	case scheme == "https":
+		return nil
+	case scheme == "" || scheme == "http" || scheme == "tcp":
+		return usage("address %q is neither https://host:port nor unix:///path", one).
+			WithHint("write: https://%s; outspan has no plaintext port", net.JoinHostPort(host, port))
+	}
+	return usage("address %q is neither https://host:port nor unix:///path", one).WithHint("see --address and OUTSPAN_ADDR")
 }
 
 // credentials are the certificate for https; nil when there is none.

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -27,16 +30,29 @@ func (a *app) readFile(path string, most int64) ([]byte, error) {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, usage("can't read the file: %v", err)
+			return nil, usage("can't read the file: %v", err).WithHint("%s", fileHint(path, err))
 		}
 		defer f.Close()
 		in = f
 	}
 	src, err := io.ReadAll(io.LimitReader(in, most))
 	if err != nil {
-		return nil, usage("can't read %s: %v", path, err)
+		return nil, usage("can't read %s: %v", path, err).WithHint("%s", fileHint(path, err))
 	}
 	return src, nil
+}
+
+// fileHint is what to do about a file that can't be read.
+func fileHint(path string, err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "check the path; an example of a job file is written by: outspan job init"
+	case errors.Is(err, fs.ErrPermission):
+		return "see who may read it with: ls -l " + path
+	case errors.Is(err, syscall.EISDIR):
+		return "name a file in it"
+	}
+	return "give another file, or - for standard input"
 }
 
 func (a *app) readJob(path string) (fsm.JobSpec, error) {

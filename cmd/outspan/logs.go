@@ -54,6 +54,9 @@ func (f *logFlags) query() (url.Values, error) {
 	if f.since != "" {
 		q.Set("since", f.since)
 	}
+	if f.tail < -1 {
+		return nil, usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
+	}
 	if f.tail >= 0 {
 		q.Set("tail", fmt.Sprint(f.tail))
 	}
@@ -126,7 +129,7 @@ func (a *app) jobLogs(ctx context.Context, job, group string, f *logFlags) error
 func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
-		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: exactly("ID"), ValidArgsFunction: a.complete("any"),
+		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: exactly("ID"), ValidArgsFunction: a.complete("logs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			kind, id, err := a.kindOf(ctx, args[0])

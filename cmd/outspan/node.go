@@ -344,7 +344,8 @@ func nodeLabel(a *app) *cobra.Command {
 				case remove && bare != "":
 					labels[bare] = ""
 				default:
-					return usage("%q is neither KEY=VALUE nor KEY-", arg)
+					return usage("%q is neither KEY=VALUE nor KEY-", arg).
+						WithHint("write: outspan node label %s rack=r1; to remove a label: rack-", args[0])
 				}
 			}
 			return a.eachNode(cmd.Context(), "label", "has new labels", args[:1], map[string]any{"labels": labels}, &write, &waitFlags{})

@@ -217,7 +217,7 @@ func forecastColumns[T any](of func(T) api.DrainForecast) []column[T] {
 	return []column[T]{
 		{head: "node", cell: func(t T) string { return of(t).Node }},
 		{head: "group", cell: func(t T) string { return string(of(t).Group) }},
-		{head: "class", cell: func(t T) string { return string(of(t).Class) }},
+		{head: "class", cell: func(t T) string { return classText(of(t)) }},
 		{head: "action", cell: func(t T) string { return string(of(t).Action) }},
 		{head: "target", cell: func(t T) string { return of(t).Target }},
 		{head: "blocker", cell: func(t T) string { return string(of(t).Blocker) }},
@@ -293,4 +293,12 @@ func drainEnded(d api.Drain) error {
 		return fsm.Refuse(codeCanceled, "drain %s was canceled", d.ID).WithHint("unless it was canceled with --uncordon, its nodes take no new instances before: outspan node uncordon %s", nodesThat(d, fsm.PhaseCanceled))
 	}
 	return nil
+}
+
+// classText names members that keep their identity as such: they may hold data that is in no volume.
+func classText(f api.DrainForecast) string {
+	if f.Member != "" && f.Class == fsm.Stateless {
+		return "member"
+	}
+	return string(f.Class)
 }

@@ -113,7 +113,7 @@ func (a *app) membership(ctx context.Context, method, path string, query url.Val
 func serverJoin(a *app) *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
-		Use: "join", Short: "add a server to the cluster", Args: exactly(),
+		Use: "join --address HOST:PORT", Short: "add a server to the cluster", Args: exactly(),
 		Long:    "Makes the cluster look for the server that gossips at --address. The leader takes in what is found: it starts without a vote and gets one when\nit has caught up. A new server whose file names a member in retry_join needs none of this. To say which server to ask, use OUTSPAN_ADDR.",
 		Example: "outspan server join --address 10.0.0.4:7642",
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -101,10 +101,14 @@ func settingsSet(a *app) *cobra.Command {
 		Example: "outspan settings set offline_after=30s\noutspan settings set placement_algorithm=binpack drain_deadline=2h",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body := map[string]any{}
-			for _, arg := range args {
+			for i, arg := range args {
 				key, text, ok := strings.Cut(arg, "=")
 				if !ok {
-					return usage("%q is not KEY=VALUE", arg)
+					value := "VALUE"
+					if i+1 < len(args) && !strings.Contains(args[i+1], "=") {
+						value = args[i+1]
+					}
+					return usage("%q is not KEY=VALUE", arg).WithHint("write: outspan settings set %s=%s", key, value)
 				}
 				value, err := settingValue(key, text)
 				if err != nil {
@@ -209,6 +213,10 @@ func (a *app) showUnknown(ctx context.Context) error {
 		names = append(names, string(i.Instance))
 	}
 	return a.show(shown{json: got.raw, names: names, text: func(p *page) {
+		if got.value.Confirmed {
+			p.line("no restore waits to be confirmed; there is nothing to do")
+			return
+		}
 		p.line("confirming the restore would stop %d instances that the servers don't know; nothing was changed", len(got.value.Items)-len(kept))
 		for _, i := range kept {
 			p.line("instance %s in slot %d of %s on node %s goes on and is adopted if nothing else can be in the slot; to stop it then: outspan instance stop %s", i.Instance, i.Slot, i.Group, i.Node, i.Instance)

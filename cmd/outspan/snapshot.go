@@ -119,7 +119,7 @@ func snapshotInspect(a *app) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return usage("can't read the file: %v", err)
+				return usage("can't read the file: %v", err).WithHint("snapshots are written by: outspan server snapshot save FILE")
 			}
 			defer f.Close()
 			v, err := inspect(f, args[0])
@@ -140,7 +140,7 @@ nothing that the restored state does not know until that is confirmed with: outs
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return usage("can't read the file: %v", err)
+				return usage("can't read the file: %v", err).WithHint("snapshots are written by: outspan server snapshot save FILE")
 			}
 			defer f.Close()
 			v, err := inspect(f, args[0])
@@ -152,7 +152,7 @@ nothing that the restored state does not know until that is confirmed with: outs
 			}
 			data, err := os.ReadFile(args[0])
 			if err != nil {
-				return usage("can't read the file: %v", err)
+				return usage("can't read the file: %v", err).WithHint("snapshots are written by: outspan server snapshot save FILE")
 			}
 			return a.restoreSnapshot(cmd.Context(), data, args[0])
 		},

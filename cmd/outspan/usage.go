@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -14,11 +13,6 @@ import (
 // usage is an error in how a command was called: exit code 2.
 func usage(format string, args ...any) *fsm.Error {
 	return fsm.Refuse(fsm.CodeInvalid, format, args...)
-}
-
-// habits are words that people bring from other tools, and what they mean here.
-var habits = map[string]string{
-	"start": "job run FILE", "submit": "job run FILE", "apply": "job run FILE", "delete": "job stop JOB --purge", "top": "instance ls", "ps": "instance ls",
 }
 
 // unknownCommand says that a word is no command here, and which one was probably meant.
@@ -30,7 +24,7 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 			names = append(names, child.Name())
 		}
 	}
-	if way, ok := habits[word]; ok && !cmd.HasParent() || ok && strings.HasPrefix(way, cmd.Name()+" ") {
+	if way := habit(cmd, word); way != "" {
 		return refusal.WithHint("write: outspan %s", way)
 	}
 	if near := nearest(word, names); near != "" {
@@ -46,28 +40,13 @@ func missingVerb(cmd *cobra.Command) error {
 			names = append(names, child.Name())
 		}
 	}
-	return usage("%s needs a verb: %s", cmd.CommandPath(), strings.Join(names, ", ")).WithHint("see: %s --help", cmd.CommandPath())
+	return usage("%s needs a verb: %s", cmd.CommandPath(), strings.Join(names, ", ")).
+		WithHint("see: %s --help", cmd.CommandPath())
 }
 
 // flagError puts what pflag says into the form of every other error.
 func flagError(cmd *cobra.Command, err error) error {
-	refusal := usage("%s: %s", cmd.CommandPath(), err)
-	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
-	if !unknown {
-		return refusal.WithHint("see: %s --help", cmd.CommandPath())
-	}
-	var names []string
-	note := func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, f.Name)
-		}
-	}
-	cmd.Flags().VisitAll(note)
-	cmd.InheritedFlags().VisitAll(note)
-	if near := nearest(name, names); near != "" {
-		return refusal.WithHint("did you mean: --%s", near)
-	}
-	return refusal.WithHint("see the flags with: %s --help", cmd.CommandPath())
+	return usage("%s: %s", cmd.CommandPath(), flagText(err)).WithHint("%s", flagHint(cmd, err))
 }
 
 // exactly demands one argument for each name.
@@ -118,33 +97,9 @@ func nearest(word string, names []string) string {
 		}
 	}
 	for _, name := range names {
-		if d := distance(word, name); d < least {
+		if d := fsm.Distance(word, name); d < least {
 			best, least = name, d
 		}
 	}
 	return best
-}
-
-// distance is how many letters must be put in, taken out, changed or swapped with the next to make b of a.
-func distance(a, b string) int {
-	before, row := []int(nil), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		next := make([]int, len(b)+1)
-		next[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			next[j] = min(row[j]+1, next[j-1]+1, row[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				next[j] = min(next[j], before[j-2]+1)
-			}
-		}
-		before, row = row, next
-	}
-	return row[len(b)]
 }

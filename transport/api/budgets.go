@@ -242,7 +242,7 @@ func (r *reading) budgeted(g *fsm.Group) bool {
 func showGroupBudget(_ context.Context, r *reading, in *groupBudgetRead) (Budget, error) {
 	g, ok := r.Groups.Get(fsm.NewGroupID(fsm.JobName(in.Job), in.Group))
 	if !ok {
-		return Budget{}, fsm.Refuse(fsm.CodeNotFound, "there is no group %s/%s", clip(in.Job), clip(in.Group)).WithHint("list budgets with: outspan budget ls")
+		return Budget{}, r.noSubject("group", in.Job+"/"+in.Group, "list budgets with: outspan budget ls")
 	}
 	return r.groupBudget(g), nil
 }

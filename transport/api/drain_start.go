@@ -169,6 +169,9 @@ func (r *reading) forecast(f fsm.Forecast) DrainForecast {
 	v := DrainForecast{
 		Node: r.nodeName(f.Node), NodeID: f.Node, Instance: f.Instance, Group: f.Group, Class: f.Class, Action: f.Action, Never: f.Never, Note: f.Note, After: f.After,
 	}
+	if i, ok := r.Instances.Get(f.Instance); ok {
+		v.Member = r.member(i)
+	}
 	if f.Target != "" {
 		v.Target = r.nodeName(f.Target)
 	}

@@ -62,6 +62,7 @@ type DrainForecast struct {
 	Instance fsm.InstanceID `json:"instance"`
 	Group    fsm.GroupID    `json:"group"`
 	Class    fsm.DataClass  `json:"class" enum:"stateless,stateful"`
+	Member   string         `json:"member" doc:"the identity that the instance keeps; empty: its replacement has a new one"`
 	Action   fsm.Action     `json:"action" enum:"move,stop_first,stop,leave,wait"`
 	Target   string         `json:"target" doc:"name of the node where its replacement fits now"`
 	Blocker  fsm.Code       `json:"blocker"`

@@ -178,7 +178,8 @@ func parseEventID(id string) (fsm.EventKey, error) {
 		k, err = strconv.ParseUint(n, 10, 20)
 	}
 	if err != nil {
-		return 0, fsm.Refuse(fsm.CodeInvalid, "the id of the last event is not index.n").WithHint("give the id of an event, or 0")
+		return 0, fsm.Refuse(fsm.CodeInvalid, "the id of the last event is not index.n").
+			WithHint("give the id of an event, such as 1042.0, or 0 for the oldest that is kept")
 	}
 	return fsm.NewEventKey(i, int(k)), nil
 }

@@ -31,7 +31,7 @@ func parseFilter[V any](text string) (filter, error) {
 		c, ok := parseCondition(term)
 		if !ok {
 			return nil, fsm.Refuse(fsm.CodeInvalid, "filter: a condition is not field=value, field!=value or field~text").
-				WithHint("for example: filter=state=active,labels.rack=r1")
+				WithHint("for example: state=active,labels.rack=r1")
 		}
 		if err := checkPath(reflect.TypeFor[V](), c.path); err != nil {
 			return nil, err

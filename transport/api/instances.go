@@ -37,7 +37,7 @@ type Instance struct {
 	Ports      map[string]int    `json:"ports"`
 	Volume     string            `json:"volume" doc:"names of its volumes, joined by commas"`
 	Eviction   Eviction          `json:"eviction"`
-	Facts      map[string]string `json:"facts" doc:"what its role check last said; empty: nothing is known"`
+	Facts      Facts             `json:"facts" doc:"what its role check last said; empty: nothing is known"`
 	Deployment fsm.DeploymentID  `json:"deployment_id"`
 	Resources  InstanceResources `json:"resources"`
 	CreatedAt  time.Time         `json:"created_at"`
@@ -72,11 +72,11 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 	v := Instance{
 		ID: i.ID, Job: job, Group: group, Slot: i.Slot, Node: r.nodeName(i.Node), NodeID: i.Node, Desired: i.Desired,
 		Observed: i.Status.Observed, Ready: i.Ready(), Reason: i.Status.Reason, Cause: i.Cause, StopCause: i.Marks.StopCause,
-		Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
+		Member: r.member(i), Replaces: i.Links.Replaces, ReplacedBy: i.Links.ReplacedBy, Version: i.Version, Class: i.ClassOf(), ExitCode: i.Status.ExitCode,
 		Restarts: i.Status.Restarts, Ports: i.Claims.Ports.Map(), Deployment: i.Links.Deployment,
 		Resources: InstanceResources{CPU: i.Claims.Resources.CPU, MemoryBytes: i.Claims.Resources.MemoryBytes},
 		Awaits:    append([]fsm.InstanceID{}, i.Links.Awaits...),
-		Eviction:  r.eviction(i), Facts: notNilMap(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
+		Eviction:  r.eviction(i), Facts: Facts(r.OwnFacts(i)), CreatedAt: wallTime(i.Marks.CreatedWall), StartedAt: wallTimeOrNil(i.Marks.StartedWall), Index: i.Marks.ChangedIndex,
 	}
 	if v.Reason == "" && i.Desired != fsm.DesiredRunning {
 		v.Reason = i.Marks.StopReason

@@ -196,7 +196,8 @@ func revertJob() change[revertInput, JobReply] {
 		version := in.Input.Version
 		if version == 0 {
 			if version = r.versionBefore(j); version == 0 {
-				return nil, fsm.Refuse(fsm.CodeNotFound, "job %s has no earlier version", j.Name)
+				return nil, fsm.Refuse(fsm.CodeNotFound, "job %s has no earlier version", j.Name).
+					WithHint("see its versions with: outspan job history %s", j.Name)
 			}
 		}
 		return &fsm.JobRevert{Job: j.Name, Version: version, IfVersion: in.Input.IfVersion, Message: in.Input.Message}, nil

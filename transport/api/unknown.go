@@ -28,6 +28,8 @@ type UnknownInstances struct {
 	Owing  []string          `json:"inventory_missing_nodes" doc:"nodes whose agents have not told since the restore what runs there: the list may be incomplete"`
 	Out    []OutOfService    `json:"out_of_service" doc:"nodes that the state has cordoned, draining or disabled: what that evicts begins with the confirmation"`
 	Index  uint64            `json:"index"`
+
+	Confirmed bool `json:"confirmed" doc:"no restore waits to be confirmed"`
 }
 
 // OutOfService is a node that an operator took out of service, as far as the restored state knows.
@@ -60,7 +62,8 @@ func (s *Server) unknownOperations() []operation {
 
 func (s *Server) unknown(ctx context.Context) UnknownInstances {
 	state := s.cfg.Store.Current()
-	all := UnknownInstances{Items: []UnknownInstance{}, Owing: []string{}, Out: []OutOfService{}, Index: state.Index}
+	all := UnknownInstances{Items: []UnknownInstance{}, Owing: []string{}, Out: []OutOfService{}, Index: state.Index,
+		Confirmed: !state.Unconfirmed}
 	for n := range state.OffDuty() {
 		out := OutOfService{Node: n.Name, Intent: n.Intent}
 		if d, runs := state.RunningDrain(n); runs {

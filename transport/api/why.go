@@ -109,8 +109,7 @@ func (r *reading) subject(text string) (string, error) {
 	case several != nil:
 		return "", several
 	case len(found) == 0:
-		return "", fsm.Refuse(fsm.CodeNotFound, "there is no instance, job, node, drain or deployment %q", clip(text)).
-			WithHint("see what there is with: outspan job ls; outspan node ls; outspan instance ls")
+		return "", r.noSubject("instance, job, node, drain or deployment", text, "see what there is with: outspan job ls; outspan node ls; outspan instance ls")
 	case len(found) == 1:
 		return found[0], nil
 	}
@@ -170,5 +169,14 @@ func (r *reading) groupSubject(text string) (string, error) {
 	if g, ok := r.Groups.Get(fsm.GroupID(text)); ok {
 		return "group/" + string(g.ID), nil
 	}
-	return "", fsm.Refuse(fsm.CodeNotFound, "there is no group %q", clip(text)).WithHint("write JOB/GROUP; list them with: outspan job status JOB")
+	return "", r.noSubject("group", text, "write JOB/GROUP; list them with: outspan job status JOB")
+}
+
+// noSubject refuses a word that means nothing, with the names that it resembles.
+func (r *reading) noSubject(nouns, text, list string) *fsm.Error {
+	hint := list
+	if near := r.Similar(text); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "? " + list
+	}
+	return fsm.Refuse(fsm.CodeNotFound, "there is no %s %q", nouns, clip(text)).WithHint("%s", hint)
 }

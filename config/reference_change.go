@@ -1,0 +1,77 @@
+package config
+
+// stopTexts are about how it ends.
+var stopTexts = map[string]KeyText{
+	"signal": {
+		Means:   "asks the program to end",
+		Default: `"SIGTERM"`, Example: `"SIGINT"`,
+	},
+	"grace": {
+		Means:   "after the signal; what is left then is killed",
+		Default: `"10s"`, Example: `"1m"`,
+	},
+	"drain_delay": {
+		Means:   "between its withdrawal from services and the signal",
+		Default: `"1s"`, Example: `"5s"`,
+	},
+}
+
+// restartTexts are about what follows a failure, in place.
+var restartTexts = map[string]KeyText{
+	"attempts": {
+		Means:   "restarts in place within the interval; after that it has failed",
+		Default: "3", Example: "5",
+	},
+	"interval": {
+		Means:   "the time in which they count",
+		Default: `"10m"`, Example: `"30m"`,
+	},
+	"delay": {
+		Means:   "before the first restart; it grows",
+		Default: `"5s"`, Example: `"1s"`,
+	},
+}
+
+// rescheduleTexts are about what follows repeated failure, elsewhere.
+var rescheduleTexts = map[string]KeyText{
+	"attempts": {
+		Means:   "replacements of failed instances within the interval, for each version",
+		Default: "3", Example: "10",
+	},
+	"interval": {
+		Means:   "the time in which they count",
+		Default: `"10m"`, Example: `"1h"`,
+	},
+}
+
+// updateTexts are about rollouts.
+var updateTexts = map[string]KeyText{
+	"max_surge": {
+		Means:   "further instances during a rollout. Default: 1, or 0 where `max_unavailable` is given",
+		Example: "2",
+	},
+	"max_unavailable": {
+		Means:   "instances that may be missing during a rollout",
+		Default: "0", Example: "1",
+	},
+	"order": {
+		Means:   "`surge` or `stop_first`. Default: that of `eviction`",
+		Example: `"stop_first"`,
+	},
+	"min_healthy": {
+		Means:   "how long a new instance must stay ready",
+		Default: `"0s"`, Example: `"30s"`,
+	},
+	"deadline": {
+		Means:   "without progress for so long the rollout has failed",
+		Default: `"10m"`, Example: `"30m"`,
+	},
+	"auto_revert": {
+		Means:   "go back to the last good version then",
+		Default: "false", Example: "true",
+	},
+	"canary": {
+		Means:   "instances of the new version that wait for `outspan deployment promote`",
+		Default: "0", Example: "1",
+	},
+}

@@ -1,0 +1,130 @@
+package config
+
+// constraintTexts are about where instances must go.
+var constraintTexts = map[string]KeyText{
+	"attribute": {
+		Means:   "`node.id`, `node.name`, `node.label.X` or `node.attr.X`",
+		Example: `"node.label.disk"`, beside: `value = "ssd"`,
+	},
+	"operator": {
+		Means:   "`=`, `!=`, `<`, `<=`, `>`, `>=`, `regexp`, `in`, `not_in`, `is_set`, `is_not_set`",
+		Default: `"="`, Example: `"!="`, beside: onSSD,
+	},
+	"value": {
+		Means:   "what it is compared with; for in and not_in a list with commas",
+		Example: `"ssd"`, beside: onDisk,
+	},
+}
+
+// affinityTexts are about where they would rather go.
+var affinityTexts = map[string]KeyText{
+	"attribute": {
+		Means:   "as of a constraint; nodes that fit are preferred",
+		Example: `"node.label.disk"`, beside: `value = "ssd"`,
+	},
+	"operator": {
+		Means:   "as of a constraint",
+		Default: `"="`, Example: `"!="`, beside: onSSD,
+	},
+	"value": {Means: "as of a constraint", Example: `"ssd"`, beside: onDisk},
+	"weight": {
+		Means:   "-100 to 100; below 0 such nodes are avoided",
+		Default: "50", Example: "-20", beside: onSSD,
+	},
+}
+
+// spreadTexts are about over what they are spread.
+var spreadTexts = map[string]KeyText{
+	"attribute": {
+		Means:   "instances are spread evenly over its values",
+		Example: `"node.label.rack"`,
+	},
+}
+
+// distinctTexts are about what no two may share.
+var distinctTexts = map[string]KeyText{
+	"attribute": {Means: "no two instances share its value", Example: `"node.id"`},
+}
+
+// evictionTexts are about when an instance may leave its node.
+var evictionTexts = map[string]KeyText{
+	"mode": {
+		Means: "may an instance leave its node: `always`, `never`, `when` (all gates hold), `last`. Default:" +
+			" by role",
+		Example: `"never"`,
+	},
+	"order": {
+		Means:   "`surge` (the new one first) or `stop_first`. Default: by role",
+		Example: `"stop_first"`,
+	},
+	"surge_wait": {
+		Means:   "the new one must be `ready`, or only `started`",
+		Default: `"ready"`, Example: `"started"`,
+	},
+	"when": {
+		Means:   "gates: see [facts and gates](roles.md#facts-and-gates). Default: by role",
+		Example: `["!self.leader"]`, with: withQuorum,
+	},
+}
+
+// replacementTexts are about what replaces a lost one.
+var replacementTexts = map[string]KeyText{
+	"mode": {
+		Means:   "is a lost one replaced: `always`, `never`, `when`, `restart`. Default: by role",
+		Example: `"never"`,
+	},
+	"identity": {
+		Means:   "`new` or `same` slot and member id. Default: by role",
+		Example: `"same"`,
+	},
+	"data": {
+		Means:   "with a local volume: `empty`, so that a replacement may begin anew on another machine, filled by the others; or `keep`. Default: by role",
+		Example: `"keep"`,
+	},
+	"when": {
+		Means:   "gates. Default: by role",
+		Example: `["old.confirmed_stopped"]`, with: withQuorum,
+	},
+}
+
+// tolerationTexts are about how long trouble is waited out.
+var tolerationTexts = map[string]KeyText{
+	"unreachable": {
+		Means:   "how long an instance on an offline node is waited for. Default: by role",
+		Example: `"5m"`,
+	},
+	"not_ready": {
+		Means:   "how long it stays on a sick node; `forever`: always. Default: by role",
+		Example: `"1m"`,
+	},
+}
+
+// exclusiveTexts are about leases.
+var exclusiveTexts = map[string]KeyText{
+	"lease": {
+		Means:   "the program ends by itself so long after its node has lost the servers; at least 10s",
+		Default: `"1m"`, Example: `"30s"`,
+	},
+}
+
+// budgetTexts are about what a group can lose at once.
+var budgetTexts = map[string]KeyText{
+	"min_ready": {
+		Means:   "instances that stay ready during planned stops: a number, or a percentage of `count`",
+		Example: `"50%"`,
+	},
+	"max_down": {Means: "instances that may be down at once", Example: "1"},
+	"blocking": {
+		Means:   "accept that it allows nothing: see [budgets](budgets.md)",
+		Default: "false", Example: "true", beside: "max_down = 1",
+	},
+}
+
+// rateTexts are about what a group can lose in a window.
+var rateTexts = map[string]KeyText{
+	"max": {
+		Means:   "planned stops within the window",
+		Example: "1", beside: `window = "1m"`,
+	},
+	"window": {Means: "of the rate", Example: `"5m"`, beside: "max = 1"},
+}

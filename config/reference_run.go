@@ -1,0 +1,194 @@
+package config
+
+// jobTexts are about the job itself.
+var jobTexts = map[string]KeyText{
+	"class": {
+		Means:   "what is placed first and may push others out; see `outspan class ls`",
+		Default: `"production"`, Example: `"batch"`,
+	},
+}
+
+// groupTexts are about a group.
+var groupTexts = map[string]KeyText{
+	"count": {
+		Means:   "instances; a group of the role system has one on each node that can take it",
+		Default: "1", Example: "3",
+	},
+	"role": {
+		Means: "a preset of `eviction`, `replacement` and `toleration`: see [roles](roles.md). Default: " +
+			"`local` or `replicated` if it has such a volume, else `service`",
+		Example: `"front"`,
+	},
+	"env": {
+		Means: "environment of the program, its checks and hooks; names that begin with `OUTSPAN_` are the " +
+			"agent's",
+		Example: `{ LOG = "info" }`,
+	},
+	"budget": {
+		Means:   "shared budgets, by name, beside its own block",
+		Example: `["payments"]`,
+	},
+	"exclusive": {
+		Means:   "true: as the block `exclusive {}`",
+		Default: "false", Example: "true",
+	},
+}
+
+// execTexts are about the program.
+var execTexts = map[string]KeyText{
+	"command": {Means: "the program, by its absolute path", Example: `"/opt/web/bin/web"`},
+	"args": {
+		Means:   "its arguments; `${port.NAME}`, `${slot}`, `${node.id}` and `${node.name}` are filled in",
+		Example: `["--listen", ":${port.http}"]`, beside: `command = "/bin/web"`, with: withPort,
+	},
+	"user": {
+		Means: "whose user it runs as. Default: an agent as root runs it as `nobody`, or with " +
+			"`instance_uids` as a user of its own; another agent as its own " +
+			"user. Groups with volumes should name one",
+		Example: `"web"`, beside: `command = "/bin/web"`,
+	},
+	"rlimits": {
+		Means:   "limits of the kernel for each process, by their names in `ulimit`",
+		Example: `{ nofile = 4096 }`, beside: `command = "/bin/web"`,
+	},
+}
+
+// resourceTexts are about what an instance takes.
+var resourceTexts = map[string]KeyText{
+	"cpu": {
+		Means:   "MHz-like shares: a promise, not a cap",
+		Default: "100", Example: "250",
+	},
+	"memory": {
+		Means:   "bytes, a hard cap: above it the program is killed",
+		Default: `"64MiB"`, Example: `"128MiB"`,
+	},
+	"pids": {Means: "processes and threads at once. Default: 4096", Example: "512"},
+}
+
+// portTexts are about its ports.
+var portTexts = map[string]KeyText{
+	"static": {
+		Means:   "a fixed port of the node; without it the agent picks a free one",
+		Example: "8080",
+	},
+}
+
+// serviceTexts are about the services that it backs.
+var serviceTexts = map[string]KeyText{
+	"port": {
+		Means:   "the name of one of the group's ports",
+		Example: `"http"`, with: withPort,
+	},
+	"expose": {
+		Means:   "a port on which every agent forwards to ready instances; 0: none",
+		Default: "0", Example: "8080", beside: `port = "http"`, with: withPort,
+	},
+}
+
+// checkTexts are about what makes it ready.
+var checkTexts = map[string]KeyText{
+	"type": {
+		Means:   "`http` (2xx or 3xx is well), `tcp` (it connects) or `exec` (exit code 0)",
+		Example: `"tcp"`, beside: `port = "http"`, with: withPort,
+	},
+	"port": {
+		Means:   "the name of a port, for http and tcp",
+		Example: `"http"`, beside: `type = "tcp"`, with: withPort,
+	},
+	"path": {
+		Means:   "what an http check asks for",
+		Default: `"/"`, Example: `"/healthz"`, beside: "type = \"http\"\nport = \"http\"", with: withPort,
+	},
+	"exec": {
+		Means:   "program and arguments of an exec check",
+		Example: `["/opt/web/live"]`, beside: `type = "exec"`,
+	},
+	"interval": {
+		Means:   "from the end of one check to the next",
+		Default: `"10s"`, Example: `"2s"`, beside: tcpCheck, with: withPort,
+	},
+	"timeout": {
+		Means:   "a check that takes longer has failed",
+		Default: `"2s"`, Example: `"1s"`, beside: tcpCheck, with: withPort,
+	},
+	"grace": {
+		Means:   "after the start, in which failures don't count",
+		Default: `"10s"`, Example: `"30s"`, beside: tcpCheck, with: withPort,
+	},
+	"successes": {
+		Means:   "in a row that make it ready",
+		Default: "1", Example: "2", beside: tcpCheck, with: withPort,
+	},
+	"failures": {
+		Means:   "in a row that end that",
+		Default: "3", Example: "5", beside: tcpCheck, with: withPort,
+	},
+	"restart_after": {
+		Means:   "restart the program in place when the check has failed for so long; 0s: never",
+		Default: `"0s"`, Example: `"1m"`, beside: tcpCheck, with: withPort,
+	},
+}
+
+// volumeTexts are about its data.
+var volumeTexts = map[string]KeyText{
+	"kind": {
+		Means: "`local`: one copy, where it was first made; `replicated`: the program copies it among its " +
+			"instances",
+		Default: `"local"`, Example: `"replicated"`, beside: `path = "/data"`, with: withFacts,
+	},
+	"path": {
+		Means: "where the program finds it: absolute, no symbolic links, and there already or below one of " +
+			"`volume_paths` of the agent; see `OUTSPAN_VOLUME_NAME`",
+		Example: `"/data"`,
+	},
+}
+
+// roleCheckTexts are about where facts come from.
+var roleCheckTexts = map[string]KeyText{
+	"exec": {
+		Means:   "prints one flat JSON object of facts",
+		Example: `["/opt/db/facts"]`,
+	},
+	"port": {
+		Means:   "or: the name of a port that answers with it over HTTP",
+		Example: `"http"`, with: withPort,
+	},
+	"path": {
+		Means:   "of that request",
+		Default: `"/"`, Example: `"/facts"`, beside: `port = "http"`, with: withPort,
+	},
+	"interval": {
+		Means:   "from one to the next",
+		Default: `"5s"`, Example: `"2s"`, beside: `exec = ["/opt/db/facts"]`,
+	},
+	"timeout": {
+		Means:   "one that takes longer has failed",
+		Default: `"2s"`, Example: `"1s"`, beside: `exec = ["/opt/db/facts"]`,
+	},
+}
+
+// peersTexts are about the list of the other members.
+var peersTexts = map[string]KeyText{
+	"signal": {
+		Means: "sent to the program when the list in `OUTSPAN_PEERS` has changed: `SIGHUP`, `SIGUSR1` or " +
+			"`SIGUSR2`",
+		Example: `"SIGHUP"`,
+	},
+}
+
+// hookTexts are about programs before a stop and after a start.
+var hookTexts = map[string]KeyText{
+	"exec": {
+		Means:   "program and arguments; it runs as the instance's user, in its environment",
+		Example: `["/opt/db/resign"]`,
+	},
+	"timeout": {
+		Means:   "it is killed then, and has failed",
+		Default: `"30s"`, Example: `"2m"`, beside: `exec = ["/opt/db/resign"]`,
+	},
+	"on_failure": {
+		Means:   "`abort`: the stop is put off, or the start has failed; `continue`",
+		Default: `"abort"`, Example: `"continue"`, beside: `exec = ["/opt/db/resign"]`,
+	},
+}

@@ -1,0 +1,118 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Distance counts the letters to insert, delete, replace or swap with their neighbour to get from a to b. It is 64 for
+// texts of more than 64 bytes.
+func Distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	rows := [3][]int{make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		above, row := rows[(i+2)%3], rows[i%3]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(above[j]+1, row[j-1]+1, above[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], rows[(i+1)%3][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)%3][len(b)]
+}
+
+// Similar are the names of jobs and nodes, or with a slash the groups, that a mistyped word may have meant: at most
+// three.
+func (s *State) Similar(word string) []string {
+	if strings.Contains(word, "/") {
+		return similar(s.Groups, GroupID(word))
+	}
+	near := similar(s.Jobs, JobName(word))
+	for _, name := range similar(s.nodeNames, word) {
+		if !slices.Contains(near, name) {
+			near = append(near, name)
+		}
+	}
+	return near[:min(len(near), maxNear)]
+}
+
+// similar are the keys of a table that word resembles most, at most three: at most a third of its letters differ.
+func similar[K ~string, V any](t Table[K, V], word K) []string {
+	var found []string
+	least := min(len(word)/3, 3)
+	if least == 0 {
+		return nil
+	}
+	for key := range t.All() {
+		switch d := Distance(string(word), string(key)); {
+		case d < least:
+			least, found = d, []string{string(key)}
+		case d == least && len(found) < maxNear:
+			found = append(found, string(key))
+		}
+	}
+	return found
+}
+
+// orSimilar searches a table. The refusal of a name that nothing has says which names resemble it.
+func orSimilar[K ~string, V any](
+	s *State, search func(Table[K, V], K, string) (V, *Error), t Table[K, V], key K, noun string,
+) (V, *Error) {
+	row, refusal := search(t, key, noun)
+	if refusal = s.suggest(noun, string(key), refusal); !plain(noun, string(key), refusal) {
+		return row, refusal
+	}
+	return row, didYouMean(similar(t, key), refusal)
+}
+
+func didYouMean(near []string, refusal *Error) *Error {
+	if len(near) == 0 {
+		return refusal
+	}
+	return refusal.WithHint("did you mean %s? %s", strings.Join(near, " or "), refusal.Hint)
+}
+
+// plain reports whether a refusal knows nothing better than to list what there is.
+func plain(noun, word string, refusal *Error) bool {
+	return refusal != nil && refusal.Code == CodeNotFound && refusal.Hint == NoSuch(noun, word, nil).Hint
+}
+
+// suggest says what else has the name that nothing of this noun has, and of nodes which name resembles it.
+func (s *State) suggest(noun, word string, refusal *Error) *Error {
+	if !plain(noun, word, refusal) {
+		return refusal
+	}
+	_, isJob := s.Jobs.Get(JobName(word))
+	_, isNode := s.node(word)
+	switch {
+	case isJob && noun == "instance":
+		return refusal.WithHint("%s is a job: outspan instance ls --job %s", word, word)
+	case isNode && noun == "instance":
+		return refusal.WithHint("%s is a node: outspan instance ls --node %s", word, word)
+	case isJob:
+		return refusal.WithHint("%s is a job: outspan job status %s", word, word)
+	case isNode:
+		return refusal.WithHint("%s is a node: outspan node status %s", word, word)
+	case noun == "node":
+		return didYouMean(similar(s.nodeNames, word), refusal)
+	}
+	return refusal
+}
+
+// anyOf lists names for people: a, b or c.
+func anyOf(names []string) string {
+	last := len(names) - 1
+	return fmt.Sprintf("%s or %s", strings.Join(names[:last], ", "), names[last])
+}
