@@ -19,7 +19,7 @@ func TestOneEventPerFlip(t *testing.T) {
 			t.Fatal(r[0].Refusal)
 		}
 	}
-	if r := do(&DrainCancel{ID: "d1"}, &DrainCancel{ID: "d1"}); r[0].Refusal != nil {
+	if r := do(&DrainCancel{ID: "d1"}); r[0].Refusal != nil {
 		t.Fatal(r[0].Refusal)
 	}
 	do(&cancel)

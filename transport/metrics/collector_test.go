@@ -37,6 +37,7 @@ type rig struct {
 	t        testing.TB
 	machine  *fsm.Machine
 	registry *prometheus.Registry
+	passes   fsm.Duration  // before the next entry
 	later    time.Duration // how far the clock has been put forward
 }
 
@@ -66,7 +67,12 @@ func newRig(t testing.TB) *rig {
 func (r *rig) apply(group ...fsm.Command) {
 	r.t.Helper()
 	s := r.machine.State()
-	data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.CurrentFormat, At: s.Now + 10, Wall: time.Now().Add(r.later).UnixMilli() + 1, Actor: "cli:a", Groups: [][]fsm.Command{group}})
+	r.later += time.Duration(r.passes) * time.Millisecond
+	data, err := fsm.EncodeEntry(fsm.Entry{
+		Format: fsm.CurrentFormat, At: s.Now.Add(r.passes) + 10, Wall: time.Now().Add(r.later).UnixMilli() + 1, Actor: "cli:a",
+		Groups: [][]fsm.Command{group},
+	})
+	r.passes = 0
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -225,7 +231,7 @@ func TestCounts(t *testing.T) {
 	r.apply(&fsm.DrainStart{ID: "d2", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
 	r.apply(&fsm.DrainTurn{ID: "d2", Node: "01N2"})
 	before := r.series()["outspan_drain_duration_seconds_sum[]"]
-	r.later = 90 * time.Second
+	r.passes = 90 * fsm.Second
 	r.apply(&fsm.DrainEnd{ID: "d2", Node: "01N2", Phase: fsm.PhaseDrained})
 	r.want(map[string]float64{"outspan_drain_duration_seconds[]": 2, "outspan_drain_blocked[code=volume_local]": 0})
 	if took := r.series()["outspan_node_drain_seconds[node=n2]"]; took < 90 {
