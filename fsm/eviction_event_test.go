@@ -14,7 +14,9 @@ func TestOneEventPerFlip(t *testing.T) {
 	person := InstanceMark{ID: "i1", Requested: true, Cause: CauseUser, By: "ann"}
 	policy := InstanceMark{ID: "i1", Requested: true, Cause: CauseNodeDraining, By: "d1", Automatic: true}
 	cancel := InstanceMark{ID: "i1"}
-	for _, c := range []InstanceMark{cancel, policy, policy, person, person, policy, cancel, cancel, person, person, policy} {
+	for _, c := range []InstanceMark{
+		cancel, policy, policy, person, person, policy, cancel, cancel, person, person, policy,
+	} {
 		if r := do(&c); r[0].Refusal != nil {
 			t.Fatal(r[0].Refusal)
 		}
