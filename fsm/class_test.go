@@ -35,6 +35,10 @@ func TestClassOrder(t *testing.T) {
 	}{
 		{"above", ClassSet{Name: "gold", Above: ClassProduction}, []ClassName{"system", "critical", "gold", "production", "batch"}, ""},
 		{"below", ClassSet{Name: "gold", Below: ClassBatch}, []ClassName{"system", "critical", "production", "batch", "gold"}, ""},
+		{
+			"below one and above the next", ClassSet{Name: "gold", Below: ClassCritical},
+			[]ClassName{"system", "critical", "gold", "production", "batch"}, "",
+		},
 		{"first", ClassSet{Name: "gold", Above: ClassSystem}, []ClassName{"gold", "system", "critical", "production", "batch"}, ""},
 		{"moved", ClassSet{Name: ClassBatch, Above: ClassSystem}, []ClassName{"batch", "system", "critical", "production"}, ""},
 		{"moved down", ClassSet{Name: ClassSystem, Below: ClassBatch}, []ClassName{"critical", "production", "batch", "system"}, ""},

@@ -163,8 +163,13 @@ func TestMoveIsRefused(t *testing.T) {
 func TestMoveLeavesReserve(t *testing.T) {
 	for _, tt := range []struct {
 		preset string
+		down   int // besides what is moved
 		want   Code
-	}{{"careful", CodeBudgetMinReady}, {"balanced", ""}, {"eager", ""}} {
+	}{
+		{"careful", 0, ""}, {"careful", 1, CodeBudgetMinReady},
+		{"balanced", 1, ""}, {"balanced", 2, CodeBudgetMinReady},
+		{"eager", 2, ""}, {"eager", 3, CodeBudgetMinReady},
+	} {
 		s := rest(t, 8) // max_down is 2
 		s.Settings.Rescheduler = tt.preset
 		s.Now += Time(Hour)
@@ -175,12 +180,16 @@ func TestMoveLeavesReserve(t *testing.T) {
 		if got := codeOf(stop.apply(s)); got != CodeReplacementPending {
 			t.Errorf("%s: before its successor is ready: %q", tt.preset, got)
 		}
-		for id, observed := range map[InstanceID]Observed{"j0": ObservedReady, "i1": ObservedUnready} {
+		for i, id := range []InstanceID{"j0", "i1", "i2", "i3"}[:1+tt.down] {
+			observed := ObservedUnready
+			if i == 0 {
+				observed = ObservedReady
+			}
 			inst, _ := s.Instances.Get(id)
 			s.observe(inst, InstanceStatus{ID: id, Generation: 2, Observed: observed})
 		}
 		if got := codeOf(stop.apply(s)); got != tt.want {
-			t.Errorf("%s: with one of 8 down, 2 allowed: %q, want %q", tt.preset, got, tt.want)
+			t.Errorf("%s: with %d of 8 down, 2 allowed: %q, want %q", tt.preset, tt.down, got, tt.want)
 		}
 	}
 }

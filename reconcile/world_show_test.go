@@ -138,7 +138,7 @@ func (w *world) budgetKey(g *fsm.GroupSpec, key, value string) {
 	}
 }
 
-// cmdShow prints rows: show instances [n1], nodes, drains, deployments, groups, hold.
+// cmdShow prints rows: show instances [n1], addresses, nodes, drains, deployments, groups, hold.
 func (w *world) cmdShow(args []string) string {
 	var out strings.Builder
 	switch args[0] {
@@ -189,6 +189,8 @@ func (w *world) cmdShow(args []string) string {
 			}
 			out.WriteString("\n")
 		}
+	case "addresses":
+		out.WriteString(w.showAddresses())
 	case "held":
 		out.WriteString(w.showHeld())
 	case "spread": // instances per node of what is wanted
@@ -228,4 +230,19 @@ func (w *world) instanceLine(inst *fsm.Instance) string {
 		line += " (" + inst.Status.Reason + ")"
 	}
 	return line + "\n"
+}
+
+// showAddresses prints the ports of every instance that may still run, with its node.
+func (w *world) showAddresses() string {
+	var lines []string
+	for id, inst := range w.state.Instances.All() {
+		if inst.Terminal() {
+			continue
+		}
+		for _, port := range inst.Claims.Ports {
+			lines = append(lines, fmt.Sprintf("%s %s:%d\n", w.names[id], inst.Node, port.Number))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }

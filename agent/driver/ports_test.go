@@ -73,7 +73,6 @@ func TestPortsBound(t *testing.T) {
 	must(t, p.Claim("b", first)) // the journal says that the listener is b's
 }
 
-// proves A11 A12: each instance has an address of its own, the IP of its node and a port that no other instance has.
 func TestPortsNeverTwoOwners(t *testing.T) {
 	addr, first := span(t, 32)
 	p, err := driver.NewPorts(addr, first, first+31)
@@ -112,4 +111,36 @@ func TestPortsNeverTwoOwners(t *testing.T) {
 		_, err := driver.NewPorts(addr, bad[0], bad[1])
 		wantCode(t, err, driver.CodeInvalidSpec)
 	}
+}
+
+// Of many instances that are told to use the same port at the same time one has it, until it gives it back.
+// proves A11 A12: what the servers give to one instance the agent lets no other one have.
+func TestOnePortOneOwner(t *testing.T) {
+	addr, first := span(t, 4)
+	p, err := driver.NewPorts(addr, first, first+3)
+	must(t, err)
+	last := driver.ID("")
+	for range 20 {
+		var mu sync.Mutex
+		var owners []driver.ID
+		var wg sync.WaitGroup
+		for _, id := range []driver.ID{"a", "b", "c", "d"} {
+			wg.Go(func() {
+				if p.Reserve(id, first) == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					owners = append(owners, id)
+				}
+			})
+		}
+		wg.Wait()
+		if len(owners) != 1 || last != "" && owners[0] != last {
+			t.Fatalf("the port belongs to %v, before that to %q", owners, last)
+		}
+		if last = owners[0]; len(p.Of(last)) != 1 {
+			t.Fatalf("%s has the ports %v", last, p.Of(last))
+		}
+	}
+	p.Release(last)
+	must(t, p.Reserve("e", first))
 }

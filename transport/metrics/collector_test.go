@@ -17,7 +17,7 @@ import (
 	"github.com/outspan/outspan/transport/metrics"
 )
 
-// explainer says that everything waits for memory.
+// explainer says that everything waits for memory, and that two local volumes stay on each node that is drained.
 type explainer struct{}
 
 func (explainer) Why(api.Question, string) (fsm.WhyResult, error) { return fsm.WhyResult{}, nil }
@@ -27,7 +27,9 @@ func (explainer) Waiting(api.Question) api.Waiting {
 }
 
 func (explainer) DrainStatus(api.Question, fsm.DrainID) []fsm.DrainStatus {
-	return []fsm.DrainStatus{{Blockers: []fsm.Blocker{{Code: fsm.Unschedulable(fsm.CodeNoMemory)}}}}
+	return []fsm.DrainStatus{{Blockers: []fsm.Blocker{
+		{Code: fsm.Unschedulable(fsm.CodeNoMemory)}, {Code: fsm.CodeVolumeLocal}, {Code: fsm.CodeVolumeLocal},
+	}}}
 }
 
 // rig is a state with a collector beside it.
@@ -35,6 +37,8 @@ type rig struct {
 	t        testing.TB
 	machine  *fsm.Machine
 	registry *prometheus.Registry
+	passes   fsm.Duration  // before the next entry
+	later    time.Duration // how far the clock has been put forward
 }
 
 func newRig(t testing.TB) *rig {
@@ -63,7 +67,12 @@ func newRig(t testing.TB) *rig {
 func (r *rig) apply(group ...fsm.Command) {
 	r.t.Helper()
 	s := r.machine.State()
-	data, err := fsm.EncodeEntry(fsm.Entry{Format: fsm.CurrentFormat, At: s.Now + 10, Wall: time.Now().UnixMilli() + 1, Actor: "cli:a", Groups: [][]fsm.Command{group}})
+	r.later += time.Duration(r.passes) * time.Millisecond
+	data, err := fsm.EncodeEntry(fsm.Entry{
+		Format: fsm.CurrentFormat, At: s.Now.Add(r.passes) + 10, Wall: time.Now().Add(r.later).UnixMilli() + 1, Actor: "cli:a",
+		Groups: [][]fsm.Command{group},
+	})
+	r.passes = 0
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -93,6 +102,9 @@ func (r *rig) series() map[string]float64 {
 		}
 		for _, m := range f.GetMetric() {
 			all[f.GetName()+labels(m)] = value(f.GetType(), m)
+			if f.GetType() == dto.MetricType_HISTOGRAM {
+				all[f.GetName()+"_sum"+labels(m)] = m.GetHistogram().GetSampleSum()
+			}
 		}
 	}
 	return all
@@ -199,7 +211,11 @@ func TestCounts(t *testing.T) {
 	r.want(map[string]float64{"outspan_nodes_troubled[check=disk_full]": 0, "outspan_nodes[health=degraded intent=active]": 0})
 	r.apply(&fsm.DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: fsm.DrainOptions{Deadline: fsm.Hour, AcceptDowntime: []string{"*"}, Force: true}})
 	r.want(map[string]float64{"outspan_nodes[health=online intent=draining]": 1, "outspan_nodes[health=online intent=disabled]": 0})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentDisabled})
+	r.want(map[string]float64{"outspan_nodes[health=online intent=disabled]": 1})
+	r.apply(&fsm.NodeIntent{ID: "01N2", Intent: fsm.IntentActive})
 	r.want(map[string]float64{"outspan_drains[phase=draining]": 1, "outspan_drain_blocked[code=replacement_unschedulable:no_capacity_memory]": 1})
+	r.want(map[string]float64{"outspan_drain_blocked[code=volume_local]": 2})
 	r.apply(&fsm.InstanceStop{ID: "a", Cause: fsm.CauseNodeDraining, By: "d1", Bypass: true})
 	r.apply(&fsm.InstancePlace{ID: "b", Group: "web/http", Version: 1, Node: "01N2", Replaces: "a", Cause: fsm.CauseNodeDraining})
 	r.apply(&fsm.DrainCancel{ID: "d1"})
@@ -214,9 +230,15 @@ func TestCounts(t *testing.T) {
 	r.apply(&fsm.NodeConfirmDead{ID: "01N2", Force: true})
 	r.apply(&fsm.DrainStart{ID: "d2", Nodes: []string{"n2"}, Options: fsm.DrainOptions{Deadline: fsm.Hour}})
 	r.apply(&fsm.DrainTurn{ID: "d2", Node: "01N2"})
+	before := r.series()["outspan_drain_duration_seconds_sum[]"]
+	r.passes = 90 * fsm.Second
 	r.apply(&fsm.DrainEnd{ID: "d2", Node: "01N2", Phase: fsm.PhaseDrained})
-	if _, ok := r.series()["outspan_node_drain_seconds[node=n2]"]; !ok {
-		t.Error("nothing says how long the drain of a node took")
+	r.want(map[string]float64{"outspan_drain_duration_seconds[]": 2, "outspan_drain_blocked[code=volume_local]": 0})
+	if took := r.series()["outspan_node_drain_seconds[node=n2]"]; took < 90 {
+		t.Errorf("the drain of a node took at least 90 s, and is told as %v s", took)
+	}
+	if took := r.series()["outspan_drain_duration_seconds_sum[]"] - before; took < 90 {
+		t.Errorf("a drain of at least 90 s is counted as %v s", took)
 	}
 	if _, ok := r.series()["outspan_node_capacity_bytes[node=n2]"]; !ok {
 		t.Error("an offline node has no capacity")

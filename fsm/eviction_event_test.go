@@ -1,0 +1,41 @@
+package fsm
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestOneEventPerFlip: an eviction that is asked for again, or canceled again, is no news, whoever asks.
+// proves L15, X16
+func TestOneEventPerFlip(t *testing.T) {
+	s, do := membersWorld(t)
+	do(&DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour, Policy: string(PolicyEvictAll)}})
+	from := NewEventKey(s.Index+1, 0)
+	person := InstanceMark{ID: "i1", Requested: true, Cause: CauseUser, By: "ann"}
+	policy := InstanceMark{ID: "i1", Requested: true, Cause: CauseNodeDraining, By: "d1", Automatic: true}
+	cancel := InstanceMark{ID: "i1"}
+	for _, c := range []InstanceMark{
+		cancel, policy, policy, person, person, policy, cancel, cancel, person, person, policy,
+	} {
+		if r := do(&c); r[0].Refusal != nil {
+			t.Fatal(r[0].Refusal)
+		}
+	}
+	if r := do(&DrainCancel{ID: "d1"}); r[0].Refusal != nil {
+		t.Fatal(r[0].Refusal)
+	}
+	do(&cancel)
+	var got []string
+	for _, e := range s.Events.From(from) {
+		if e.Type == EventEviction {
+			got = append(got, e.Before+" -> "+e.After+" "+e.Data["reason"])
+		}
+	}
+	want := []string{
+		"false -> true EvictionAutomatic", "true -> false EvictionCanceled",
+		"false -> true EvictionUserRequested", "true -> false EvictionCanceled",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the events are %q, want %q", got, want)
+	}
+}
