@@ -62,5 +62,5 @@ func holdsData(dir string) bool {
 // lostVolume refuses to start an instance without its data.
 func lostVolume(a transport.Assignment, format string, args ...any) error {
 	return fsm.Refuse(fsm.CodeIntegrity, format, args...).
-		WithHint("mount the disk or put the data back, or restore a backup; look for it on other nodes: outspan volume find; what happened to it: outspan volume status %s", fsm.NewVolumeID(a.Group, a.Slot, a.Spec.Volumes[0].Name))
+		WithHint("mount the disk or put the data back, or restore a backup; look for it, also where it was put aside: outspan volume find; what happened to it: outspan volume status %s", fsm.NewVolumeID(a.Group, a.Slot, a.Spec.Volumes[0].Name))
 }

@@ -41,3 +41,26 @@ func TestHoldIsKeptAtApply(t *testing.T) {
 	_, refusal = try(t, s, preemption(s, 8083, "i2", "i3")...)
 	wantCode(t, "S12: others are stopped to make room", refusal, CodeHold)
 }
+
+// Since when the reason of a hold is gone is kept for the next leader. Noting it begins no hold that a person has just ended, and is no event.
+func TestCalmOfAHold(t *testing.T) {
+	yes, no := true, false
+	s := aloneState(t)
+	_, refusal := attempt(s, 20_000, &HoldSet{Active: true, Calm: &yes})
+	wantCode(t, "calm without a hold", refusal, CodeStale)
+	s = run(t, s, 20_000, &HoldSet{Active: true, Reason: "many"})
+	for _, step := range []struct {
+		at   Time
+		calm *bool
+		want Time
+	}{{30_000, &yes, 30_000}, {40_000, &yes, 30_000}, {50_000, &no, 0}, {60_000, &yes, 60_000}} {
+		events := s.Events.Len()
+		s = run(t, s, step.at, &HoldSet{Active: true, Calm: step.calm})
+		if !s.Hold.Active || s.Hold.Reason != "many" || s.Hold.Since != 20_000 || s.Hold.Calm != step.want || s.Events.Len() != events {
+			t.Errorf("at %d: %+v", step.at, s.Hold)
+		}
+	}
+	if s = run(t, s, 70_000, &HoldSet{}); s.Hold.Active || s.Hold.Calm != 0 {
+		t.Errorf("it has ended: %+v", s.Hold)
+	}
+}

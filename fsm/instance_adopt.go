@@ -73,10 +73,8 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 			}
 		}
 	}
-	for _, v := range s.slotVolumes(h.Group, h.Slot) {
-		if t, ok := s.Transfers.Get(v.Transfer); ok && t.Phase.attached() {
-			return nil, Refuse(CodeVolumeInUse, "transfer %s works on volume %s", v.Transfer, v.ID)
-		}
+	if t, ok := s.TransferOf(h.Group, h.Slot); ok && t.Phase.attached() && !h.uses(t) {
+		return nil, Refuse(CodeVolumeInUse, "transfer %s works on volume %s", t.ID, t.Volume())
 	}
 	if slices.ContainsFunc(h.Copies, func(e VolumeEpoch) bool { return e.Epoch >= s.mint() }) {
 		return nil, Refuse(CodeStale, "the data of instance %s is newer than the state", id)
@@ -99,6 +97,12 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 		return nil, refusal
 	}
 	return c, nil
+}
+
+// uses reports whether an instance runs on volumes that a transfer has attached. The transfer waits for their end then, in a state from before that instance began: it
+// was started on the attached data, or on newer data, after the transfer was over. Older data is refused by newest.
+func (h Holding) uses(t *Transfer) bool {
+	return slices.ContainsFunc(h.Copies, func(e VolumeEpoch) bool { return slices.Contains(t.Names, e.Name) })
 }
 
 // newest refuses an instance that runs on older data than the state knows of a volume, or on data of the same epoch at another home. Code: stale.

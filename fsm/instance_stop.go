@@ -12,6 +12,9 @@ func (c *InstanceStop) apply(s *State) error {
 	if !ok {
 		return s.endHolding(c.ID)
 	}
+	if s.InGrace(inst) && c.Cause == CauseUser {
+		return asError(s.endGraceFor(inst, c))
+	}
 	if inst.Desired != DesiredRunning {
 		return Refuse(CodeStopping, "instance %s is already %s", c.ID, inst.Desired)
 	}
@@ -260,6 +263,9 @@ func (c *InstanceKill) apply(s *State) error {
 	switch {
 	case !ok:
 		return Refuse(CodeNotFound, "there is no instance %s", c.ID)
+	case c.Now && s.InGrace(inst):
+		s.endGrace(inst, CauseDrainTimeout, "its drain is out of time")
+		return nil
 	case inst.Desired == DesiredStopped:
 		return nil
 	case inst.Desired != DesiredDraining:
@@ -269,6 +275,34 @@ func (c *InstanceKill) apply(s *State) error {
 	}
 	s.setDesired(inst, DesiredStopped, CauseDrainTimeout, "its grace is over")
 	return nil
+}
+
+// InGrace reports whether an instance was replaced while its node was silent and may run there still: it may serve clients, so its agent ends it with its grace. One
+// of which only one may run has none, and it may have been taken away.
+func (s *State) InGrace(inst *Instance) bool {
+	spec, ok := s.Spec(inst.Group, inst.Version)
+	given := inst.Marks.GraceOverride == nil || *inst.Marks.GraceOverride > 0
+	return ok && given && inst.Desired == DesiredStopped && inst.Status.Observed != ObservedStopped && inst.Marks.StopCause == CauseNodeOffline && !spec.OneHolder()
+}
+
+// endGraceFor ends such a grace on the word of a person. It can't be shortened to anything but nothing, as nobody knows how much of it is left. Code: stopping.
+func (s *State) endGraceFor(inst *Instance, c *InstanceStop) *Error {
+	if c.Grace == nil || *c.Grace != 0 {
+		return Refuse(CodeStopping, "instance %s was replaced while its node was silent, and ends there within its grace", inst.ID).
+			WithHint("to end it at once: outspan instance stop %s --grace 0s", inst.ID)
+	}
+	s.endGrace(inst, CauseUser, c.By)
+	return nil
+}
+
+// endGrace has the agent of an instance that is in such a grace kill it.
+func (s *State) endGrace(inst *Instance, cause Cause, reason string) {
+	next := *inst
+	next.Marks.GraceOverride, next.Marks.StopGrace = new(Duration), 0
+	s.setInstance(inst, &next)
+	s.callAgent(inst.Node)
+	s.emit(Event{Type: EventDesired, Subject: "instance/" + string(inst.ID), Cause: cause, Before: string(DesiredDraining), After: string(DesiredStopped),
+		Data: map[string]string{"node": string(inst.Node), "group": string(inst.Group), "reason": reason}})
 }
 
 func (c *InstanceMark) apply(s *State) error {

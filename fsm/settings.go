@@ -47,6 +47,7 @@ type Hold struct {
 	Since     Time   `cbor:"2,keyasint,omitempty"`
 	SinceWall int64  `cbor:"3,keyasint,omitempty"`
 	Reason    string `cbor:"4,keyasint,omitempty"`
+	Calm      Time   `cbor:"5,keyasint,omitempty"` // since when its reason has been gone; 0: it is not
 }
 
 // SettingsSet replaces the settings. IfIndex other than 0 must be the index of their last change (conflict). Code: invalid.
@@ -55,10 +56,11 @@ type SettingsSet struct {
 	IfIndex  uint64   `cbor:"2,keyasint,omitempty"`
 }
 
-// HoldSet begins or ends the hold.
+// HoldSet begins or ends the hold. With Calm it only notes of the one that is active whether its reason is gone. Code: stale (with Calm, and none is active).
 type HoldSet struct {
 	Active bool   `cbor:"1,keyasint"`
 	Reason string `cbor:"2,keyasint,omitempty"`
+	Calm   *bool  `cbor:"3,keyasint,omitempty"`
 }
 
 // ClusterInit is the first entry of a cluster: it names it and seeds the settings. Later ones change nothing.

@@ -132,6 +132,9 @@ func settingsDiff(a, b Settings) map[string]string {
 }
 
 func (c *HoldSet) apply(s *State) error {
+	if c.Calm != nil {
+		return asError(s.noteCalm(*c.Calm))
+	}
 	if s.Hold.Active == c.Active {
 		return nil
 	}
@@ -139,5 +142,18 @@ func (c *HoldSet) apply(s *State) error {
 	s.Hold = Hold{Active: c.Active, Since: s.Now, SinceWall: s.Wall, Reason: c.Reason}
 	s.touch("settings")
 	s.emit(Event{Type: EventHold, Subject: "cluster", Before: fmt.Sprint(before), After: fmt.Sprint(c.Active), Data: map[string]string{"reason": c.Reason}})
+	return nil
+}
+
+// noteCalm notes since when the reason of the hold has been gone, so that the next leader goes on counting, or that it is there again. It is no event: the hold goes on.
+func (s *State) noteCalm(calm bool) *Error {
+	switch {
+	case !s.Hold.Active:
+		return Refuse(CodeStale, "no hold is active")
+	case !calm:
+		s.Hold.Calm = 0
+	case s.Hold.Calm == 0:
+		s.Hold.Calm = s.Now
+	}
 	return nil
 }

@@ -37,10 +37,21 @@ func (s *State) planFound(t *Transfer, c *TransferStart) *Error {
 	return s.planReplace(t)
 }
 
+// slotRuns reports whether a program of a slot runs, so that the data at the volumes' home is in its place. Without one it may have been put aside: a restored state
+// does not know that it was moved away.
+func (s *State) slotRuns(group GroupID, slot int) bool {
+	for inst := range s.InstancesInSlot(group, slot) {
+		if oneOf(inst.Status.Observed, ObservedReady, ObservedUnready, ObservedDraining) {
+			return true
+		}
+	}
+	return false
+}
+
 // foundElsewhere refuses to attach data under a second name: it is in use, or it is an old copy that is kept.
 func (s *State) foundElsewhere(t *Transfer) *Error {
 	for i, id := range t.Volumes() {
-		if v, ok := s.Volumes.Get(id); ok && v.Home == t.To && v.Made == t.Found[i] {
+		if v, ok := s.Volumes.Get(id); ok && v.Home == t.To && v.Made == t.Found[i] && s.slotRuns(t.Group, t.Slot) {
 			return Refuse(CodeConflict, "the data of epoch %d is what volume %s has in use", v.Made, id)
 		}
 	}

@@ -147,3 +147,72 @@ func TestTransferBehindARestore(t *testing.T) {
 		t.Errorf("the volume is %+v", now)
 	}
 }
+
+// What the state has in use may have been put aside by a move that a restore has lost: it is put back into its place. Nothing is replaced then, so no old copy is left.
+func TestAttachPutAside(t *testing.T) {
+	s, v := foundState(t)
+	again := attachFound(v, "n1", VolumeEpoch{"rows", v.Made})
+	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 98, Observed: ObservedReady}}})
+	_, refusal := attempt(s, 2000, again)
+	wantCode(t, "attach what an instance uses", refusal, CodeConflict)
+	failed := InstanceStatus{ID: "i1", Generation: 99, Observed: ObservedFailed, Reason: "start_failed"}
+	s = run(t, s, 2000, &NodeReport{ID: "n1", Instances: []InstanceStatus{failed}})
+	s = run(t, s, 2000, again, &TransferStep{ID: "t1", Phase: TransferRunning},
+		&NodeReport{ID: "n1", Transfers: []TransferReport{{ID: "t1", State: SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping},
+		&InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true},
+		&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 100, Observed: ObservedStopped}}})
+	s = run(t, s, 2000, &TransferStep{ID: "t1", Phase: TransferAttaching})
+	now, _ := s.Volumes.Get(v.ID)
+	done, _ := s.Transfers.Get("t1")
+	if now.Home != "n1" || now.Made <= v.Made || done.Left != (TransferLeft{}) {
+		t.Errorf("the volume is %+v, the transfer %+v", now, done)
+	}
+}
+
+// A restored snapshot may have a transfer that attaches, and that was over in the entries which are lost: an instance runs on the attached data, or on data that is
+// newer. It is adopted, and the transfer ends. One on the data from before waits for a person.
+func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
+	for name, c := range map[string]struct {
+		node  NodeID
+		newer int
+		code  Code
+	}{
+		"on what was attached": {"n2", 0, ""}, "moved on since": {"n1", 1, ""}, "on what was replaced": {"n1", -1, CodeStale}, "elsewhere": {"n1", 0, CodeStale},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, v := foundState(t)
+			s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+				&NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideVerified}}}, &TransferStep{ID: "t1", Phase: TransferStopping},
+				&InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true},
+				&NodeReport{ID: "n1", Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedStopped}}},
+				&TransferStep{ID: "t1", Phase: TransferAttaching}, &RestoreMark{})
+			row, _ := s.Volumes.Get(v.ID)
+			spec, _ := s.Spec(v.Group, 1)
+			s = run(t, s, 2000, &RestoreMark{Confirm: true})
+			x := Holding{ID: "x", Group: v.Group, Spec: spec.Digest(), Ports: Ports{{"http", 20001}}, Copies: []VolumeEpoch{{"rows", uint64(int(row.Made) + c.newer)}}}
+			for _, node := range []NodeID{"n1", "n2"} {
+				if node == c.node {
+					s = inventory(t, s, node, []InstanceStatus{{ID: "x", Generation: 5, Observed: ObservedReady}}, x)
+				} else {
+					s = inventory(t, s, node, nil)
+				}
+			}
+			after, refusal := attempt(s, 2000, &InstanceAdopt{ID: "x"})
+			if c.code != "" {
+				wantCode(t, "adopt", refusal, c.code)
+				return
+			}
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			if err := Check(after); err != nil {
+				t.Error(err)
+			}
+			ended, _ := after.Transfers.Get("t1")
+			now, _ := after.Volumes.Get(v.ID)
+			if ended.Phase != TransferFailed || ended.Left.Old != "n1" || now.Home != c.node || now.Made != x.Copies[0].Epoch {
+				t.Errorf("the transfer is %+v, the volume %+v", ended, now)
+			}
+		})
+	}
+}

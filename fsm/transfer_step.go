@@ -167,11 +167,16 @@ func (s *State) attach(t *Transfer) {
 		if v, ok := s.Volumes.Get(id); ok {
 			next = *v
 		}
+		back := i < len(t.Found) && next.Home == t.To && next.Made == t.Found[i] // it was put aside, and replaces nothing
 		if next.Home != "" {
 			t.From = next.Home
+		}
+		if next.Home != "" && !back {
 			t.Left.Old, t.Left.Until = next.Home, s.Now.Add(t.Options.Cooling)
 		}
-		t.Epochs[i] = next.Made
+		if !back {
+			t.Epochs[i] = next.Made
+		}
 		if i < len(t.Found) {
 			next = next.withoutAside(t.To, t.Found[i])
 		}

@@ -172,7 +172,7 @@ func (w world) drawings() []drawing {
 		{1, func() Command {
 			return &ClassRemove{pick[ClassName](w, ClassSystem, "gold", "silver", ClassProduction, ClassBatch)}
 		}},
-		{1, func() Command { return &HoldSet{w.bool(), "half of the nodes are silent"} }},
+		{1, func() Command { return &HoldSet{Active: w.bool(), Reason: "half of the nodes are silent"} }},
 		{1, func() Command { return &ClusterInit{"c1", "test", DefaultSettings()} }},
 		{1, func() Command { return &FormatRaise{pick[uint16](w, 0, 1)} }},
 		{1, func() Command { return &RestoreMark{Confirm: w.bool()} }},

@@ -8,7 +8,6 @@ type Input struct {
 	Live  map[fsm.NodeID]fsm.Liveness // the leader's evidence about nodes; only looked up by key
 	Now   fsm.Time                    // cluster time
 	Term  uint64                      // of the leader; its entries carry it
-	Calm  fsm.Time                    // Plan.Calm of the decision before this one; 0 at first
 
 	// Seen may be given from one decision to the next of the same goroutine; nil: all is worked out anew.
 	Seen *Seen
@@ -29,7 +28,6 @@ type pass struct {
 	reasons  reasons                 // why things wait, for whoever asks
 	moves    []fsm.Move              // what the rescheduler would do
 	preempts preempting
-	calm     fsm.Time
 	seen     *Seen
 	places   *places      // of the nodes; found at first use
 	troubled []fsm.NodeID // those that are degraded by their own agents' word, in order
@@ -62,7 +60,7 @@ var passes = [...]func(*pass){
 // Decide returns what to do next. It is pure: no clock, no chance, no map order, and it keeps nothing.
 func Decide(in Input) Plan {
 	p := decide(in)
-	return p.plan.finish(p.in, p.calm)
+	return p.plan.finish(p.in)
 }
 
 func newPass(in Input) *pass {

@@ -330,10 +330,10 @@ func (p *pass) force(d *drainPart) bool {
 	var kills [][]fsm.Command
 	for inst := range p.state().InstancesOn(d.node.ID) {
 		switch {
-		case inst.Terminal() || inst.Desired == fsm.DesiredStopped:
-		case inst.Desired == fsm.DesiredDraining:
+		case inst.Terminal():
+		case inst.Desired == fsm.DesiredDraining, p.state().InGrace(inst):
 			kills = append(kills, []fsm.Command{&fsm.InstanceKill{ID: inst.ID, Now: true}})
-		case p.leavable(d.drain, inst) && !(p.isSystem(inst) && d.drain.Options.IgnoreSystem):
+		case inst.Desired == fsm.DesiredRunning && p.leavable(d.drain, inst) && !(p.isSystem(inst) && d.drain.Options.IgnoreSystem):
 			kills = append(kills, []fsm.Command{
 				&fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseDrainTimeout, By: string(d.drain.ID), Bypass: true},
 				&fsm.InstanceKill{ID: inst.ID, Now: true},

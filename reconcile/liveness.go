@@ -27,6 +27,7 @@ type census struct {
 	judged    int         // those that are meant to work
 	out       int         // of these offline, or silent for more than three intervals, or degraded by their own agents' word
 	sick      int         // of these the last
+	unheard   int         // neither out nor ever heard by this leader: it can't know yet
 	back      int         // of those that are out, how many are heard again and have not registered yet
 	domain    string      // a failure domain that is out as a whole while others are out too; empty if there is none
 	candidate []*fsm.Node // those that every rule but the mass guard calls offline, the longest silent first
@@ -86,6 +87,8 @@ func (p *pass) count() census {
 		case n.Troubled():
 			c.out++
 			c.sick++
+		case live.Unheard:
+			c.unheard++
 		}
 	}
 	if c.out > 2 { // two of a whole domain, and another one
@@ -198,20 +201,22 @@ func (c *census) tooMany() string {
 	return ""
 }
 
-// hold begins a hold before the first of too many silent nodes is written, and ends it when less than half the limit has been silent for a minute.
+// hold begins a hold before the first of too many silent nodes is written, and ends it when less than half the limit has been silent for a minute. Since when that is
+// so stands in the state: leaders may change more often. A node that this leader has not heard yet may be silent as well.
 func (p *pass) hold(c *census) {
 	h, why := p.state().Hold, c.tooMany()
-	switch {
-	case !h.Active && why != "" && !(h.Reason != "" && p.in.Now < h.Since.Add(overrideFor)):
-		p.observe(&fsm.HoldSet{Active: true, Reason: why})
-	case h.Active && why == "" && c.out*200 < c.limit():
-		p.calm = p.in.Calm
-		if p.calm == 0 {
-			p.calm = p.in.Now
+	if !h.Active {
+		if why != "" && !(h.Reason != "" && p.in.Now < h.Since.Add(overrideFor)) {
+			p.observe(&fsm.HoldSet{Active: true, Reason: why})
 		}
-		if p.past(max(p.calm, h.Since).Add(calmFor)) {
-			p.observe(&fsm.HoldSet{})
-		}
+		return
+	}
+	calm := why == "" && (c.out+c.unheard)*200 < c.limit()
+	if calm != (h.Calm != 0) && p.observe(&fsm.HoldSet{Active: true, Calm: &calm}) {
+		h = p.state().Hold
+	}
+	if calm && h.Calm != 0 && p.past(max(h.Calm, h.Since).Add(calmFor)) {
+		p.observe(&fsm.HoldSet{})
 	}
 }
 

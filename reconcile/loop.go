@@ -76,7 +76,6 @@ type Loop struct {
 	pause   time.Duration // the last one; 0 after a success
 	rest    time.Time     // the next decision is not made before
 	balance time.Time     // nor does the rescheduler take part in one before
-	calm    fsm.Time
 	seen    Seen
 	last    lastLook
 }
@@ -160,8 +159,8 @@ func (l *Loop) decide(state fsm.State) time.Duration {
 	began, live := time.Now(), l.cfg.Evidence.LiveChanged()
 	now := l.cfg.Evidence.Now()
 	turn := !began.Before(l.balance)
-	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Calm: l.calm, Seen: &l.seen, StayPut: !turn})
-	l.calm, l.queue = plan.Calm, plan.Entries
+	plan := Decide(Input{State: l.ahead(state, now), Live: l.cfg.Evidence.Live(), Now: now, Term: l.cfg.Term, Seen: &l.seen, StayPut: !turn})
+	l.queue = plan.Entries
 	took := time.Since(began)
 	l.rest = began.Add(took + restAfter(took, len(plan.Entries) > 0))
 	l.cfg.Reports(Report{Took: took, Plan: plan})

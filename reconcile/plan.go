@@ -18,7 +18,6 @@ type Plan struct {
 	Wake    fsm.Time  // the earliest time at which the answer could change; Never = only after a change
 	Refused []Refusal // what can't be done now, in the order in which it was found
 	Skipped []Skip    // what no entry can hold
-	Calm    fsm.Time  // since when a hold's reason is gone; hand it to the next Input
 }
 
 // Refusal is one wish that can't be fulfilled now.
@@ -101,8 +100,8 @@ func (p *planner) refuse(subject string, refusal *fsm.Error) {
 func (p *planner) wakeAt(t fsm.Time) { p.wake = min(p.wake, t) }
 
 // finish packs the accepted groups into entries.
-func (p *planner) finish(in Input, calm fsm.Time) Plan {
-	plan := Plan{Wake: p.wake, Refused: p.refused, Skipped: p.skipped, Calm: calm}
+func (p *planner) finish(in Input) Plan {
+	plan := Plan{Wake: p.wake, Refused: p.refused, Skipped: p.skipped}
 	for rest, sizes := p.accepted, p.sizes; len(rest) > 0; {
 		n := fit(rest, sizes)
 		plan.Entries = append(plan.Entries, fsm.Entry{

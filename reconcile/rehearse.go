@@ -116,8 +116,7 @@ func (r *rehearsal) decide() (wake fsm.Time) {
 			r.lasts[part.Node] = p
 		}
 	}
-	plan := p.plan.finish(r.in, p.calm)
-	r.in.Calm = plan.Calm
+	plan := p.plan.finish(r.in)
 	for _, e := range plan.Entries {
 		r.apply(e)
 	}

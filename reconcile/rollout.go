@@ -180,6 +180,20 @@ func (p *pass) finishRoll(g *groupView, slot *slotView) {
 	}
 }
 
+// portsInPlace reports whether the static ports of a new version would be free on the node of an instance once that is gone: nobody else has them there.
+func (f *field) portsInPlace(v *nodeView, old *fsm.Instance) bool {
+	for _, port := range f.spec.Ports {
+		if port.Static == 0 {
+			continue
+		}
+		owner, taken := f.pass.state().PortOwner(v.node.ID, port.Static)
+		if taken && owner != old.ID || slices.Contains(v.reserved, port.Static) {
+			return false
+		}
+	}
+	return true
+}
+
 // roomAfter reports whether the new version would fit once the old instance is gone: elsewhere now, or in its place.
 func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 	n := p.takeover(g, slot, wishRolled, urgentRoll)
@@ -192,7 +206,7 @@ func (p *pass) roomAfter(g *groupView, slot *slotView) bool {
 		}
 	}
 	v := p.candidates().view(slot.holder.Node)
-	if f != nil && v != nil && f.excludeLasting(v) == "" && v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes {
+	if f != nil && v != nil && f.excludeLasting(v) == "" && v.free()+slot.holder.Claims.Resources.MemoryBytes >= f.claim.MemoryBytes && f.portsInPlace(v, slot.holder) {
 		return true
 	}
 	if g.system() {

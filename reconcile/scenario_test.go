@@ -69,7 +69,6 @@ type world struct {
 	state fsm.State
 	now   fsm.Time
 	live  map[fsm.NodeID]fsm.Liveness
-	calm  fsm.Time
 	seen  reconcile.Seen
 
 	followed reconcile.Seen // is told of all that is written
@@ -183,14 +182,13 @@ func (w *world) must(refusal *fsm.Error) string {
 
 // input is what Decide is given.
 func (w *world) input() reconcile.Input {
-	return reconcile.Input{State: w.state, Live: w.live, Now: w.now, Term: w.term, Calm: w.calm}
+	return reconcile.Input{State: w.state, Live: w.live, Now: w.now, Term: w.term}
 }
 
 // decide runs one decision, commits what it plans and returns it in words.
 func (w *world) decide() string {
 	w.t.Helper()
 	plan := reconcile.Decide(w.input())
-	w.calm = plan.Calm
 	var out strings.Builder
 	for _, e := range plan.Entries {
 		for i, r := range w.commit(e) {
@@ -253,6 +251,9 @@ func (w *world) say(c fsm.Command) string {
 	case *fsm.NodeHealth:
 		text = fmt.Sprintf("%s %s: %s", c.ID, c.Health, c.Reason)
 	case *fsm.HoldSet:
+		if c.Calm != nil {
+			return fmt.Sprintf("hold calm %t\n", *c.Calm)
+		}
 		text = strings.TrimSuffix(fmt.Sprintf("hold %t: %s", c.Active, c.Reason), ": ")
 	case *fsm.DeploymentStep:
 		text = strings.TrimSuffix(fmt.Sprintf("deployment %s %s: %s", c.ID, c.Status, c.Reason), ": ")

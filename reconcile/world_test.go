@@ -190,7 +190,7 @@ func vocabulary() map[string]func(*world, []string) string {
 		"remember": func(w *world, _ []string) string { w.remembered = w.state; return "" },
 		"stale":    (*world).cmdStale,
 		// failover: another leader goes on; it knows only the state and hears the same agents
-		"failover": func(w *world, _ []string) string { w.term++; w.calm = 0; return "" },
+		"failover": func(w *world, _ []string) string { w.term++; return "" },
 	}
 }
 

@@ -53,6 +53,7 @@ const (
 	ActRoleFlip
 	ActMassCut
 	ActOutage
+	ActSick
 )
 
 // actionNames are the kinds in words, in their order.
@@ -108,6 +109,7 @@ var actionNames = [...]string{
 	"change who leads or withdraw facts",
 	"cut many nodes",
 	"stop all leading for a while",
+	"fail a check of a node's own machine",
 }
 
 // String implements fmt.Stringer.

@@ -44,6 +44,7 @@ const (
 	CountCuts
 	CountLossy
 	CountSuspected
+	CountSick
 	CountOffline
 	CountReturned
 	CountDegraded
@@ -70,6 +71,7 @@ const (
 	CountMoves
 	CountMovesDone
 	CountPolicyStops
+	CountSickStops
 	CountDrains
 	CountDrained
 	CountDrainFailed
@@ -129,6 +131,7 @@ var counterNames = [counters]string{
 	"nodes cut off",
 	"spells of lossy network",
 	"nodes suspected for nothing",
+	"machines that their agents found sick",
 	"nodes marked offline",
 	"nodes back from an outage",
 	"nodes degraded",
@@ -155,6 +158,7 @@ var counterNames = [counters]string{
 	"moves begun",
 	"moves finished",
 	"stops of a cordon's policy",
+	"stops on sick machines",
 	"drains begun",
 	"nodes drained",
 	"nodes whose drain failed",

@@ -133,6 +133,23 @@ func (p *performer) trouble(kind ActionKind) {
 	case ActOutage:
 		p.log.failover(r, -1)
 		p.after(between(r, 10, 400), func() { p.log.failover(r, -1) })
+	case ActSick:
+		p.sicken()
+	}
+}
+
+// sicken has the agent of a node find something wrong with its machine for a while, or now and then those of many nodes at once: what they share is broken then.
+func (p *performer) sicken() {
+	r := p.r
+	sick, long := []*machine{p.machine()}, between(r, 2000, 8*fsm.Minute)
+	if rarely(r, 5) {
+		sick = p.nodes[:len(p.nodes)/2+1]
+	}
+	check := pick(r, fsm.SelfDiskFull, fsm.SelfDiskFull, fsm.SelfDiskWrite, fsm.SelfDiskSlow)
+	for _, m := range sick {
+		p.step(CountSick)
+		m.finds(fsm.Trouble{Check: check, Reason: "the data directory has no room"})
+		p.after(long, func() { m.finds() })
 	}
 }
 

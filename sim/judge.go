@@ -37,11 +37,12 @@ type judge struct {
 	requests requestBook
 	rates    rateBook
 	ended    endedBook
+	sick     map[fsm.NodeID]fsm.Time // nodes that are degraded by their own word, and since when
 	sample   uint64
 }
 
 func newJudge(w *world) *judge {
-	return &judge{world: w, requests: newRequestBook(), rates: newRateBook(), ended: newEndedBook()}
+	return &judge{world: w, requests: newRequestBook(), rates: newRateBook(), ended: newEndedBook(), sick: map[fsm.NodeID]fsm.Time{}}
 }
 
 // entry judges one committed entry.
@@ -58,7 +59,7 @@ func (j *judge) entry(c *committed) {
 		}
 	}
 	for _, rule := range [...]func(*committed){
-		j.terms, j.repeats, j.budgets, j.roles, j.storms, j.deleted, j.preemptions, j.holds, j.owners, j.count,
+		j.terms, j.repeats, j.budgets, j.roles, j.storms, j.deleted, j.preemptions, j.holds, j.sickness, j.owners, j.count,
 	} {
 		if rule(c); j.failure != nil {
 			return

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
@@ -66,14 +67,14 @@ func content(earlier, after *fsm.State, before, now *fsm.Instance, place *fsm.In
 	if before.Status.Observed == fsm.ObservedPending || before.Status.Observed == fsm.ObservedBooting {
 		return after.Now < max(before.Marks.Created, before.Marks.UnreadySince).Add(earlier.Settings.StartTimeout)
 	}
-	return !outlastsToleration(earlier, before, after.Now)
-}
-
-// outlastsToleration reports whether an instance has been unready for longer than its group tolerates.
-func outlastsToleration(s *fsm.State, i *fsm.Instance, now fsm.Time) bool {
-	policy, ok := s.Policy(i.Group)
-	return ok && policy.Toleration.NotReady != nil && i.Status.Observed == fsm.ObservedUnready &&
-		now > i.Marks.UnreadySince.Add(*policy.Toleration.NotReady)
+	if spec, ok := earlier.Policy(place.Group); ok && before.Status.Observed == fsm.ObservedUnready && place.Cause == fsm.CauseCheckFailed {
+		tolerated := fsm.Duration(0)
+		if spec.Toleration.NotReady != nil {
+			tolerated = *spec.Toleration.NotReady
+		}
+		return after.Now <= before.Marks.UnreadySince.Add(tolerated)
+	}
+	return true
 }
 
 // onPurpose reports whether nothing was wrong with an instance when the leader decided, either: a reason may have gone meanwhile, and then one of the two is a
@@ -208,7 +209,7 @@ func (j *judge) owners(c *committed) {
 	}
 	for id, n := range c.after.Nodes.All() {
 		was, ok := c.before.Nodes.Get(id)
-		if ok && id != own && (was.Health != n.Health || was.Intent != n.Intent || was.Agent.Epoch != n.Agent.Epoch || was.FactsGen != n.FactsGen) {
+		if ok && id != own && (was.Health != n.Health || was.Intent != n.Intent || was.Agent.Epoch != n.Agent.Epoch || was.FactsGen != n.FactsGen || !slices.Equal(was.Self.Troubles, n.Self.Troubles)) {
 			j.fail("S15", "entry %d of %s changes node %s", c.index, own, id)
 		}
 	}

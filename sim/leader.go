@@ -26,7 +26,6 @@ type leader struct {
 	basis   *fsm.State // that the queue was decided on
 	settle  bool
 	pause   fsm.Duration
-	calm    fsm.Time
 	next    fsm.Time // when the next decision is due; 0 = none is
 }
 
@@ -84,7 +83,7 @@ func (l *leader) turn() {
 // input is what a decision is made on now.
 func (l *leader) input() reconcile.Input {
 	now := l.clock()
-	return reconcile.Input{State: l.ahead(now), Live: l.w.net.live(l), Now: now, Term: l.term, Calm: l.calm}
+	return reconcile.Input{State: l.ahead(now), Live: l.w.net.live(l), Now: now, Term: l.term}
 }
 
 func (l *leader) decide() fsm.Time {
@@ -93,7 +92,7 @@ func (l *leader) decide() fsm.Time {
 	l.w.counts[CountDecisions]++
 	l.w.trace.note(l.w.now, 'd', uint64(len(plan.Entries)), uint64(len(plan.Refused)), uint64(plan.Wake))
 	l.w.judge.plan(in, plan)
-	l.calm, l.queue, l.basis = plan.Calm, plan.Entries, &in.State
+	l.queue, l.basis = plan.Entries, &in.State
 	return plan.Wake
 }
 

@@ -26,6 +26,7 @@ type machine struct {
 	waits                []func() // what was due while it was frozen
 	programs             []*program
 	lease                lease
+	troubles             []fsm.Trouble // what its agent finds wrong with it
 
 	session
 }
@@ -43,7 +44,11 @@ type session struct {
 	seen        uint64     // index of the latest assignments; on disk
 	generation  uint64     // of statuses; on disk
 	facts       factsCount // of this epoch
+	self        selfCount  // of this epoch
 }
+
+// selfCount is the generation of what the agent says of its own machine, and of what the servers have taken.
+type selfCount struct{ now, said uint64 }
 
 // factsCount is the generation of the node's facts, and what heartbeats told of it.
 type factsCount struct {
@@ -199,6 +204,14 @@ func (m *machine) factsHeard(server int) uint64 {
 		return m.facts.now
 	}
 	return m.facts.before
+}
+
+// finds has the agent find these troubles with its machine, or none. They keep programs from starting, see program.start.
+func (m *machine) finds(troubles ...fsm.Trouble) {
+	m.troubles = troubles
+	m.self.now++
+	m.w.trace.say("%s finds %d troubles with its machine", m.id, len(troubles))
+	m.kick()
 }
 
 // find returns a program of the machine.

@@ -117,6 +117,10 @@ func (p *program) start() {
 	p.m.w.step(CountStarts)
 	p.m.w.judge.started(p)
 	p.tell(fsm.ObservedBooting, "")
+	if len(p.m.troubles) > 0 && p.chance.IntN(2) == 0 {
+		p.in(between(p.chance, 50, 2000), func() { p.fails("start_failed") })
+		return
+	}
 	p.boot()
 }
 

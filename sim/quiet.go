@@ -39,6 +39,9 @@ func (w *world) mend() {
 		m.start()
 		m.thaw()
 		m.startAgent()
+		if len(m.troubles) > 0 {
+			m.finds()
+		}
 	}
 	w.net.changed()
 	if w.log.stuck {

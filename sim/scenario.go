@@ -44,7 +44,7 @@ func everything() []weight {
 		{ActConfirmDead, 3}, {ActForget, 1}, {ActReplaceMachine, 2}, {ActEvict, 5}, {ActEvictPair, 4}, {ActStopInstance, 3}, {ActRestartInstance, 2}, {ActLabel, 4},
 		{ActBudget, 4}, {ActBudgetRemove, 1}, {ActPolicy, 4}, {ActRates, 2}, {ActPauseAll, 1}, {ActHold, 1}, {ActClass, 3}, {ActClassRemove, 1}, {ActJobClass, 2}, {ActRescheduler, 3}, {ActAskMoves, 1},
 		{ActPowerLoss, 5}, {ActAgentCrash, 4}, {ActFreeze, 3}, {ActCutNode, 5}, {ActCutOne, 3}, {ActFailover, 6}, {ActIsolateLeader, 2}, {ActServerCrash, 3}, {ActSlowServer, 2},
-		{ActKillProgram, 6}, {ActBlip, 4}, {ActLossy, 3}, {ActSuspect, 3}, {ActRoleFlip, 4}, {ActMassCut, 1}, {ActOutage, 1},
+		{ActKillProgram, 6}, {ActBlip, 4}, {ActLossy, 3}, {ActSuspect, 3}, {ActRoleFlip, 4}, {ActMassCut, 1}, {ActOutage, 1}, {ActSick, 3},
 	}
 }
 
@@ -72,7 +72,7 @@ func scenarios() []*scenario {
 		{name: "tight", least: 3, most: 5, memory: []int64{512, 640, 768}, actions: 70, longest: 40 * fsm.Second, hookFails: 10, weights: more(
 			weight{ActSubmit, 40}, weight{ActScale, 20}, weight{ActClass, 20}, weight{ActJobClass, 10})},
 		{name: "outages", least: 4, most: 9, memory: small(), actions: 60, longest: 60 * fsm.Second, hookFails: 10, weights: more(
-			weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8}, weight{ActConfirmDead, 12}, weight{ActSuspect, 10}, weight{ActReplaceMachine, 12}, weight{ActForget, 6})},
+			weight{ActPowerLoss, 25}, weight{ActCutNode, 20}, weight{ActFreeze, 12}, weight{ActMassCut, 8}, weight{ActConfirmDead, 12}, weight{ActSuspect, 10}, weight{ActReplaceMachine, 12}, weight{ActForget, 6}, weight{ActSick, 16})},
 		{name: "failovers", least: 3, most: 6, memory: small(), actions: 80, longest: 20 * fsm.Second, hookFails: 10, weights: more(
 			weight{ActFailover, 60}, weight{ActIsolateLeader, 16}, weight{ActServerCrash, 16}, weight{ActSlowServer, 10}, weight{ActEvictPair, 20}, weight{ActLossy, 10})},
 		{name: "cordons", least: 4, most: 7, memory: small(), actions: 50, longest: 60 * fsm.Second, hookFails: 10, jobs: []fsm.JobName{"kv", "kv", "web", "lock"},

@@ -67,7 +67,7 @@ func (m *machine) registered(key string) {
 	m.w.trace.say("%s registered, epoch %d", m.id, row.Agent.Epoch)
 	m.registering, m.opened, m.full, m.told, m.sending = false, false, false, 0, 0
 	m.epoch = row.Agent.Epoch
-	m.facts = factsCount{now: 1, moved: m.w.now}
+	m.facts, m.self = factsCount{now: 1, moved: m.w.now}, selfCount{now: 1}
 	for s := range servers { // it beats at once
 		if m.w.net.linked(m.index, s) {
 			m.w.net.asks(m.index, s)
@@ -187,6 +187,9 @@ func (m *machine) kick() {
 }
 
 func (m *machine) pending() bool {
+	if m.self.said < m.self.now {
+		return true
+	}
 	for _, p := range m.programs {
 		if p.unreported() {
 			return true
@@ -201,6 +204,9 @@ func (m *machine) flush() {
 		if m.full && p.status.Observed != fsm.ObservedPending || p.unreported() {
 			report.Instances = append(report.Instances, p.status)
 		}
+	}
+	if m.full || m.self.said < m.self.now {
+		report.Self = &fsm.SelfReport{Gen: m.self.now, Troubles: m.troubles}
 	}
 	token, full, epoch := m.sending, m.full, m.epoch
 	m.w.step(CountReports)
@@ -233,6 +239,9 @@ func (m *machine) booked(token, epoch uint64, full bool, report *fsm.NodeReport,
 	}
 	if full {
 		m.full = false
+	}
+	if report.Self != nil {
+		m.self.said = max(m.self.said, report.Self.Gen)
 	}
 	for _, s := range report.Instances {
 		if p := m.find(s.ID); p != nil {

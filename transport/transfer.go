@@ -49,6 +49,7 @@ type VolumeData struct {
 	Slot    int         `json:"slot"`
 	Name    string      `json:"name"`
 	Epoch   uint64      `json:"epoch"`   // see fsm.Volume.Made
+	Aside   bool        `json:"aside"`   // it was put aside, as NAME@EPOCH: no program finds it
 	Written time.Time   `json:"written"` // when a file directly in it was last written
 }
 

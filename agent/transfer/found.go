@@ -14,15 +14,21 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// find looks whether the data that is to be attached is on this disk. Code: not_found.
+// find looks whether the data that is to be attached is on this disk, and only once. Codes: not_found, conflict.
 func (t *task) find(context.Context) error {
 	all, err := t.volumes()
 	if err != nil {
 		return err
 	}
 	for i := range all {
-		if v := &all[i]; !v.here && t.copyOf(v) == "" {
+		v := &all[i]
+		copied := t.copyOf(v)
+		if !v.here && copied == "" {
 			return fsm.Refuse(fsm.CodeNotFound, "there is no data of epoch %s of volume %s on this node", v.epoch, v.name)
+		}
+		if written, err := newest(v.dir); v.here && copied != "" && (err != nil || !written.IsZero()) {
+			return fsm.Refuse(fsm.CodeConflict, "data of epoch %s of volume %s stands in its place, and in %s too", v.epoch, v.name, copied).
+				WithHint("move the one that is not meant out of the data directory of the agent")
 		}
 	}
 	t.report(fsm.SideVerified, 0, 0, "")
@@ -66,7 +72,7 @@ func dataAt(dir string) (d transport.VolumeData, ok bool) {
 	}
 	group := filepath.Dir(filepath.Clean(slotDir))
 	d.Group = fsm.NewGroupID(fsm.JobName(filepath.Base(filepath.Dir(group))), filepath.Base(group))
-	d.Slot, d.Name = slot, name
+	d.Slot, d.Name, d.Aside = slot, name, aside
 	d.Epoch, err = strconv.ParseUint(epoch, 10, 64)
 	return d, err == nil && d.Epoch > 0
 }

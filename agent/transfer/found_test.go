@@ -28,6 +28,9 @@ func TestList(t *testing.T) {
 	}
 	got := map[fsm.VolumeEpoch]bool{}
 	for _, d := range list {
+		if aside := d.Epoch == 7; d.Aside != aside {
+			t.Errorf("%+v: aside is %t", d, aside)
+		}
 		if d.Group != "db/main" || d.Slot != 0 || d.Written.IsZero() {
 			t.Errorf("%+v", d)
 		}

@@ -215,7 +215,7 @@ func (r *reading) assignment(i *fsm.Instance) transport.Assignment {
 		one.Cause = i.Eviction.Cause
 	}
 	if spec, ok := r.Spec(i.Group, i.Version); ok {
-		if i.Desired == fsm.DesiredStopped && i.Marks.StopCause == fsm.CauseNodeOffline && !spec.OneHolder() {
+		if r.InGrace(i) {
 			one.Desired = fsm.DesiredDraining // it was replaced while its node was silent, and may serve clients: it has its grace
 		}
 		one.Spec, one.Memory = spec, spec.Resources.MemoryBytes

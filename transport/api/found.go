@@ -20,6 +20,7 @@ const (
 	FoundNewer FoundAge = "newer"
 	FoundOlder FoundAge = "older"
 	FoundOnly  FoundAge = "only" // no node has data of this volume in use
+	FoundSame  FoundAge = "same" // it is what the state has in use, but it was put aside there: nothing can use it
 )
 
 // FoundVolume is data of a slot's local volumes that is on a node's disk, and that the servers neither use nor keep as an old copy: a restore lost what they knew of
@@ -28,7 +29,7 @@ type FoundVolume struct {
 	Node    string            `json:"node"`
 	Volume  fsm.VolumeID      `json:"volume" doc:"what it can be attached as, with the others of its slot"`
 	Epoch   uint64            `json:"epoch" doc:"of the newest of the volumes; a higher one is newer"`
-	Age     FoundAge          `json:"age" enum:"newer,older,only" doc:"than the data in use"`
+	Age     FoundAge          `json:"age" enum:"newer,older,only,same" doc:"than the data in use; same: it is that data, and was put aside"`
 	Written time.Time         `json:"written" doc:"when a file directly in it was last written, by the node's clock"`
 	Copies  map[string]uint64 `json:"copies" doc:"epoch of each volume, by its name: what attach-volume takes"`
 }
@@ -80,7 +81,7 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 		return nil
 	}
 	slices.SortFunc(data, func(a, b transport.VolumeData) int {
-		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(a.Name, b.Name), compareBool(a.Aside, b.Aside))
 	})
 	listed := map[fsm.VolumeEpoch]bool{}
 	for i, d := range data {
@@ -98,15 +99,19 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 			if d.Written.After(f.Written) {
 				f.Written = d.Written
 			}
-			lost = lost || !inUse(state, n.ID, group, slot, copied)
+			lost = lost || !inUse(state, n.ID, group, slot, copied, d.Aside)
 		}
 		if !lost {
 			continue
 		}
 		if row, ok := state.Volumes.Get(f.Volume); ok && row.Home != "" {
-			f.Age = FoundOlder
-			if f.Epoch > row.Made {
+			switch {
+			case f.Epoch > row.Made:
 				f.Age = FoundNewer
+			case f.Epoch == row.Made && row.Home == n.ID:
+				f.Age = FoundSame
+			default:
+				f.Age = FoundOlder
 			}
 		}
 		items = append(items, f)
@@ -114,9 +119,22 @@ func foundIn(state *fsm.State, n *fsm.Node, data []transport.VolumeData) (items 
 	return items
 }
 
-// inUse reports whether data on a node is what the servers know of there: in use, an old copy that is kept, or a member's of a replicated volume.
-func inUse(state *fsm.State, node fsm.NodeID, group fsm.GroupID, slot int, data fsm.VolumeEpoch) bool {
-	if row, ok := state.Volumes.Get(fsm.NewVolumeID(group, slot, data.Name)); ok && row.Home == node && row.Made == data.Epoch {
+// compareBool has false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// inUse reports whether data on a node is what the servers know of there: in use, an old copy that is kept, or a member's of a replicated volume. What was put aside
+// is in no use, whatever a restored state says of its epoch.
+func inUse(state *fsm.State, node fsm.NodeID, group fsm.GroupID, slot int, data fsm.VolumeEpoch, aside bool) bool {
+	row, ok := state.Volumes.Get(fsm.NewVolumeID(group, slot, data.Name))
+	if ok && !aside && row.Home == node && row.Made == data.Epoch {
 		return true
 	}
 	if policy, ok := state.Policy(group); ok && slices.ContainsFunc(policy.Volumes, func(v fsm.VolumeSpec) bool { return v.Name == data.Name && v.Kind == fsm.VolumeReplicated }) {

@@ -1,0 +1,51 @@
+package fsm
+
+import "testing"
+
+// What was replaced while its node was silent ends there with its grace, when the node is back. A person ends it at once, and so does a drain that is out of time.
+func TestGraceOfWhatWasReplaced(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  Command
+		ends bool
+		code Code
+	}{
+		"a stop with no grace": {end: &InstanceStop{ID: "i1", Cause: CauseUser, By: "now", Grace: new(Duration)}, ends: true},
+		"a kill now":           {end: &InstanceKill{ID: "i1", Now: true}, ends: true},
+		"a stop":               {end: &InstanceStop{ID: "i1", Cause: CauseUser}, code: CodeStopping},
+		"a kill":               {end: &InstanceKill{ID: "i1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := webSpec()
+			spec.Groups[0].Count = 1
+			s := leaseState(t, spec, 6*Second)
+			s = run(t, s, 2000, register("n2"), &NodeReport{ID: "n2", Full: true})
+			n, _ := s.Nodes.Get("n1")
+			s = run(t, s, 2000, &NodeHealth{ID: "n1", Health: HealthOffline, BootID: n.Agent.BootID, Epoch: n.Agent.Epoch})
+			next := placed("i2", aloneGroup, 0, "n2", 20001)
+			next.Replaces, next.Cause = "i1", CauseNodeOffline
+			s = run(t, s, 2000, next, &NodeReport{ID: "n2", Instances: []InstanceStatus{{ID: "i2", Generation: 1, Observed: ObservedReady}}},
+				&InstanceStop{ID: "i1", Cause: CauseNodeOffline}, register("n1"))
+			s = run(t, s, 2000, &NodeReport{ID: "n1", Full: true, Instances: []InstanceStatus{{ID: "i1", Generation: 99, Observed: ObservedReady}}})
+			if i, _ := s.Instances.Get("i1"); !s.InGrace(i) {
+				t.Fatalf("it is %+v", i)
+			}
+			after, refusal := attempt(s, 3000, c.end)
+			if c.code != "" {
+				wantCode(t, name, refusal, c.code)
+				return
+			}
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			i, _ := after.Instances.Get("i1")
+			was, _ := s.Nodes.Get("n1")
+			now, _ := after.Nodes.Get("n1")
+			if after.InGrace(i) == c.ends || i.Desired != DesiredStopped || c.ends != (now.Assigned > was.Assigned) {
+				t.Errorf("it is %+v, its agent called at %d and %d", i, was.Assigned, now.Assigned)
+			}
+			if err := CheckStep(s, after); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

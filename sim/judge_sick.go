@@ -1,0 +1,69 @@
+package sim
+
+import "github.com/outspan/outspan/fsm"
+
+// sickness holds what it means that a node is degraded by its own agent's word: nothing else makes it so (S15); nothing is placed there, from where it would have to
+// leave again (S7); and what runs there is stopped for it only when its group has tolerated it for as long as its spec says (S6), and not during a hold (S12).
+func (j *judge) sickness(c *committed) {
+	c.taken(func(_ []fsm.Command, command fsm.Command) {
+		switch one := command.(type) {
+		case *fsm.InstancePlace:
+			n, ok := c.before.Nodes.Get(one.Node)
+			if ok && n.Troubled() && !c.before.Settings.PlaceOnDegraded && !c.recovers(one.Node) {
+				j.fail("S7", "entry %d places %s on node %s, which is degraded: %s", c.index, one.ID, one.Node, n.Self.Words())
+			}
+		case *fsm.InstanceStop:
+			if one.Cause == fsm.CauseNodeNotReady {
+				j.counts[CountSickStops]++
+				j.tolerated(c, one.ID)
+			}
+		}
+	})
+	for id, n := range c.after.Nodes.All() {
+		_, known := j.sick[id]
+		switch {
+		case n.Troubled() && !known:
+			if !c.saidBy(id) {
+				j.fail("S15", "entry %d (%s) makes node %s degraded, of which its agent says nothing", c.index, kinds(c.entry), id)
+			}
+			j.sick[id] = c.after.Now
+		case !n.Troubled():
+			delete(j.sick, id)
+		}
+	}
+}
+
+// tolerated holds that an instance is stopped for its sick node only after its group's toleration, and while no hold is active.
+func (j *judge) tolerated(c *committed, id fsm.InstanceID) {
+	i, ok := c.before.Instances.Get(id)
+	if !ok {
+		return
+	}
+	spec, ok := c.before.Policy(i.Group)
+	since, sick := j.sick[i.Node]
+	switch {
+	case !ok || spec.Toleration.NotReady == nil || *spec.Toleration.NotReady == fsm.Forever:
+		j.fail("S6", "entry %d stops %s for its sick node, and its group tolerates that for ever", c.index, id)
+	case !sick || c.after.Now < since.Add(*spec.Toleration.NotReady):
+		j.fail("S6", "entry %d stops %s at %d for its node %s, sick since %d, which its group tolerates for %s",
+			c.index, id, c.after.Now, i.Node, since, *spec.Toleration.NotReady)
+	case c.before.Hold.Active && c.after.Hold.Active:
+		j.fail("S12", "entry %d stops %s for its sick node during a hold", c.index, id)
+	}
+}
+
+// saidBy reports whether an entry has a report of a node's agent with something wrong with its machine.
+func (c *committed) saidBy(id fsm.NodeID) bool {
+	said := false
+	c.taken(func(_ []fsm.Command, command fsm.Command) {
+		report, ok := command.(*fsm.NodeReport)
+		said = said || ok && report.ID == id && report.Self != nil && len(report.Self.Troubles) > 0
+	})
+	return said
+}
+
+// recovers reports whether a node is well after an entry: it may have said so in the same one.
+func (c *committed) recovers(id fsm.NodeID) bool {
+	n, ok := c.after.Nodes.Get(id)
+	return ok && !n.Troubled()
+}
