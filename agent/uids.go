@@ -184,9 +184,10 @@ func (w *workshop) asOwnUser(a transport.Assignment) (transport.Assignment, int,
 	case all == (driver.UIDRange{}), owner >= 0 && !all.Has(owner):
 		return a, 0, nil
 	}
-	uid, ok := owner, true
+	var uid int
+	var ok bool
 	if owner >= 0 {
-		ok = w.uids.claim(holderOf(a), uid)
+		uid, ok = owner, w.uids.claim(holderOf(a), owner)
 	} else {
 		uid, ok = w.uids.take(holderOf(a))
 	}

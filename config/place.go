@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,7 +99,8 @@ func noJobFile(name string, body hcl.Body, diags hcl.Diagnostics) string {
 
 // hinted is the refusal with its next step; without one it stays as it is.
 func hinted(err error, hint string) error {
-	if refusal, ok := err.(*fsm.Error); ok && hint != "" {
+	var refusal *fsm.Error
+	if hint != "" && errors.As(err, &refusal) {
 		return refusal.WithHint("%s", hint)
 	}
 	return err

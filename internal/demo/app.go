@@ -20,7 +20,6 @@ func RunApp(ctx context.Context, args []string) error {
 	listen := flags.String("listen", net.JoinHostPort(os.Getenv("OUTSPAN_IP"), os.Getenv("OUTSPAN_PORT_HTTP")), "address to listen on")
 	boot := flags.Duration("boot", 0, "how long it takes to become ready")
 	ignoreTerm := flags.Bool("ignore-term", false, "ignore SIGTERM, so that only SIGKILL ends it")
-	exitAfter := flags.Duration("exit-after", 0, "exit with code 1 after this long")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -31,9 +30,6 @@ func RunApp(ctx context.Context, args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, signals...)
 	defer stop()
-	if *exitAfter > 0 {
-		time.AfterFunc(*exitAfter, func() { os.Exit(1) })
-	}
 
 	healthyFrom := time.Now().Add(*boot)
 	mux := http.NewServeMux()

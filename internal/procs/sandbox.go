@@ -193,7 +193,7 @@ func (s *Sandbox) Close() error {
 			syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may be gone already
 		}
 		reapOrphans()
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 	return errors.Join(s.RemoveCgroups(), os.RemoveAll(s.Dir))
 }
@@ -231,7 +231,7 @@ func removeCgroup(dir string) error {
 		if failure = os.Remove(dir); failure == nil || os.IsNotExist(failure) {
 			return nil
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 	return failure
 }
