@@ -43,6 +43,7 @@ func (r Refusal) String() string { return fmt.Sprintf("%s %s: %s", r.Subject, r.
 type planner struct {
 	draft    *fsm.Draft
 	paused   bool
+	noted    *fsm.Draft // while actuation is paused: the state with nothing but what is really proposed
 	accepted [][]fsm.Command
 	sizes    []int // of those accepted, in bytes
 	wake     fsm.Time
@@ -51,7 +52,11 @@ type planner struct {
 }
 
 func newPlanner(in Input) planner {
-	return planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: fsm.Never}
+	p := planner{draft: in.State.NewDraft(in.Now), paused: in.State.Settings.Paused, wake: fsm.Never}
+	if p.paused {
+		p.noted = in.State.NewDraft(in.Now)
+	}
+	return p
 }
 
 // try adds a group of commands to the plan if the log would accept it. While actuation is paused the group is only shown.
@@ -71,6 +76,9 @@ func (p *planner) try(subject string, group ...fsm.Command) *fsm.Error {
 // note is try for what is an observation or bookkeeping, which goes on while actuation is paused.
 func (p *planner) note(group ...fsm.Command) *fsm.Error {
 	size, refusal := p.draw(group)
+	if refusal == nil && p.paused {
+		refusal = p.noted.Try(group...) // it must not rest on what is only shown
+	}
 	if refusal == nil {
 		p.accept(size, group)
 	}
@@ -149,6 +157,8 @@ func describeOne(c fsm.Command) string {
 		return fmt.Sprintf("end the preparation of instance %s", c.ID)
 	case *fsm.InstanceKill:
 		return fmt.Sprintf("kill instance %s", c.ID)
+	case *fsm.InstanceFenced:
+		return fmt.Sprintf("take instance %s for stopped: its lease is over", c.ID)
 	case *fsm.InstanceMark:
 		if c.Requested {
 			return fmt.Sprintf("request the eviction of instance %s", c.ID)
