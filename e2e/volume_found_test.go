@@ -57,6 +57,31 @@ func TestVolumeFound(t *testing.T) {
 	seen.want(t, "one", "one", "two", "two")
 }
 
+// A volume moved since a snapshot was saved, and the newer copy is gone when that is restored. The restored state has the copy in use that the move put aside: it is
+// listed, and the command that is shown puts it back.
+func TestVolumeFoundAside(t *testing.T) {
+	long(t)
+	c, first, seen := startRemembering(t)
+	c.generation(t, first, "one")
+	seen.want(t, "one")
+	saved := c.path("saved.snap")
+	c.must(t, "server", "snapshot", "save", saved)
+	second := c.others(first)[0]
+	c.must(t, "volume", "migrate", theVolume, "--to", second.name)
+	seen.want(t, "one", "one")
+	second.die(t)
+
+	c.must(t, "server", "snapshot", "restore", saved, "--yes")
+	c.must(t, "settings", "resume", "restore")
+	c.must(t, "node", "status", second.name, "--wait=offline", "--timeout", "60s")
+	c.must(t, "node", "confirm-dead", second.name, "--force")
+	c.must(t, append(c.attachCommand(t, first), "--timeout", "60s")...)
+	seen.want(t, "one", "one", "one")
+	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
+		t.Errorf("data in use is listed:\n%s", out)
+	}
+}
+
 // attachCommand is the command by which volume find says to put the data on a node to use.
 func (c *cluster) attachCommand(t *testing.T, m *member) []string {
 	t.Helper()

@@ -228,14 +228,22 @@ func instanceEvict(a *app) *cobra.Command {
 
 func instanceStop(a *app) *cobra.Command {
 	v := instanceVerb{verb: "stop", done: "is stopped"}
+	grace := durationValue{d: new(fsm.Duration)}
 	body := evictRequest{}
 	cmd := &cobra.Command{
 		Use: "stop INSTANCE", Short: "stop an instance; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role says; that is recorded.",
-		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd.Context(), a, args[0], body) },
+		Long: "Stops an instance under its budget, as evict does. --bypass-budget stops it whatever its budget or role says; that is recorded.\n\n" +
+			"What was replaced while its node was silent ends there within its grace when the node is back; --grace 0s ends it at once.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if grace.set {
+				body.Grace = grace.d
+			}
+			return v.run(cmd.Context(), a, args[0], body)
+		},
 	}
 	v.write.register(cmd, "say whether it would be allowed, change nothing")
 	v.until.register(cmd, "stopped")
+	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
 	cmd.Flags().BoolVar(&body.BypassBudget, "bypass-budget", false, "stop it although a budget or its role forbids it; recorded")
 	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
 	return cmd
