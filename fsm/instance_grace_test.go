@@ -49,3 +49,29 @@ func TestGraceOfWhatWasReplaced(t *testing.T) {
 		})
 	}
 }
+
+// The grace of a stop is bounded, also for an operator: a lease would end with it, and a sum that is too large would end it at once.
+// proves S2
+func TestGraceOfAStopIsBounded(t *testing.T) {
+	spec := webSpec()
+	spec.Groups[0].Count, spec.Groups[0].Exclusive = 1, &ExclusiveSpec{Lease: Minute}
+	s := leaseState(t, spec, 6*Second)
+	for _, c := range []struct {
+		grace Duration
+		code  Code
+	}{{Forever, CodeInvalid}, {-Second, CodeInvalid}, {24*Hour + 1, CodeInvalid}, {24 * Hour, ""}} {
+		for name, command := range map[string]Command{
+			"stop":    &InstanceStop{ID: "i1", Cause: CauseUser, Bypass: true, Grace: &c.grace},
+			"prepare": &InstancePrepare{ID: "i1", Cause: CauseUser, Grace: &c.grace},
+		} {
+			after, refusal := attempt(s, 3000, command)
+			if c.code != "" {
+				wantCode(t, name, refusal, c.code)
+				continue
+			}
+			if i, _ := after.Instances.Get("i1"); name == "stop" && (refusal != nil || i.Marks.StopGrace < c.grace) {
+				t.Errorf("a stop with %s: %v, %+v", c.grace, refusal, i.Marks)
+			}
+		}
+	}
+}

@@ -8,6 +8,9 @@ import (
 )
 
 func (c *InstanceStop) apply(s *State) error {
+	if refusal := checkGrace(c.Grace); refusal != nil {
+		return refusal
+	}
 	inst, ok := s.Instances.Get(c.ID)
 	if !ok {
 		return s.endHolding(c.ID)
@@ -228,6 +231,14 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 			s.noteFailure(inst, string(c.Cause))
 		}
 	}
+}
+
+// checkGrace bounds the grace that a stop asks for as that of a job file is: leases end with it. Code: invalid.
+func checkGrace(grace *Duration) *Error {
+	if grace != nil && (*grace < 0 || *grace > maxGrace) {
+		return Refuse(CodeInvalid, "a grace of %s: it must be 0s to %s", *grace, maxGrace)
+	}
+	return nil
 }
 
 // graceOf is how long a stop may take: readiness is withdrawn, drain_delay passes, then the grace.

@@ -319,10 +319,13 @@ func (g *GroupSpec) checkChecks() *Error {
 	return nil
 }
 
+// maxGrace bounds how long the stop of an instance may take after its signal.
+const maxGrace = 24 * Hour
+
 func (g *GroupSpec) checkTimes() *Error {
 	u := g.Update
 	switch {
-	case g.Stop.Grace < 0 || g.Stop.Grace > 24*Hour || g.Stop.DrainDelay < 0 || g.Stop.DrainDelay > Hour:
+	case g.Stop.Grace < 0 || g.Stop.Grace > maxGrace || g.Stop.DrainDelay < 0 || g.Stop.DrainDelay > Hour:
 		return refuseAt(keyPath("stop"), "stop.grace must be 0s to 24h, drain_delay 0s to 1h")
 	case !validSignal(g.Stop.Signal):
 		return refuseAt(keyPath("stop", "signal"),

@@ -50,7 +50,7 @@ func (s *State) LeaseEnd(inst *Instance) Time {
 	if !ok || !known || !spec.Fenced() || n.Health != HealthOffline {
 		return Never
 	}
-	return n.Return.OfflineSince.Add(spec.Exclusive.Lease + s.graceOf(inst, inst.Marks.GraceOverride) + leaseMargin)
+	return n.Return.OfflineSince.Add(spec.Exclusive.Lease).Add(s.graceOf(inst, inst.Marks.GraceOverride)).Add(leaseMargin)
 }
 
 // InstanceFenced takes a lost instance for stopped because its lease has ended it. Codes: not_found, stale (its node is not offline, or it

@@ -148,6 +148,9 @@ func (s *State) unprepared(inst *Instance, c *InstanceStop) *Error {
 }
 
 func (c *InstancePrepare) apply(s *State) error {
+	if refusal := checkGrace(c.Grace); refusal != nil {
+		return refusal
+	}
 	inst, ok := s.Instances.Get(c.ID)
 	switch {
 	case !ok:

@@ -87,7 +87,7 @@ func (p *pass) count() census {
 		case n.Troubled():
 			c.out++
 			c.sick++
-		case live.Unheard:
+		case live.Unheard && live.SeenBy == "":
 			c.unheard++
 		}
 	}

@@ -107,10 +107,11 @@ func vocabulary() map[string]func(*world, []string) string {
 			}
 			return ""
 		},
-		// unheard 70s n1: as silent, of a node that the leader has never heard
+		// unheard 70s n1 n2@s2: as silent, of a node that the leader has never heard; server s2 hears n2
 		"unheard": func(w *world, a []string) string {
 			for _, n := range a[1:] {
-				w.live[fsm.NodeID(n)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: true, Unheard: true}
+				id, by, _ := strings.Cut(n, "@")
+				w.live[fsm.NodeID(id)] = fsm.Liveness{Age: duration(a[0]), Gossip: fsm.GossipDead, Silent: by == "", Unheard: true, SeenBy: fsm.ServerID(by)}
 			}
 			return ""
 		},
