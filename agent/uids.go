@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -29,6 +30,8 @@ type uids struct {
 	next int
 	of   map[uidHolder]int
 	used map[int]uidHolder
+	// unseen is why not all owners of volumes are known. Then no new id is given: it might be that of somebody's data.
+	unseen error
 }
 
 // uidHolder is who has a user id: an instance, a slot with volumes, or a copy that is not in use yet.
@@ -55,8 +58,8 @@ func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 	u := &uids{all: all, volumes: volumes, of: map[uidHolder]int{}, used: map[int]uidHolder{}}
 	if all != (driver.UIDRange{}) {
 		u.next = all.First + rand.IntN(all.Last-all.First+1) // what an earlier agent gave last is not known
-		if err := u.lookAtVolumes(); err != nil {
-			log.Error("the owners of volumes can't be read", "error", err)
+		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
+			log.Error("the owners of volumes can't be read: no instance gets a new user id", "error", u.unseen)
 		}
 	}
 	return u
@@ -66,13 +69,11 @@ func newUIDs(all driver.UIDRange, volumes string, log hclog.Logger) *uids {
 // directories on the way to them.
 func (u *uids) lookAtVolumes() error {
 	found, err := fs.Glob(os.DirFS(u.volumes), "*/*/*/*")
-	if err != nil {
-		return err
-	}
 	for _, name := range found {
-		uid, err := ownerOf(filepath.Join(u.volumes, name))
-		if err != nil {
-			return err
+		uid, failure := ownerOf(filepath.Join(u.volumes, name))
+		if failure != nil {
+			err = errors.Join(err, failure)
+			continue
 		}
 		holder := uidHolder("slot " + path.Dir(name))
 		if name[0] == '.' {
@@ -82,7 +83,7 @@ func (u *uids) lookAtVolumes() error {
 			u.used[uid] = holder
 		}
 	}
-	return nil
+	return err
 }
 
 // ownerOf is the user id that a directory belongs to; -1: it is not there.
@@ -116,6 +117,11 @@ func (u *uids) take(holder uidHolder) (uid int, ok bool) {
 	defer u.mu.Unlock()
 	if uid := u.of[holder]; u.all.Has(uid) {
 		return uid, true
+	}
+	if u.unseen != nil {
+		if u.unseen = u.lookAtVolumes(); u.unseen != nil {
+			return 0, false
+		}
 	}
 	for range u.all.Last - u.all.First + 1 {
 		uid := u.next
@@ -154,14 +160,27 @@ func (u *uids) give(id fsm.InstanceID) {
 // gave reports whether an id is of the node's range.
 func (u *uids) gave(uid int) bool { return u.all.Has(uid) }
 
-// ofCopy is whom a copy of a slot's volumes belongs to that came from another node, where its owner had an id of that node's range.
-func (u *uids) ofCopy(group fsm.GroupID, slot int) (uid int) {
-	if u.all != (driver.UIDRange{}) {
-		if uid, ok := u.take(slotHolder(group, slot)); ok {
-			return uid
-		}
+// ofCopy is whom a copy of a slot's volumes belongs to that came from another node, where its owner had an id of that node's range. Code: internal if all ids
+// are in use.
+func (u *uids) ofCopy(group fsm.GroupID, slot int) (uid int, err error) {
+	if u.all == (driver.UIDRange{}) {
+		return nogroup, nil
 	}
-	return nogroup // nobody's, whose start says what is wrong
+	uid, ok := u.take(slotHolder(group, slot))
+	if !ok {
+		return 0, u.exhausted()
+	}
+	return uid, nil
+}
+
+// exhausted says why take found none.
+func (u *uids) exhausted() *fsm.Error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.unseen != nil {
+		return fsm.Refuse(fsm.CodeInternal, "the owners of the volumes can't be read, so no instance gets a new user id: %v", u.unseen).WithHint("look at the disk of the volumes")
+	}
+	return fsm.Refuse(fsm.CodeInternal, "all user ids from %d to %d are in use", u.all.First, u.all.Last).WithHint("give the node a larger instance_uids")
 }
 
 // asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file names nobody. Data that belongs to an
@@ -196,7 +215,7 @@ func (w *workshop) asOwnUser(a transport.Assignment) (transport.Assignment, int,
 		return a, 0, fsm.Refuse(fsm.CodeInternal, "the volumes belong to user id %d, which another instance has", owner).
 			WithHint("stop the instance, and give its volumes to a free id of instance_uids")
 	case !ok:
-		return a, 0, fsm.Refuse(fsm.CodeInternal, "all user ids from %d to %d are in use", all.First, all.Last).WithHint("give the node a larger instance_uids")
+		return a, 0, w.uids.exhausted()
 	}
 	spec := *a.Spec
 	spec.Exec.User = strconv.Itoa(uid)

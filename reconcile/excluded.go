@@ -53,7 +53,7 @@ func (p *pass) words(f *field, e excluded) string {
 	var parts []string
 	for _, x := range sorted {
 		if x.Code == fsm.CodeNoNodes {
-			parts = append(parts, p.candidates().closed(f.detours)...)
+			parts = append(parts, p.candidates().closed(f.detours, x.Nodes)...)
 		} else {
 			parts = append(parts, exclusion(x.Code, x.Nodes))
 		}
@@ -88,13 +88,18 @@ func exclusion(code fsm.Code, nodes int) string {
 	return fmt.Sprintf("%d %s", nodes, words[1])
 }
 
-// closed counts the nodes that take no instance, by what they are. detours counts those that wait for their turn in a drain as open.
-func (t *nodeTable) closed(detours bool) []string {
-	counts := map[string]int{}
+// closed counts the nodes that take no instance, by what they are. detours counts those that wait for their turn in a drain as open. Where another rule has
+// counted some of them already, only their number is told.
+func (t *nodeTable) closed(detours bool, nodes int) []string {
+	counts, all := map[string]int{}, 0
 	for _, v := range t.views {
 		if v.refusal != nil || v.detour && !detours {
 			counts[closedBy(v.node)]++
+			all++
 		}
+	}
+	if all != nodes {
+		counts = map[string]int{"closed to new instances": nodes}
 	}
 	parts := make([]string, 0, len(counts))
 	for _, word := range slices.Sorted(maps.Keys(counts)) {

@@ -82,7 +82,9 @@ func (a *archive) write(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	raw = append(raw, '\n')
+	if raw = append(raw, '\n'); len(raw) > maxArchiveManifest {
+		return "", fsm.Refuse(fsm.CodeInvalid, "the volumes are too large for a backup: its list of sums would have more than %d MiB", maxArchiveManifest>>20)
+	}
 	sum := sha256.Sum256(raw)
 	text := hex.EncodeToString(sum[:])
 	if err := writeWhole(filepath.Join(dir, archiveManifest), raw); err != nil {

@@ -77,8 +77,8 @@ func (t *task) stagedBytes() int64 {
 
 // finish gives a complete copy its owners and modes, puts it on the disk for good and marks it as verified.
 func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
-	if m.OwnUID != 0 && t.m.cfg.Owner != nil {
-		disown(m.Entries, m.OwnUID, t.m.cfg.Owner(t.Group, t.Slot))
+	if err := t.disown(m); err != nil {
+		return err
 	}
 	if err := dress(root, m.Entries); err != nil {
 		return err

@@ -129,3 +129,28 @@ func TestCopiesGetTheUserOfTheSlot(t *testing.T) {
 	target.await("r1", fsm.SideVerified)
 	check(target, stagingDir, "r1", "tree")
 }
+
+// A file that arrives with an id which this node gives to its instances gets that of its slot, also if the source no longer knows the id for one of a range.
+func TestCopiesTakeNoIDOfAnotherInstance(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to give files away")
+	}
+	const another, ours = 300_001, 500_002
+	source, target, fetch := pair(t, 1<<20, nil)
+	target.stop()
+	target.gave, target.owner = func(uid int) bool { return uid == another }, ours
+	target.start()
+	if err := os.Lchown(source.path(slotPath, "data/base/1/large"), another, -1); err != nil {
+		t.Fatal(err)
+	}
+	source.order(order(transport.TaskServe, "t1"))
+	target.order(fetch)
+	target.await("t1", fsm.SideVerified)
+	info, err := os.Lstat(filepath.Join(target.path(stagingDir, "t1", "tree"), "data/base/1/large"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := info.Sys().(*syscall.Stat_t).Uid; got != ours {
+		t.Errorf("it belongs to %d, want %d", got, ours)
+	}
+}

@@ -18,6 +18,8 @@ import (
 const (
 	// maxList bounds one slot's list of files, in bytes of memory: about 1.2 million files whose paths have 60 bytes. On its way a list takes less.
 	maxList = 256 << 20
+	// maxArchiveList is the same of a backup that is unpacked: it may be all that is left of the data.
+	maxArchiveList = 1 << 30
 	// entryCost is what an entry takes in memory beside its texts: itself, its place in content, and in the set of directories.
 	entryCost = 160
 	// maxFrame bounds one entry on its way.
@@ -143,7 +145,7 @@ type listRoom int64
 // take makes room for an entry. Code: invalid.
 func (r *listRoom) take(e *entry) error {
 	if *r -= listRoom(entryCost + len(e.Path) + len(e.Link)); *r < 0 {
-		return fsm.Refuse(fsm.CodeInvalid, "the volumes have too many files: their list would take more than %d MiB of memory", maxList>>20)
+		return fsm.Refuse(fsm.CodeInvalid, "the volumes have too many files: their list takes too much memory")
 	}
 	return nil
 }

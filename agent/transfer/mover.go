@@ -32,7 +32,7 @@ type Config struct {
 	// Gave reports whether this node gave a user id to instances that name no user. Owner is whom a copy of a slot's volumes belongs to here if another node gave
 	// its owner such an id. Default: no node gives any.
 	Gave  func(uid int) bool
-	Owner func(group fsm.GroupID, slot int) (uid int)
+	Owner func(group fsm.GroupID, slot int) (uid int, err error)
 	// Report takes the state of one transfer; it does not block.
 	Report func(fsm.TransferReport)
 	Log    hclog.Logger

@@ -74,6 +74,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 		return errors.Join(u.t.settle(done), ctx.Err())
 	}}
 	u.check = newEntryCheck(u.t.Names)
+	u.check.room = maxArchiveList
 	r := tar.NewReader(in)
 	for {
 		h, err := r.Next()

@@ -60,7 +60,7 @@ func newNode(t *testing.T, peers http.RoundTripper) *node {
 func (n *node) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := New(Config{Volumes: n.dir, BackupDir: n.backups, Peers: n.peers, Hold: n.hold, Release: n.release,
-		Gave: n.gave, Owner: func(fsm.GroupID, int) int { return n.owner }, Report: n.report, Log: hclog.NewNullLogger()})
+		Gave: n.gave, Owner: func(fsm.GroupID, int) (int, error) { return n.owner, nil }, Report: n.report, Log: hclog.NewNullLogger()})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = m.Run(ctx) })
 	n.mu.Lock()

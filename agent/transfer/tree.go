@@ -170,13 +170,29 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// disown gives what belongs to one user in a list to another one. Only copies that nothing has used yet are dressed by it.
-func disown(entries []entry, from, to int) {
-	for i := range entries {
-		if entries[i].UID == from {
-			entries[i].UID = to
-		}
+// disown gives the slot's user on this node what belongs to an id that the source or this node gives to instances. Only copies that nothing has used yet are
+// dressed by it. Code: that of Config.Owner.
+func (t *task) disown(m *manifest) error {
+	if t.m.cfg.Owner == nil {
+		return nil
 	}
+	to := -1
+	for i := range m.Entries {
+		uid := m.Entries[i].UID
+		if uid != m.OwnUID || m.OwnUID == 0 {
+			if t.m.cfg.Gave == nil || !t.m.cfg.Gave(uid) {
+				continue
+			}
+		}
+		if to < 0 {
+			var err error
+			if to, err = t.m.cfg.Owner(t.Group, t.Slot); err != nil {
+				return err
+			}
+		}
+		m.Entries[i].UID = to
+	}
+	return nil
 }
 
 // dress gives a tree its owners, modes and times: files first, each directory after what is in it.
