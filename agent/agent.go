@@ -165,6 +165,8 @@ const flushTimeout = 3 * time.Second
 // frees the data directory. Code: state_failed, internal (what was left by an earlier agent can't be read).
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.home.close()
+	a.noteRun()
+	defer a.noteEnd()
 	defer func() {
 		if err := a.cfg.Runtime.Close(); err != nil {
 			a.log.Warn("runtime did not close cleanly", "error", err)

@@ -28,6 +28,7 @@ const CodeAgentRuns fsm.Code = "agent_running"
 //	services   the exposed services and their backends as they were known last
 //	cluster    the cluster and the lineage that it follows
 //	refused    there while the servers refuse this agent for another one of its node
+//	run        there while the agent runs; it stays when the agent is killed
 //	journal    what is known of each instance, and the newest assignments that were acted on
 //	door/      the control socket of the process that listens on exposed ports, and what it printed
 //	driver/    what the driver keeps of each instance: its shim, exit status, logs

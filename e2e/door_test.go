@@ -40,6 +40,9 @@ func TestAgentUpgrade(t *testing.T) {
 	m.start(t)
 	c.waitEligible(t, m)
 	pause()
+	if text, err := os.ReadFile(m.logFile()); err != nil || strings.Count(string(text), "the agent's last run ended without a shutdown") != 1 {
+		t.Errorf("its log does not tell once that it was killed once (%v)", err)
+	}
 	if now := c.doorsOf(m); len(first) != 1 || !slices.Equal(now, first) {
 		t.Errorf("the door was %v and is %v", first, now)
 	}
