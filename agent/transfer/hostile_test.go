@@ -146,7 +146,7 @@ func TestCopiesTakeNoIDOfAnotherInstance(t *testing.T) {
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
 	target.await("t1", fsm.SideVerified)
-	info, err := os.Lstat(filepath.Join(target.path(stagingDir, "t1", "tree"), "data/base/1/large"))
+	info, err := os.Lstat(filepath.Join(target.path(stagingDir, "t1", "tree"), "data", "base", "1", "large"))
 	if err != nil {
 		t.Fatal(err)
 	}
