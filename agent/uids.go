@@ -34,7 +34,7 @@ type uids struct {
 	unseen error
 }
 
-// uidHolder is who has a user id: an instance, a slot with volumes, or a copy that is not in use yet.
+// uidHolder names the owner of a user id: an instance, a slot with volumes, or a copy that is not in use yet.
 type uidHolder string
 
 func instanceHolder(id fsm.InstanceID) uidHolder { return "instance " + uidHolder(id) }

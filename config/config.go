@@ -54,7 +54,8 @@ type Agent struct {
 	Drivers    []string      // default ["exec"]
 	AllowRoot  bool          // let instances run as uid 0; default false
 	AllowUsers []string      // names or numbers of users that a job file may name; default any but root
-	// VolumePaths are directories, absolute: what is missing of a volume's path is made in them alone. Default driver.DefaultVolumePaths; [] = nowhere.
+	// VolumePaths are absolute directories. A missing directory of a volume's path is made only below one of them. Default: driver.DefaultVolumePaths. An empty
+	// list allows none.
 	VolumePaths []string
 	FirstUID    int // with LastUID: each instance that names no user gets a user id of this range; default none, they run as nobody
 	LastUID     int

@@ -7,18 +7,25 @@ import (
 	"time"
 )
 
+// movedSinceSnapshot saves a snapshot, and then moves the volume from one node to another.
+func movedSinceSnapshot(t *testing.T) (c *cluster, first, second *member, seen starts, saved string) {
+	t.Helper()
+	c, first, seen = startRemembering(t)
+	c.generation(t, first, "one")
+	seen.want(t, "one")
+	saved = c.path("saved.snap")
+	c.must(t, "server", "snapshot", "save", saved)
+	second = c.others(first)[0]
+	c.must(t, "volume", "migrate", theVolume, "--to", second.name)
+	seen.want(t, "one", "one")
+	return c, first, second, seen, saved
+}
+
 // A volume moved since a snapshot was saved, and its instance does not run when that is restored. The restored state knows the old home only: the instance is not
 // started on a directory that is missing there. Where the data is can be listed, and the command that is shown puts it to use.
 func TestVolumeFound(t *testing.T) {
 	long(t)
-	c, first, seen := startRemembering(t)
-	c.generation(t, first, "one")
-	seen.want(t, "one")
-	saved := c.path("saved.snap")
-	c.must(t, "server", "snapshot", "save", saved)
-	second := c.others(first)[0]
-	c.must(t, "volume", "migrate", theVolume, "--to", second.name)
-	seen.want(t, "one", "one")
+	c, _, second, seen, saved := movedSinceSnapshot(t)
 	c.generation(t, second, "two")
 	if out := c.must(t, "volume", "find"); strings.Contains(out, theVolume) {
 		t.Errorf("data in use or kept is listed:\n%s", out)
@@ -61,14 +68,7 @@ func TestVolumeFound(t *testing.T) {
 // listed, and the command that is shown puts it back.
 func TestVolumeFoundAside(t *testing.T) {
 	long(t)
-	c, first, seen := startRemembering(t)
-	c.generation(t, first, "one")
-	seen.want(t, "one")
-	saved := c.path("saved.snap")
-	c.must(t, "server", "snapshot", "save", saved)
-	second := c.others(first)[0]
-	c.must(t, "volume", "migrate", theVolume, "--to", second.name)
-	seen.want(t, "one", "one")
+	c, first, second, seen, saved := movedSinceSnapshot(t)
 	second.die(t)
 
 	c.must(t, "server", "snapshot", "restore", saved, "--yes")

@@ -26,7 +26,7 @@ const (
 	maxFrame = 64 << 10
 )
 
-// manifest is what is copied. The contents of its regular files, one after another, are cut into chunks.
+// manifest lists the files of a slot that a transfer copies. The contents of its regular files form one stream, which is cut into chunks.
 type manifest struct {
 	Names   []string
 	Entries []entry

@@ -93,7 +93,7 @@ func TestManifestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// A list is read as it was written; what is cut off or goes on behind its end is refused.
+// A list is read back as it was written. One that is cut short, or that goes on after its end, is refused.
 func TestManifestThereAndBack(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "data", "a-b"), 0o700); err != nil {
