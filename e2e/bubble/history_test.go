@@ -111,8 +111,7 @@ func (h *history) restored(state fsm.State) {
 // replay applies the entries up to index.
 func (h *history) replay(log cluster.LogStore, index uint64) error {
 	for i := h.state.Index + 1; i <= index; i++ {
-		var l raft.Log
-		err := log.GetLog(i, &l)
+		l, err := h.entry(log, i)
 		if h.base != 0 && errors.Is(err, raft.ErrLogNotFound) {
 			continue // the index of a restored snapshot, or raft's own entry before one that was installed; the digests would differ without a command
 		}
@@ -134,6 +133,22 @@ func (h *history) replay(log cluster.LogStore, index uint64) error {
 		h.step(step{before, h.state, h.entries[len(h.entries)-1]})
 	}
 	return nil
+}
+
+// entry reads one entry from this log, or from the log of another server that has applied it: a server that began with a snapshot lacks what came
+// before, and can be looked at before the others.
+func (h *history) entry(log cluster.LogStore, index uint64) (raft.Log, error) {
+	var l raft.Log
+	err := log.GetLog(index, &l)
+	if !errors.Is(err, raft.ErrLogNotFound) {
+		return l, err
+	}
+	for _, p := range h.up {
+		if p.machine.State().Index >= index && p.store.GetLog(index, &l) == nil {
+			return l, nil
+		}
+	}
+	return l, err
 }
 
 // step judges one entry.
