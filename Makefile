@@ -29,7 +29,7 @@ LINT     := $(GO) tool -modfile=tools.mod golangci-lint
 # cores while they measure.
 CLUSTERS := ./e2e ./e2e/bubble ./e2e/linear ./cmd/... ./bench
 # Tests that make test leaves out (they call long).
-LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|AgentUpgrade|SickMachine|Refill)$$
+LONG     := ^Test(Etcd|Nats|Redis|Policies|Preempt|Rebalance|Roll|Volume.*|Linear|PausedLeader|Compare|ServersAway|LeaderKills|OldSnapshot|AgentUpgrade|SickMachine|Refill|Flood)$$
 UNITS     = $(filter-out $(shell $(GO) list $(CLUSTERS)),$(shell $(GO) list ./...))
 
 .DEFAULT_GOAL := help

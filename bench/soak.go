@@ -15,7 +15,7 @@ import (
 
 // soak keeps the filled cluster busy for about half of a long time, and compares what the servers hold in the second quarter with the last: single writes as fast as
 // their request ids may be used up, one node drained after the other, and a job that comes and goes, each time with as long a rest as it took. What servers keep of the
-// past has its bounds, and is brought there first: by a time of drains before, and by the first quarter, for 100,000 request ids take ten minutes.
+// past has its bounds, and is brought there first: by a time of drains before, and by the first quarter, for 50,000 request ids take ten minutes.
 func soak(ctx context.Context, o options, out io.Writer) (_ []Figure, err error) {
 	st, err := openStage(ctx, o, &limits{}, setting{nodes: o.nodes}, out)
 	if err != nil {
@@ -88,8 +88,8 @@ func (st *stage) season(ctx context.Context) error {
 
 type counters struct{ writes, failed, drains, churned atomic.Int64 }
 
-// soakWrites is how many labels are set in a second. 100,000 requests with an id may be made in ten minutes, and drains and jobs need some.
-const soakWrites = 130
+// soakWrites is how many labels are set in a second. One caller may make 50,000 requests with an id in ten minutes, and drains and jobs need some.
+const soakWrites = 70
 
 // soakClients is how many of them may be under way.
 const soakClients = 64

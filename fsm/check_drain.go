@@ -49,7 +49,8 @@ func (c *checker) drainNode(d *Drain, p *DrainNode) {
 // records checks what only tells of the past: events and requests.
 func (c *checker) records() {
 	s := c.s
-	c.want(s.Requests.Len() <= keptRequests, "%d requests are kept, at most %d should be", s.Requests.Len(), keptRequests)
+	most := maxRequests + minRequestsOfActor*s.requestsOf.Len()
+	c.want(s.Requests.Len() <= most, "%d requests are kept, at most %d should be", s.Requests.Len(), most)
 	for id, r := range s.Requests.All() {
 		c.want(r.ID == id && id != "", "request %q: its row says %q", id, r.ID)
 		c.want(r.Index <= s.Index && r.At <= s.Now, "request %s is of index %d and time %d, the state of %d and %d", id, r.Index, r.At, s.Index, s.Now)

@@ -9,3 +9,12 @@ type Request struct {
 	Refusal *Error    `cbor:"5,keyasint,omitempty"`
 	Actor   Actor     `cbor:"6,keyasint"`
 }
+
+// Told is what a repeated request is told; nil if the first was not refused.
+func (r *Request) Told() *Error {
+	if r.Refusal == nil || r.Refusal.Message != "" {
+		return r.Refusal
+	}
+	return Refuse(r.Refusal.Code, "request %s was refused at index %d; the text is not kept, as %s makes many requests", r.ID, r.Index, r.Actor).
+		WithHint("send it with a new request id to see the reason")
+}

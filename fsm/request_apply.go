@@ -3,10 +3,10 @@ package fsm
 import "strings"
 
 const (
-	keptRequests   = 100_000
-	keptOfActor    = 1_000       // an actor may always have so many, however many others have
-	keptRefusal    = 160         // bytes of a refusal's message, and of its hint, beyond those
-	requestMinimum = 10 * Minute // no request is forgotten before
+	maxRequests        = 100_000     // of all actors in requestMinimum
+	maxRequestsOfActor = 50_000      // of one of them; older requests are kept beside so many young ones, not beside more
+	minRequestsOfActor = 1_000       // an actor may always have so many, however many others have; beyond those the texts of refusals are not kept
+	requestMinimum     = 10 * Minute // no request is forgotten before
 )
 
 // replay answers a request that was seen before: the same body gets the stored outcome, another one is a conflict.
@@ -21,23 +21,26 @@ func (s *State) replay(e Entry) ([]Result, bool) {
 	if old.Body != e.Body {
 		return refuseAll(e.Groups, Refuse(CodeRequestConflict, "request id %s was used at index %d with another body", e.Request, old.Index).WithHint("choose a new request id")), true
 	}
-	results := refuseAll(e.Groups, old.Refusal)
+	results := refuseAll(e.Groups, old.Told())
 	for i := range results {
 		results[i].Index, results[i].Replay = old.Index, true
 	}
 	return results, true
 }
 
-// RequestsFull refuses one more request with an id while so many were made lately that none of them may be forgotten yet. An actor
+// RequestsFull refuses one more request with an id while the actor, or all together, made so many lately that none of them may be forgotten yet. An actor
 // that made few is not refused for what others made. Code: busy.
 func (s *State) RequestsFull(actor Actor) *Error {
-	if s.Requests.Len() < keptRequests || s.oldRequest() != nil {
+	own, _ := s.requestsOf.Get(actor)
+	switch {
+	case own < minRequestsOfActor || s.oldRequest() != nil:
 		return nil
+	case own >= maxRequestsOfActor:
+		return Refuse(CodeBusy, "%s made %d requests in the last %s", actor, own, requestMinimum).WithHint("try again later")
+	case s.Requests.Len() >= maxRequests:
+		return Refuse(CodeBusy, "%d requests were made in the last %s", maxRequests, requestMinimum).WithHint("try again later")
 	}
-	if own, _ := s.requestsOf.Get(actor); own < keptOfActor {
-		return nil
-	}
-	return Refuse(CodeBusy, "%d requests were made in the last %s", keptRequests, requestMinimum).WithHint("try again later")
+	return nil
 }
 
 // remember stores the outcome of a request: its first refusal, or none.
@@ -52,7 +55,7 @@ func (s *State) remember(e Entry, results []Result) {
 	s.Requests.put(r.ID, r)
 	s.requestLog.put(s.Index, r.ID)
 	s.countRequest(r, +1)
-	for s.Requests.Len() > keptRequests {
+	for s.Requests.Len() > maxRequestsOfActor {
 		old := s.oldRequest()
 		if old == nil {
 			break
@@ -63,15 +66,13 @@ func (s *State) remember(e Entry, results []Result) {
 	}
 }
 
-// kept is a refusal as its row keeps it. Of an actor with many rows it has only the beginning of its texts: 100,000 of them take 50 MB in each server,
-// and not 400.
+// kept is a refusal as its row keeps it. Of an actor with many rows it is only the code: 50,000 of them take 17 MB in each server, and not 200.
 func (s *State) kept(refusal *Error, actor Actor) *Error {
-	room := maxRefusal
-	if own, _ := s.requestsOf.Get(actor); own >= keptOfActor {
-		room = keptRefusal
+	if own, _ := s.requestsOf.Get(actor); own >= minRequestsOfActor {
+		return &Error{Code: refusal.Code}
 	}
 	short := *refusal
-	short.Message, short.Hint = strings.Clone(clipText(refusal.Message, room)), strings.Clone(clipText(refusal.Hint, room)) // a part of a text keeps all of it
+	short.Message, short.Hint = strings.Clone(clipText(refusal.Message, maxRefusal)), strings.Clone(clipText(refusal.Hint, maxRefusal)) // a part of a text keeps all of it
 	return &short
 }
 

@@ -5,13 +5,16 @@ import (
 	"testing"
 )
 
-// A request is not forgotten before ten minutes are over, so that sending it again does nothing; as many as are kept are all that can be made meanwhile.
+// A request is not forgotten before ten minutes are over, so that sending it again does nothing. Somebody who has used up what one actor may make meanwhile
+// is refused, and nobody else; when all together have used up theirs, whoever made few is served.
 func TestRequestsFull(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"))
-	ask := func(at Time, id string) (refusal *Error, replay bool) {
+	ask := func(actor Actor, at Time, id string) (refusal *Error, replay bool) {
 		t.Helper()
-		data, err := EncodeEntry(labelling(at, id))
+		entry := labelling(at, id)
+		entry.Actor = actor
+		data, err := EncodeEntry(entry)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -22,39 +25,53 @@ func TestRequestsFull(t *testing.T) {
 		return results[0].Refusal, results[0].Replay
 	}
 	begin := m.State().Now
-	var logged []Logged
-	for n := range keptRequests {
-		data, err := EncodeEntry(labelling(begin+Time(n/1000), fmt.Sprint("r", n)))
-		if err != nil {
+	fill := func(actor Actor, n int) {
+		t.Helper()
+		var logged []Logged
+		for i := range n {
+			entry := labelling(begin+Time(i/1000), fmt.Sprint(actor, i))
+			entry.Actor = actor
+			data, err := EncodeEntry(entry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logged = append(logged, Logged{m.State().Index + 1 + uint64(i), 1, data})
+		}
+		if _, err := m.ApplyBatch(logged); err != nil {
 			t.Fatal(err)
 		}
-		logged = append(logged, Logged{m.State().Index + 1 + uint64(n), 1, data})
 	}
-	if _, err := m.ApplyBatch(logged); err != nil {
-		t.Fatal(err)
+	busy := func(actor Actor, at Time) {
+		t.Helper()
+		if refusal, _ := ask(actor, at, "more"); refusal == nil || refusal.Code != CodeBusy {
+			t.Errorf("one more request of %s: %v, want busy", actor, refusal)
+		}
 	}
+	fill("cli:alice", maxRequestsOfActor)
 	full := begin.Add(requestMinimum) - 1
-	if refusal, _ := ask(full, "one-more"); refusal == nil || refusal.Code != CodeBusy {
-		t.Errorf("one more request: %v, want busy", refusal)
-	}
-	if _, replay := ask(full, "r0"); !replay {
+	busy("cli:alice", full)
+	if _, replay := ask("cli:alice", full, "cli:alice0"); !replay {
 		t.Error("the oldest request was carried out again")
 	}
-	others := labelling(full, "of-another")
-	others.Actor = "cli:bob"
-	if data, err := EncodeEntry(others); err != nil {
-		t.Fatal(err)
-	} else if results, err := m.Apply(m.State().Index+1, 1, data); err != nil || results[0].Refusal != nil {
-		t.Errorf("a request of somebody who made none: %v, %v", results, err)
+	fill("cli:bob", maxRequests-maxRequestsOfActor)
+	fill("cli:carol", minRequestsOfActor)
+	busy("cli:bob", full)
+	busy("cli:carol", full)
+	if refusal, _ := ask("cli:dave", full, "first"); refusal != nil {
+		t.Errorf("a request of somebody who made none: %v", refusal)
 	}
-	if _, replay := ask(full, "r0"); !replay {
+	if _, replay := ask("cli:alice", full, "cli:alice0"); !replay {
 		t.Error("another's request made the oldest one forgotten")
 	}
-	if refusal, _ := ask(full+1, "one-more"); refusal != nil {
+	later := begin.Add(requestMinimum)
+	if refusal, _ := ask("cli:alice", later, "more"); refusal != nil {
 		t.Errorf("one more request when the oldest is old enough: %v", refusal)
 	}
-	if s := m.State(); s.Requests.Len() != keptRequests || s.Requests.Has("r0") {
-		t.Errorf("%d requests are kept, the oldest among them: %v", s.Requests.Len(), s.Requests.Has("r0"))
+	if _, replay := ask("cli:alice", later, "cli:alice0"); replay {
+		t.Error("the oldest request is not forgotten")
+	}
+	if err := Check(m.State()); err != nil {
+		t.Error(err)
 	}
 }
 

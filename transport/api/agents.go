@@ -138,6 +138,7 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	q.Agent.Key, q.Agent.Epoch = key, 0
 	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape, Seen: q.Seen, Refused: q.Refused}
 	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil { // an agent tries again and again: that must not fill the log
+		s.cfg.Refused(refusal)
 		return transport.RegisterReply{}, refusedAt(refusal, state.Index)
 	}
 	if !s.registrations.take(who.Identity) {

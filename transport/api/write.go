@@ -148,8 +148,8 @@ func (w *writing) stored(r *reading) (*outcome, error) {
 		return nil, fsm.Refuse(fsm.CodeRequestConflict, "request id %s was used at index %d for another request", old.ID, old.Index).
 			WithHint("choose a new request id")
 	}
-	if old.Refusal != nil {
-		return nil, refusedAt(old.Refusal, old.Index)
+	if refusal := old.Told(); refusal != nil {
+		return nil, refusedAt(refusal, old.Index)
 	}
 	return w.outcome(r, nil, old.Index, true), nil
 }
@@ -181,6 +181,7 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 	}
 	if w.params.RequestID != "" {
 		if refusal := before.RequestsFull(entry.Actor); refusal != nil {
+			w.s.cfg.Refused(refusal)
 			return nil, refusal // the log would say the same, and grow by it
 		}
 		entry.Request, entry.Body = fsm.RequestID(w.params.RequestID), w.hash()
@@ -198,6 +199,9 @@ func (w *writing) commit(ctx context.Context, before *reading, commands []fsm.Co
 		commands = nil
 	}
 	if result.Refusal != nil {
+		if result.Refusal.Code == fsm.CodeBusy {
+			w.s.cfg.Refused(result.Refusal)
+		}
 		return nil, refusedAt(result.Refusal, index)
 	}
 	return w.outcome(w.s.reading(), commands, index, result.Replay), nil
