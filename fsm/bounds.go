@@ -77,8 +77,8 @@ func (c *NodeRegister) checkBounds() *Error {
 	return nil
 }
 
-// cutWarnings keeps of an agent's warnings what a node's row has room for.
-func cutWarnings(warnings []string) []string {
+// CutWarnings keeps of an agent's warnings what a node's row has room for.
+func CutWarnings(warnings []string) []string {
 	kept := slices.Clone(warnings[:min(len(warnings), maxWarnings)])
 	for i := range kept {
 		kept[i] = clipText(kept[i], maxAgentText)

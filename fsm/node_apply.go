@@ -80,7 +80,7 @@ func (c *NodeRegister) apply(s *State) error {
 		epoch = n.Agent.Epoch + 1
 	}
 	n.Name, n.Agent, n.Health = c.Name, c.Agent, HealthOnline
-	n.Agent.Epoch, n.Agent.Warnings = epoch, cutWarnings(c.Agent.Warnings)
+	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
 	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation
