@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/outspan/outspan/internal/plant"
 )
 
 // SelfCheck names, in a closed set, what an agent checks of its own machine.
@@ -131,6 +133,8 @@ func (s *State) Tolerated(inst *Instance) (until Time, leaves bool) {
 	case !oneOf(n.Intent, IntentActive, IntentCordoned) || s.Settings.PlaceOnDegraded || s.Unconfirmed:
 	case policy.Role == RoleSystem || policy.Toleration.NotReady == nil || *policy.Toleration.NotReady == Forever:
 	case s.Movable(inst) != nil:
+	case plant.Is(plant.NotReadyAtOnce):
+		return n.Self.Since, true
 	default:
 		return n.Self.Since.Add(*policy.Toleration.NotReady), true
 	}

@@ -40,6 +40,8 @@ const (
 	OfflineByGossip Bug = "offline_by_gossip"
 	// ReplaceBeforeFencing replaces a lost instance of an exclusive group as any other: before it is known to have stopped.
 	ReplaceBeforeFencing Bug = "replace_before_fencing"
+	// NotReadyAtOnce empties a machine as soon as its agent calls it degraded, whatever the groups on it tolerate.
+	NotReadyAtOnce Bug = "not_ready_at_once"
 	// MapOrder breaks ties between nodes that are equally good by the order in which a map is walked.
 	MapOrder Bug = "map_order"
 	// SkipUnknown skips an entry of the log that can't be read instead of ending the server.
@@ -76,7 +78,7 @@ const (
 func All() []Bug {
 	return []Bug{
 		WedgedFollower, HungDisk, VerifyLeader, DivergentSnapshot, StuckTransfer, UnreadNotify,
-		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, MapOrder, SkipUnknown,
+		BudgetBeforeApply, StaleLastCopy, OfflineByGossip, ReplaceBeforeFencing, NotReadyAtOnce, MapOrder, SkipUnknown,
 		EpochAgain, GenerationsOnly, GuessedSize, OldCopyByClock, ForgottenVolume, DrainForgetsMoves, PrefixInWrites, AbsentNodesCount, LeaseByRole, OlderLineage,
 		ClonedMachine,
 	}

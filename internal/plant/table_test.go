@@ -26,9 +26,10 @@ func proofs() []proof {
 		{bug: UnreadNotify, room: "cluster", test: "TestStorm", seeds: []string{"31", "38", "31", "38"}, want: "L1: "},
 
 		{bug: BudgetBeforeApply, room: "sim", test: "TestSeed", seeds: []string{"7002", "7001", "7003", "7004"}, want: "S3: "},
-		{bug: StaleLastCopy, room: "sim", test: "TestSeed", seeds: []string{"7041", "7047", "5009"}, want: "S6: "},
+		{bug: StaleLastCopy, room: "sim", test: "TestSeed", seeds: []string{"7110", "7047", "7015", "7019"}, want: "S6: "},
 		{bug: OfflineByGossip, room: "sim", test: "TestSeed", seeds: []string{"7003", "7005", "7006", "7007"}, want: "S13: "},
 		{bug: ReplaceBeforeFencing, room: "sim", test: "TestSeed", seeds: []string{"7018", "7025", "7032", "7034"}, want: "S2: "},
+		{bug: NotReadyAtOnce, room: "sim", test: "TestSeed", seeds: []string{"7002", "7004", "7006", "7009"}, want: "S6: "},
 		{bug: MapOrder, room: "sim", test: "TestSeed", seeds: []string{"7002", "7003", "7000"}, want: "S5: "},
 		{bug: SkipUnknown, room: "cluster", test: "TestDamagedEntry", seeds: []string{"1"}, want: "S5: "},
 
