@@ -100,6 +100,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	a.crew = newCrew(a.shop)
 	a.shop.peers.changed = a.crew.peersChanged
 	reports.holds = a.crew.holds
+	_, reports.self.unmeasured = a.workDirs()
 	a.mover = transfer.New(transfer.Config{
 		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
 		Gave: a.shop.uids.gave, Owner: a.shop.uids.ofCopy, Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
@@ -193,6 +194,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.shop.peers.run(work, a.askPeers) })
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work) })
+	working.Go(func() { a.keepMeasured(work) })
 	working.Go(func() { _ = a.mover.Run(work) }) // it has no errors
 
 	<-ctx.Done()

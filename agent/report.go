@@ -49,6 +49,8 @@ type reporter struct {
 // selfWord is what the agent says of its own machine.
 type selfWord struct {
 	troubles   []fsm.Trouble
+	disk       []fsm.DiskUse
+	unmeasured bool   // disk is not known yet
 	now, acked uint64 // grows with each change, from 1
 }
 
@@ -86,6 +88,15 @@ func (r *reporter) set(s fsm.InstanceStatus) {
 func (r *reporter) setSelf(troubles []fsm.Trouble) {
 	r.mu.Lock()
 	r.self.troubles = troubles
+	r.self.now++
+	r.mu.Unlock()
+	r.kick()
+}
+
+// setDisk is the newest list of instances above their disk limit.
+func (r *reporter) setDisk(above []fsm.DiskUse) {
+	r.mu.Lock()
+	r.self.disk, r.self.unmeasured = above, false
 	r.self.now++
 	r.mu.Unlock()
 	r.kick()
@@ -286,7 +297,9 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	}
 	req.Transfers = r.transferWords(r.full)
 	if r.full || r.self.acked < r.self.now {
-		req.Self = &fsm.SelfReport{Gen: r.self.now, Troubles: r.self.troubles}
+		req.Self = &fsm.SelfReport{
+			Gen: r.self.now, Troubles: r.self.troubles, Disk: r.self.disk, Unmeasured: r.self.unmeasured,
+		}
 	}
 	if r.full {
 		req.Instances, req.Incarnation = r.collect(func(fsm.InstanceStatus) bool { return true }), r.reign

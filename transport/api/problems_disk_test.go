@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,15 +27,15 @@ func TestDiskOfAnInstance(t *testing.T) {
 		gen++
 		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &fsm.SelfReport{Gen: gen, Disk: uses}})
 	}
-	want := func(above bool, used, atLeast, next any) {
+	want := func(above bool, used json.Number, atLeast bool, next string) {
 		t.Helper()
-		disk := map[string]any{"limit_bytes": float64(2 << 30), "above": above, "used_bytes": used, "at_least": atLeast, "next": next}
+		disk := map[string]any{"limit_bytes": json.Number("2147483648"), "above": above, "used_bytes": used, "at_least": atLeast, "next": next}
 		if diff := cmp.Diff(disk, get(t, r.cli(), "/v1/instances/inst-03")["disk"]); diff != "" {
 			t.Error(diff)
 		}
 	}
 	told()
-	want(false, 0.0, false, "")
+	want(false, "0", false, "")
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("problems: %q", got)
 	}
@@ -42,7 +43,7 @@ func TestDiskOfAnInstance(t *testing.T) {
 	use := fsm.DiskUse{ID: "inst-03", UsedBytes: 3 << 30, LimitBytes: 2 << 30, AtLeast: true, Dir: "/data/inst-03"}
 	told(use, fsm.DiskUse{ID: "unknown", UsedBytes: 2, LimitBytes: 1})
 	next := "on n2: du -ah /data/inst-03 | sort -h; to begin anew with an empty one: outspan instance evict inst-03"
-	want(true, float64(3<<30), true, next)
+	want(true, "3221225472", true, next)
 	problem := "instance_disk instance/inst-03: web/http on n2: its work directory has at least 3GiB, its limit is 2GiB -> " + next
 	if got := problemsNow(t, r, ""); len(got) != 1 || got[0] != problem {
 		t.Errorf("problems: %q", got)
@@ -59,7 +60,7 @@ func TestDiskOfAnInstance(t *testing.T) {
 	}
 
 	told()
-	want(false, 0.0, false, "")
+	want(false, "0", false, "")
 	if got := problemsNow(t, r, ""); len(got) > 0 {
 		t.Errorf("problems: %q", got)
 	}
