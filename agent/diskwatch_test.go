@@ -166,6 +166,7 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 		t.Error(err)
 	}
 	b.stopAgent()
+	b.cfg.DiskCheckEvery = time.Second // it reports before it has measured
 	b.start()
 	if _, is := above(big); !is {
 		t.Error("the next agent took it back")
