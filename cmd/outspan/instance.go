@@ -143,9 +143,9 @@ func (a *app) instancePage(p *page, i api.Instance) {
 }
 
 // diskLimitText says what an instance may have below its work directory, and what it has if that is more.
-func diskLimitText(d *api.InstanceDisk) string {
+func diskLimitText(d api.InstanceDisk) string {
 	switch {
-	case d == nil:
+	case d.LimitBytes == 0:
 		return ""
 	case !d.Above:
 		return "limit " + sizeText(d.LimitBytes)

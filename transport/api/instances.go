@@ -40,7 +40,7 @@ type Instance struct {
 	Facts      Facts             `json:"facts" doc:"what its role check last said; empty: nothing is known"`
 	Deployment fsm.DeploymentID  `json:"deployment_id"`
 	Resources  InstanceResources `json:"resources"`
-	Disk       *InstanceDisk     `json:"disk" doc:"null: the job file sets no limit"`
+	Disk       InstanceDisk      `json:"disk"`
 	CreatedAt  time.Time         `json:"created_at"`
 	StartedAt  *time.Time        `json:"started_at"`
 	Index      uint64            `json:"index" doc:"of its last change"`

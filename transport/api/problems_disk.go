@@ -4,7 +4,7 @@ import "github.com/outspan/outspan/fsm"
 
 // InstanceDisk is an instance's disk limit, and whether it is above it.
 type InstanceDisk struct {
-	LimitBytes int64 `json:"limit_bytes"`
+	LimitBytes int64 `json:"limit_bytes" doc:"0: the job file sets none"`
 	Above      bool  `json:"above" doc:"the last measurement found more than the limit"`
 	UsedBytes  int64 `json:"used_bytes" doc:"below its work directory; 0 unless it is above its limit"`
 	AtLeast    bool  `json:"at_least" doc:"the agent could not measure everything there"`
@@ -12,19 +12,18 @@ type InstanceDisk struct {
 	Next string `json:"next" doc:"the way out; empty unless it is above its limit"`
 }
 
-// disk is nil for an instance without a limit.
-func (r *reading) disk(i *fsm.Instance) *InstanceDisk {
+func (r *reading) disk(i *fsm.Instance) InstanceDisk {
 	spec, ok := r.Spec(i.Group, i.Version)
 	use, above := r.DiskUse(i)
 	switch {
 	case above:
-		return &InstanceDisk{
+		return InstanceDisk{
 			LimitBytes: use.LimitBytes, Above: true, UsedBytes: use.UsedBytes, AtLeast: use.AtLeast, Next: r.emptyDisk(i, use),
 		}
 	case ok && spec.Resources.DiskBytes > 0:
-		return &InstanceDisk{LimitBytes: spec.Resources.DiskBytes}
+		return InstanceDisk{LimitBytes: spec.Resources.DiskBytes}
 	}
-	return nil
+	return InstanceDisk{}
 }
 
 // emptyDisk is how a person finds out what fills a work directory.
