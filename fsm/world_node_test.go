@@ -59,7 +59,7 @@ func (w world) nodeReport() Command {
 			c.Self.Troubles = append(c.Self.Troubles, Trouble{pick(w, append(SelfChecks(), "odd")...), pick(w, "", "it is full")})
 		}
 		for w.bool() {
-			c.Self.Disk = append(c.Self.Disk, DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 3)), LimitBytes: int64(w.int(0, 2))})
+			c.Self.Disk = append(c.Self.Disk, DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 9)), LimitBytes: int64(w.int(0, 3))})
 		}
 		c.Self.Unmeasured = w.rarely(3)
 	}
