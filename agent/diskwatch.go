@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,6 +42,15 @@ type diskWatch struct {
 	above  map[fsm.InstanceID]fsm.DiskUse // as it was told
 	told   bool                           // something was
 	unsure map[fsm.InstanceID]bool        // below the limit as far as could be measured
+	filler diskFiller
+}
+
+// diskFiller finds out who fills a data directory that is full.
+type diskFiller struct {
+	full  func(was bool) bool
+	all   func() []fsm.InstanceID
+	tell  func(text string)
+	found bool // and told
 }
 
 // workDirs says where instances have their work directories; false if the agent does not measure them.
@@ -62,6 +72,10 @@ func (a *Agent) keepMeasured(ctx context.Context) {
 		list: a.crew.limited, dir: dir, measure: inBackground(measureDisk), tell: a.shop.reports.setDisk,
 		log: a.log.Named("disk"), above: map[fsm.InstanceID]fsm.DiskUse{}, unsure: map[fsm.InstanceID]bool{},
 	}
+	w.filler = diskFiller{
+		full: func(was bool) bool { return roomIn(a.home.dir, was) != "" },
+		all:  a.crew.ids, tell: a.shop.reports.setFiller,
+	}
 	w.run(ctx, a.cfg.DiskCheckEvery)
 }
 
@@ -72,6 +86,14 @@ func (c *crew) limited() []limited {
 		if spec := m.wanted().Spec; spec != nil && spec.Resources.DiskBytes > 0 {
 			list = append(list, limited{m.id, spec.Resources.DiskBytes})
 		}
+	}
+	return list
+}
+
+func (c *crew) ids() []fsm.InstanceID {
+	var list []fsm.InstanceID
+	for _, m := range c.list() {
+		list = append(list, m.id)
 	}
 	return list
 }
@@ -108,6 +130,7 @@ func (w *diskWatch) run(ctx context.Context, every time.Duration) {
 	for pause := every / 5; sleep(ctx, pause, nil); {
 		began := time.Now()
 		w.look(ctx)
+		w.lookForFiller(ctx)
 		pause = max(every, diskShare*time.Since(began))
 	}
 }
@@ -147,6 +170,35 @@ func (w *diskWatch) look(ctx context.Context) {
 	if moved || !w.told && len(list) > 0 {
 		w.report()
 	}
+}
+
+// lookForFiller measures all instances, once each time that the data directory is full, and names the one that uses most.
+func (w *diskWatch) lookForFiller(ctx context.Context) {
+	f := &w.filler
+	if full := f.full(f.found); full == f.found {
+		return
+	} else if !full {
+		f.found = false
+		f.tell("")
+		return
+	}
+	var largest fsm.InstanceID
+	var most diskUse
+	for _, id := range f.all() {
+		use, err := w.measure(ctx, w.dir(id))
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil && use.bytes > most.bytes {
+			largest, most = id, use
+		}
+	}
+	if largest == "" {
+		return
+	}
+	f.found = true
+	w.log.Warn("the data directory is full, and one instance uses most", "instance", largest, "used_bytes", most.bytes, "dir", w.dir(largest))
+	f.tell(fmt.Sprintf("the largest work directory is that of instance %s, with %s", largest, fsm.SizeText(most.bytes)))
 }
 
 // take notes what an instance uses now, and reports whether that is to be told.

@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -188,4 +190,32 @@ func TestProgramAboveItsDiskLimit(t *testing.T) {
 	if want := []string{"instance/" + string(big) + " above_limit", "instance/" + string(big) + " within_limit"}; !slices.Equal(told, want) {
 		t.Errorf("events: %q, want %q", told, want)
 	}
+}
+
+// Of a data directory that is full the servers hear which instance uses most.
+func TestWhoFillsTheDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: needs root to mount a small file system")
+	}
+	b := newBench(t, allowRoot, func(c *Config) {
+		c.SelfCheckEvery, c.DiskCheckEvery = 50*time.Millisecond, 50*time.Millisecond
+		must(t, os.MkdirAll(c.DataDir, 0o711))
+		if err := unix.Mount("tmpfs", c.DataDir, "tmpfs", 0, "size=16m"); err != nil {
+			t.Skipf("skipped: no right to mount a small file system: %v", err)
+		}
+	})
+	data := b.cfg.DataDir
+	t.Cleanup(func() { _ = unix.Unmount(data, unix.MNT_DETACH) })
+	small := b.run("small", sh("head -c 1048576 /dev/zero > grown; exec sleep 1000"), nil)
+	big := b.run("big", sh("head -c 3145728 /dev/zero > grown; exec sleep 1000"), nil)
+	b.await(small, fsm.ObservedReady)
+	b.await(big, fsm.ObservedReady)
+	room := fill(t, data)
+	eventually(t, "the instance that uses most to be named", func() bool {
+		return strings.HasSuffix(b.row().Self.Words(), "; the largest work directory is that of instance "+string(big)+", with 3MiB")
+	})
+	room()
+	eventually(t, "the node to be well", func() bool { return !b.row().Troubled() })
+	fill(t, data)
+	eventually(t, "the instance to be named again", func() bool { return strings.Contains(b.row().Self.Words(), string(big)) })
 }
