@@ -100,7 +100,6 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	a.crew = newCrew(a.shop)
 	a.shop.peers.changed = a.crew.peersChanged
 	reports.holds = a.crew.holds
-	_, reports.self.unmeasured = a.workDirs()
 	a.mover = transfer.New(transfer.Config{
 		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
 		Gave: a.shop.uids.gave, Owner: a.shop.uids.ofCopy, Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),

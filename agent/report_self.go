@@ -10,7 +10,7 @@ import (
 type selfWord struct {
 	troubles   []fsm.Trouble
 	disk       []fsm.DiskUse
-	unmeasured bool   // disk is not known yet
+	measured   bool   // disk is known
 	filler     string // what fills the data directory, in words; "" while that is not full, or not known
 	now, acked uint64 // grows with each change, from 1
 }
@@ -23,7 +23,7 @@ func (x *selfWord) report() *fsm.SelfReport {
 			troubles[i].Reason += "; " + x.filler
 		}
 	}
-	return &fsm.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Unmeasured: x.unmeasured}
+	return &fsm.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured}
 }
 
 // setSelf is the newest word on the agent's own machine.
@@ -38,7 +38,7 @@ func (r *reporter) setSelf(troubles []fsm.Trouble) {
 // setDisk is the newest list of instances above their disk limit.
 func (r *reporter) setDisk(above []fsm.DiskUse) {
 	r.mu.Lock()
-	r.self.disk, r.self.unmeasured = above, false
+	r.self.disk, r.self.measured = above, true
 	r.self.now++
 	r.mu.Unlock()
 	r.kick()

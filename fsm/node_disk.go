@@ -64,7 +64,7 @@ func diskUse(list []DiskUse, id InstanceID) (DiskUse, bool) {
 
 // keptDisk is what of the report is kept: each instance once, in order of id.
 func keptDisk(n *Node, r *SelfReport) []DiskUse {
-	if r.Unmeasured {
+	if !r.Measured {
 		return n.Self.Disk
 	}
 	kept := slices.DeleteFunc(slices.Clone(r.Disk), func(u DiskUse) bool {

@@ -8,7 +8,7 @@ import (
 
 // above is an agent's word on instances that are above their disk limit.
 func above(gen uint64, uses ...DiskUse) *NodeReport {
-	return &NodeReport{ID: "n1", Self: &SelfReport{Gen: gen, Disk: uses}}
+	return &NodeReport{ID: "n1", Self: &SelfReport{Gen: gen, Disk: uses, Measured: true}}
 }
 
 // An instance is above its disk limit by its agent's word, until that says otherwise. A restarted agent that has not
@@ -29,7 +29,7 @@ func TestInstanceAboveItsDiskLimit(t *testing.T) {
 		{"it grows, told twice, beside a stranger", above(3, more, DiskUse{ID: "zz", UsedBytes: 2, LimitBytes: 1}, DiskUse{ID: "i0", LimitBytes: 1}, DiskUse{ID: "/", UsedBytes: 2, LimitBytes: 1}, more), 40, true},
 		{"a late word", above(1), 40, false},
 		{"something else", &NodeReport{ID: "n1"}, 40, false},
-		{"not measured", &NodeReport{ID: "n1", Self: &SelfReport{Gen: 4, Unmeasured: true}}, 40, true},
+		{"not measured", &NodeReport{ID: "n1", Self: &SelfReport{Gen: 4}}, 40, true},
 		{"it shrinks", above(5), 0, true},
 		{"above again", above(6, much), 30, true},
 		{"an agent that measures nothing", &NodeReport{ID: "n1", Full: true, Instances: []InstanceStatus{{ID: "i1"}}}, 0, true},

@@ -45,8 +45,8 @@ type SelfReport struct {
 	Gen      uint64    `cbor:"1,keyasint"`
 	Troubles []Trouble `cbor:"2,keyasint,omitempty"`
 	Disk     []DiskUse `cbor:"3,keyasint,omitempty"` // in order of id
-	// Unmeasured says that the agent has not looked at disk use since it began: what was told before still counts.
-	Unmeasured bool `cbor:"4,keyasint,omitempty"`
+	// Measured says that Disk is what the agent found. Before it has looked, what was told by an earlier one still counts.
+	Measured bool `cbor:"4,keyasint,omitempty"`
 }
 
 // Troubled reports whether the node is degraded by its own agent's word.

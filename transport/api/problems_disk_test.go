@@ -25,7 +25,7 @@ func TestDiskOfAnInstance(t *testing.T) {
 	gen := uint64(0)
 	told := func(uses ...fsm.DiskUse) {
 		gen++
-		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &fsm.SelfReport{Gen: gen, Disk: uses}})
+		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: r.epoch("01N2"), Self: &fsm.SelfReport{Gen: gen, Disk: uses, Measured: true}})
 	}
 	want := func(above bool, used json.Number, atLeast bool, next string) {
 		t.Helper()
