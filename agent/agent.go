@@ -193,6 +193,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.shop.peers.run(work, a.askPeers) })
 	working.Go(func() { a.keepProbing(work) })
 	working.Go(func() { a.keepChecked(work) })
+	working.Go(func() { a.keepMeasured(work) })
 	working.Go(func() { _ = a.mover.Run(work) }) // it has no errors
 
 	<-ctx.Done()

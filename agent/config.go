@@ -54,6 +54,10 @@ type Config struct {
 	// SelfCheckEvery is how often the agent checks its own machine: room in the data directory, writes there, cgroups, the clock. Default 3 s; negative: never.
 	SelfCheckEvery time.Duration
 
+	// DiskCheckEvery is the pause between two measurements of what instances have below their work directories. It is
+	// longer where these take long. Default 15 s; negative: never.
+	DiskCheckEvery time.Duration
+
 	// Servers reaches the control plane.
 	Servers Servers
 	// Runtime runs the processes; nil = the exec driver in DataDir, made by New with Exec.
@@ -122,6 +126,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SelfCheckEvery == 0 {
 		c.SelfCheckEvery = selfCheckEvery
+	}
+	if c.DiskCheckEvery == 0 {
+		c.DiskCheckEvery = diskCheckEvery
 	}
 	if c.Peers == nil {
 		c.Peers = noPeers{}

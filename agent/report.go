@@ -46,12 +46,6 @@ type reporter struct {
 	self   selfWord
 }
 
-// selfWord is what the agent says of its own machine.
-type selfWord struct {
-	troubles   []fsm.Trouble
-	now, acked uint64 // grows with each change, from 1
-}
-
 // factsCount is the generation of the facts of the whole node: 1 at each registration, and one more with every change of any fact. Heartbeats
 // carry it, so that servers know of a change before the report of it is there.
 type factsCount struct {
@@ -78,15 +72,6 @@ func (r *reporter) set(s fsm.InstanceStatus) {
 		r.facts.tell(r.facts.term.epoch, r.facts.now)
 	}
 	r.latest[s.ID] = s
-	r.mu.Unlock()
-	r.kick()
-}
-
-// setSelf is the newest word on the agent's own machine.
-func (r *reporter) setSelf(troubles []fsm.Trouble) {
-	r.mu.Lock()
-	r.self.troubles = troubles
-	r.self.now++
 	r.mu.Unlock()
 	r.kick()
 }
@@ -286,7 +271,7 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	}
 	req.Transfers = r.transferWords(r.full)
 	if r.full || r.self.acked < r.self.now {
-		req.Self = &fsm.SelfReport{Gen: r.self.now, Troubles: r.self.troubles}
+		req.Self = r.self.report()
 	}
 	if r.full {
 		req.Instances, req.Incarnation = r.collect(func(fsm.InstanceStatus) bool { return true }), r.reign

@@ -70,7 +70,8 @@ func (d *decoder) group(b *hcl.Block) fsm.GroupSpec {
 		field{name: "exec", required: true, open: func(d *decoder, b *hcl.Block) { d.exec(b.Body, &g.Exec) }},
 		textMap("env", &g.Env),
 		block("resources", func(d *decoder, b *hcl.Block) {
-			d.body(b.Body, number("cpu", &g.Resources.CPU), size("memory", &g.Resources.MemoryBytes), number("pids", &g.Resources.Pids))
+			d.body(b.Body, number("cpu", &g.Resources.CPU), size("memory", &g.Resources.MemoryBytes),
+				number("pids", &g.Resources.Pids), size("disk", &g.Resources.DiskBytes))
 		}),
 		blocksOf("port", []string{"name"}, func(d *decoder, b *hcl.Block) {
 			p := fsm.PortSpec{Name: b.Labels[0]}

@@ -64,6 +64,12 @@ var resourceTexts = map[string]KeyText{
 		Default: `"64MiB"`, Example: `"128MiB"`,
 	},
 	"pids": {Means: "processes and threads at once. Default: 4096", Example: "512"},
+	"disk": {
+		Means: "bytes that the instance may have below its work directory, at least 1 MiB; volumes and logs do not " +
+			"count, and placement does not look at it. It is watched, not enforced: `outspan status` names an " +
+			"instance that is above it. Default: no limit",
+		Example: `"2GiB"`,
+	},
 }
 
 // portTexts are about its ports.

@@ -73,6 +73,7 @@ func (c *checker) eventBytes() int {
 }
 
 func (t EventType) valid() bool {
-	return oneOf(t, EventNodeRegistered, EventNodeState, EventNodeChecks, EventAllocated, EventDesired, EventStatus, EventRestarted, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
+	return oneOf(t, EventNodeRegistered, EventNodeState, EventNodeChecks, EventAllocated, EventDesired, EventStatus, EventRestarted, EventDisk,
+		EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
 		EventBudget, EventJob, EventDeployment, EventSettings, EventLeader, EventHold, EventVolume)
 }

@@ -13,7 +13,8 @@ const (
 	EventAllocated      EventType = "instance.allocated"
 	EventDesired        EventType = "instance.desired_state_changed"
 	EventStatus         EventType = "instance.status_changed"
-	EventRestarted      EventType = "instance.restarted" // its agent has restarted the program in place, once or more
+	EventRestarted      EventType = "instance.restarted"    // its agent has restarted the program in place, once or more
+	EventDisk           EventType = "instance.disk_changed" // it went above its disk limit, or below it again
 	EventEviction       EventType = "instance.eviction_changed"
 	EventPreparation    EventType = "instance.preparation_failed" // a hook or a gate ended the preparation of its stop; told once, not at each try
 	EventDrainStarted   EventType = "drain.started"

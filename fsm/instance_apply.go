@@ -36,6 +36,7 @@ func (s *State) Room(n *Node, claims Claims) *Error { return s.roomWith(n, claim
 // ClaimsOf is what an instance of spec takes from a node, the overhead included.
 func (s *State) ClaimsOf(spec *GroupSpec, ports Ports) Claims {
 	r := spec.Resources
+	r.DiskBytes = 0 // a limit, no claim
 	r.MemoryBytes += s.Settings.InstanceOverhead
 	return Claims{Resources: r, Ports: ports}
 }

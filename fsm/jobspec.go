@@ -51,10 +51,12 @@ type ExecSpec struct {
 }
 
 // Resources are what an instance is promised: CPU in MHz-like shares (soft), memory in bytes (a hard cap), processes.
+// DiskBytes bounds what it writes below its work directory. Placement looks at neither processes nor disk.
 type Resources struct {
-	CPU         int64 `json:"cpu" cbor:"1,keyasint,omitempty"`            // default 100
-	MemoryBytes int64 `json:"memory_bytes" cbor:"2,keyasint,omitempty"`   // default 64 MiB
-	Pids        int64 `json:"pids,omitempty" cbor:"3,keyasint,omitempty"` // 0: 4096
+	CPU         int64 `json:"cpu" cbor:"1,keyasint,omitempty"`                  // default 100
+	MemoryBytes int64 `json:"memory_bytes" cbor:"2,keyasint,omitempty"`         // default 64 MiB
+	Pids        int64 `json:"pids,omitempty" cbor:"3,keyasint,omitempty"`       // 0: 4096
+	DiskBytes   int64 `json:"disk_bytes,omitempty" cbor:"4,keyasint,omitempty"` // 0: no limit
 }
 
 // PortSpec asks for a TCP port of the node: a dynamic one, or Static.

@@ -13,7 +13,6 @@ import (
 const (
 	maxGroups = 64
 	maxCount  = 100_000
-	minMemory = 1 << 20
 	maxAmount = 1 << 50 // of memory in bytes, of CPU, of processes: sums of them can't overflow
 )
 
@@ -72,7 +71,7 @@ func (j *JobSpec) Check() *Error {
 }
 
 func (g *GroupSpec) check() *Error {
-	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
+	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkResources, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
 		if refusal := test(); refusal != nil {
 			return refusal
 		}
@@ -88,15 +87,6 @@ func (g *GroupSpec) checkBasics() *Error {
 		return refuseAt(keyPath("count"), "count is %d; it must be 0 to %d", g.Count, maxCount)
 	case g.Exec.Command == "":
 		return refuseAt(keyPath("exec", "command"), "exec has no command")
-	case g.Resources.MemoryBytes < minMemory:
-		return refuseAt(keyPath("resources", "memory"),
-			"resources.memory is %d bytes; it must be at least 1 MiB", g.Resources.MemoryBytes)
-	case g.Resources.CPU < 0 || g.Resources.Pids < 0:
-		return refuseAt(keyPath("resources"), "resources.cpu and pids must not be negative")
-	case g.Resources.MemoryBytes > maxAmount || g.Resources.CPU > maxAmount || g.Resources.Pids > maxAmount:
-		return refuseAt(keyPath("resources"),
-			"resources: no machine has %d bytes, a CPU of %d or %d processes",
-			g.Resources.MemoryBytes, g.Resources.CPU, g.Resources.Pids)
 	}
 	for _, name := range slices.Sorted(maps.Keys(g.Env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00") {

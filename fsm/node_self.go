@@ -37,6 +37,8 @@ type NodeSelf struct {
 	Since    Time      `cbor:"1,keyasint,omitempty"` // when the first of them was reported; 0 without troubles
 	Troubles []Trouble `cbor:"2,keyasint,omitempty"` // in order of check, each check once
 	Gen      uint64    `cbor:"3,keyasint,omitempty"` // of the report that said so; of this epoch
+	// Disk are the instances above their disk limit, in order of id. They don't make the node degraded.
+	Disk []DiskUse `cbor:"4,keyasint,omitempty"`
 }
 
 // SelfReport is an agent's word on its own machine. It replaces those of older generations. The first of a
@@ -44,6 +46,9 @@ type NodeSelf struct {
 type SelfReport struct {
 	Gen      uint64    `cbor:"1,keyasint"`
 	Troubles []Trouble `cbor:"2,keyasint,omitempty"`
+	Disk     []DiskUse `cbor:"3,keyasint,omitempty"` // in order of id
+	// Measured says that Disk is what the agent found. Before it has looked, what was told by an earlier one still counts.
+	Measured bool `cbor:"4,keyasint,omitempty"`
 }
 
 // Troubled reports whether the node is degraded by its own agent's word.
@@ -99,10 +104,12 @@ func (s *State) takeSelf(c *NodeReport) {
 	next.Self = NodeSelf{Gen: n.Self.Gen} // an older word that comes late is none
 	if c.Self != nil {
 		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
+		next.Self.Disk = keptDisk(n, c.Self)
 	}
 	if next.Troubled() {
 		next.Self.Since = cmp.Or(n.Self.Since, s.Now)
 	}
+	s.tellDisk(n, next.Self.Disk)
 	if slices.Equal(n.Self.Troubles, next.Self.Troubles) {
 		s.Nodes.put(n.ID, &next)
 		s.touch(Topic("node/" + n.ID))
@@ -117,7 +124,7 @@ func (s *State) takeSelf(c *NodeReport) {
 // newsOfSelf reports whether a report changes what is known of the agent's own machine.
 func (c *NodeReport) newsOfSelf(n *Node) bool {
 	if c.Self == nil {
-		return c.Full && n.Troubled()
+		return c.Full && (n.Troubled() || len(n.Self.Disk) > 0)
 	}
 	return c.Self.Gen > n.Self.Gen
 }

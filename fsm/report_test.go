@@ -85,7 +85,7 @@ func TestReportsInOneEntry(t *testing.T) {
 // repeated is what the agent of an online node that has something said last, once more; nil if there is none.
 func repeated(s State) *NodeReport {
 	for id, n := range s.Nodes.All() {
-		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering, Self: &SelfReport{n.Self.Gen, n.Self.Troubles}}
+		c := &NodeReport{ID: id, Epoch: n.Agent.Epoch, FactsGen: n.FactsGen, Full: !n.Return.Recovering, Self: &SelfReport{Gen: n.Self.Gen, Troubles: n.Self.Troubles, Disk: n.Self.Disk, Measured: true}}
 		told := true // by this registration: what an earlier one said is news when it is said again
 		for i := range s.InstancesOn(id) {
 			if !i.WaitsForRoom() && i.Status.Observed != ObservedLost {

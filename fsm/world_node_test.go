@@ -58,6 +58,10 @@ func (w world) nodeReport() Command {
 		for w.bool() {
 			c.Self.Troubles = append(c.Self.Troubles, Trouble{pick(w, append(SelfChecks(), "odd")...), pick(w, "", "it is full")})
 		}
+		for w.bool() {
+			c.Self.Disk = append(c.Self.Disk, DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 9)), LimitBytes: int64(w.int(0, 3))})
+		}
+		c.Self.Measured = !w.rarely(3)
 	}
 	if w.rarely(6) { // an instance of another node, or of none
 		c.Instances = append(c.Instances, InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: ObservedReady})

@@ -137,9 +137,24 @@ func (a *app) instancePage(p *page, i api.Instance) {
 		field{"Replaces", string(i.Replaces)}, field{"Replaced by", string(i.ReplacedBy)}, field{"Exit code", exit},
 		field{"Restarts", number(i.Restarts)}, field{"Ports", portsText(i)}, field{"Volume", i.Volume},
 		field{"CPU", fmt.Sprintf("%d shares", i.Resources.CPU)}, field{"Memory", sizeText(i.Resources.MemoryBytes) + " with overhead"},
-		field{"Deployment", string(i.Deployment)}, field{"Created", stamp(&i.CreatedAt)}, field{"Started", stamp(i.StartedAt)},
+		field{"Disk", diskLimitText(i.Disk)}, field{"Deployment", string(i.Deployment)}, field{"Created", stamp(&i.CreatedAt)}, field{"Started", stamp(i.StartedAt)},
 		field{"Index", number(i.Index)},
 	)
+}
+
+// diskLimitText says what an instance may have below its work directory, and what it has if that is more.
+func diskLimitText(d api.InstanceDisk) string {
+	switch {
+	case d.LimitBytes == 0:
+		return ""
+	case !d.Above:
+		return "limit " + sizeText(d.LimitBytes)
+	}
+	about := ""
+	if d.AtLeast {
+		about = "at least "
+	}
+	return fmt.Sprintf("%s%s, above its limit of %s; %s", about, sizeText(d.UsedBytes), sizeText(d.LimitBytes), d.Next)
 }
 
 func instanceWhy(a *app) *cobra.Command {

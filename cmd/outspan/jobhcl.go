@@ -140,6 +140,9 @@ func (w *hclWriter) group(g *fsm.GroupSpec) {
 		if g.Resources.Pids > 0 {
 			w.number("pids", g.Resources.Pids)
 		}
+		if g.Resources.DiskBytes > 0 {
+			w.text("disk", sizeExact(g.Resources.DiskBytes))
+		}
 	})
 	w.network(g)
 	w.role(g)

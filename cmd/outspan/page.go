@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -137,14 +136,7 @@ func oneLine(s string) string {
 }
 
 // sizeText is a number of bytes as job files write it: whole units, rounded down.
-func sizeText(n int64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	i := 0
-	for n >= 1024 && i < len(units)-1 && (n%1024 == 0 || n >= 10*1024) {
-		n, i = n/1024, i+1
-	}
-	return strconv.FormatInt(n, 10) + units[i]
-}
+func sizeText(n int64) string { return fsm.SizeText(n) }
 
 // age is how long ago t was, in its largest two units; "-" for no time.
 func (a *app) age(t *time.Time) string {

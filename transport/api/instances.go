@@ -40,6 +40,7 @@ type Instance struct {
 	Facts      Facts             `json:"facts" doc:"what its role check last said; empty: nothing is known"`
 	Deployment fsm.DeploymentID  `json:"deployment_id"`
 	Resources  InstanceResources `json:"resources"`
+	Disk       InstanceDisk      `json:"disk"`
 	CreatedAt  time.Time         `json:"created_at"`
 	StartedAt  *time.Time        `json:"started_at"`
 	Index      uint64            `json:"index" doc:"of its last change"`
@@ -81,6 +82,7 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 	if v.Reason == "" && i.Desired != fsm.DesiredRunning {
 		v.Reason = i.Marks.StopReason
 	}
+	v.Disk = r.disk(i)
 	if n, ok := r.Nodes.Get(i.Node); ok {
 		v.Address = n.Agent.Address
 	}

@@ -16,7 +16,7 @@ import (
 // ProblemRow is something that a person should look at, and the way out.
 type ProblemRow struct {
 	Code    ProblemCode `json:"code" doc:"what kind of problem"`
-	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME or cluster"`
+	Subject string      `json:"subject" doc:"where: server/NAME, node/NAME, instance/ID or cluster"`
 	Message string      `json:"message" doc:"what is wrong"`
 	Next    string      `json:"next" doc:"the way out, most often a command"`
 }
@@ -40,6 +40,7 @@ const (
 	ProblemNodeUnreachable   ProblemCode = "node_unreachable"
 	ProblemNodeDegraded      ProblemCode = "node_degraded"
 	ProblemNodeCertificate   ProblemCode = "node_certificate"
+	ProblemInstanceDisk      ProblemCode = "instance_disk"
 	ProblemBackup            ProblemCode = "backup_old"
 )
 
@@ -48,7 +49,7 @@ func ProblemCodes() []ProblemCode {
 	return []ProblemCode{
 		ProblemNoLeader, ProblemServerSilent, ProblemServerDisk, ProblemServerClock, ProblemServerCertificate, ProblemVoters,
 		ProblemStateDiffers, ProblemHold, ProblemRestore, ProblemPaused, ProblemNodeOffline, ProblemNodeUnreachable,
-		ProblemNodeDegraded, ProblemNodeCertificate, ProblemBackup,
+		ProblemNodeDegraded, ProblemNodeCertificate, ProblemInstanceDisk, ProblemBackup,
 	}
 }
 
@@ -81,6 +82,7 @@ func (s *Server) problems(r *reading, members []Member, differing []DifferentSta
 	}
 	p.voters()
 	p.nodes()
+	p.disks()
 	p.agents()
 	p.backup()
 	return p
@@ -108,6 +110,9 @@ func (p *problems) rows() []ProblemRow {
 			kind, _, _ := strings.Cut(of[0].Subject, "/")
 			rest := ProblemRow{
 				Code: code, Subject: kind + "s", Message: fmt.Sprintf("%d more like these", more), Next: "outspan node ls",
+			}
+			if code == ProblemInstanceDisk {
+				rest.Next = "outspan events --type instance.disk_changed"
 			}
 			of = append(of[:problemRows:problemRows], rest)
 		}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of one measurement.
+const (
+	diskEntries = 500_000 // files and directories
+	diskDepth   = 100     // of directories in each other, which are open at the same time
+	diskLinks   = 50_000  // files with several names that are remembered, so that each counts once
+	diskBatch   = 256     // entries between two pauses
+	diskPause   = time.Millisecond
+)
+
+// diskUse is what a directory takes of its file system.
+type diskUse struct {
+	bytes   int64 // allocated
+	partial bool  // there is more: a bound was met, or something could not be read
+}
+
+// diskWalk is one measurement. It never follows a symbolic link, opens nothing but directories, and stays on one file
+// system. Each batch of entries is followed by a pause as long as the batch took.
+type diskWalk struct {
+	use   diskUse
+	dev   uint64
+	left  int // entries
+	seen  map[uint64]bool
+	batch time.Time // when it began
+}
+
+// measureDisk walks a directory. One that does not exist takes nothing. The error is that of ctx, or of the directory
+// itself.
+func measureDisk(ctx context.Context, dir string) (diskUse, error) {
+	w := &diskWalk{left: diskEntries, seen: map[uint64]bool{}, batch: time.Now()}
+	return w.measure(ctx, dir)
+}
+
+func (w *diskWalk) measure(ctx context.Context, dir string) (diskUse, error) {
+	fd, err := openDir(unix.AT_FDCWD, dir)
+	if errors.Is(err, unix.ENOENT) {
+		return diskUse{}, nil
+	}
+	if err != nil {
+		return diskUse{}, err
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return diskUse{}, err
+	}
+	w.dev = st.Dev
+	w.count(&st)
+	w.directory(ctx, f, 1)
+	return w.use, ctx.Err()
+}
+
+// openDir refuses whatever is no directory before it is opened: a FIFO would block.
+func openDir(at int, name string) (int, error) {
+	for {
+		fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// directory adds what is in an open directory.
+func (w *diskWalk) directory(ctx context.Context, dir *os.File, depth int) {
+	for {
+		names, err := dir.Readdirnames(diskBatch)
+		for _, name := range names {
+			if !w.next(ctx) {
+				return
+			}
+			w.entry(ctx, dir, name, depth)
+		}
+		if err != nil {
+			w.use.partial = w.use.partial || !errors.Is(err, io.EOF)
+			return
+		}
+	}
+}
+
+// next reports whether one more entry may be looked at. It pauses after each batch.
+func (w *diskWalk) next(ctx context.Context) bool {
+	if w.left == 0 || ctx.Err() != nil {
+		w.use.partial = true
+		return false
+	}
+	w.left--
+	if w.left%diskBatch == 0 {
+		sleep(ctx, max(time.Since(w.batch), diskPause), nil)
+		w.batch = time.Now()
+	}
+	return true
+}
+
+func (w *diskWalk) entry(ctx context.Context, dir *os.File, name string, depth int) {
+	var st unix.Stat_t
+	err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT)
+	if err != nil {
+		w.use.partial = w.use.partial || !errors.Is(err, unix.ENOENT)
+		return
+	}
+	if st.Dev != w.dev {
+		return
+	}
+	w.count(&st)
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return
+	}
+	if depth == diskDepth {
+		w.use.partial = true
+		return
+	}
+	fd, err := openDir(int(dir.Fd()), name)
+	if err != nil { // ENOTDIR, ELOOP: it was replaced meanwhile
+		gone := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+		w.use.partial = w.use.partial || !gone
+		return
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	w.directory(ctx, f, depth+1)
+}
+
+// count adds one file. One with several names counts once.
+func (w *diskWalk) count(st *unix.Stat_t) {
+	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		switch {
+		case w.seen[st.Ino]:
+			return
+		case len(w.seen) == diskLinks:
+			w.use.partial = true
+			return
+		}
+		w.seen[st.Ino] = true
+	}
+	w.use.bytes += st.Blocks * 512
+}

@@ -1,0 +1,257 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+const (
+	// diskCheckEvery is the pause between two measurements of all work directories, and diskShare how many times longer
+	// than the measurement itself it is at least.
+	diskCheckEvery = 15 * time.Second
+	diskShare      = 9
+	// diskNews is the part of what was told by which a use must move before it is told again: an eighth.
+	diskNews = 8
+	// diskEnd is how long a measurement may hold up the end of the agent: the disk may hang.
+	diskEnd = time.Second
+)
+
+// limited is an instance with a disk limit.
+type limited struct {
+	id    fsm.InstanceID
+	limit int64
+}
+
+// diskWatch measures the work directories of instances with a disk limit, and tells which are above it. One goroutine
+// uses it.
+type diskWatch struct {
+	list    func() []limited
+	dir     func(fsm.InstanceID) string
+	measure func(context.Context, string) (diskUse, error)
+	tell    func([]fsm.DiskUse)
+	log     hclog.Logger
+
+	above  map[fsm.InstanceID]fsm.DiskUse // as it was told
+	told   bool                           // something was
+	unsure map[fsm.InstanceID]bool        // below the limit as far as could be measured
+	filler diskFiller
+}
+
+// diskFiller finds out who fills a data directory that is full.
+type diskFiller struct {
+	full  func(was bool) bool
+	all   func() []fsm.InstanceID
+	tell  func(text string)
+	found bool // and told
+}
+
+// workDirs says where instances have their work directories; false if the agent does not measure them.
+func (a *Agent) workDirs() (dir func(fsm.InstanceID) string, measures bool) {
+	r, ok := a.cfg.Runtime.(interface{ WorkDir(driver.ID) string })
+	if !ok || a.cfg.DiskCheckEvery < 0 {
+		return nil, false
+	}
+	return func(id fsm.InstanceID) string { return r.WorkDir(driver.ID(id)) }, true
+}
+
+// keepMeasured watches the disk use of instances until ctx ends.
+func (a *Agent) keepMeasured(ctx context.Context) {
+	dir, measures := a.workDirs()
+	if !measures {
+		return
+	}
+	w := &diskWatch{
+		list: a.crew.limited, dir: dir, measure: inBackground(measureDisk), tell: a.shop.reports.setDisk,
+		log: a.log.Named("disk"), above: map[fsm.InstanceID]fsm.DiskUse{}, unsure: map[fsm.InstanceID]bool{},
+	}
+	w.filler = diskFiller{
+		full: func(was bool) bool { return roomIn(a.home.dir, was) != "" },
+		all:  a.crew.ids, tell: a.shop.reports.setFiller,
+	}
+	w.run(ctx, a.cfg.DiskCheckEvery)
+}
+
+// limited lists the instances with a disk limit in order of id, also those that have ended and are still known.
+func (c *crew) limited() []limited {
+	var list []limited
+	for _, m := range c.list() {
+		if spec := m.wanted().Spec; spec != nil && spec.Resources.DiskBytes > 0 {
+			list = append(list, limited{m.id, spec.Resources.DiskBytes})
+		}
+	}
+	return list
+}
+
+func (c *crew) ids() []fsm.InstanceID {
+	var list []fsm.InstanceID
+	for _, m := range c.list() {
+		list = append(list, m.id)
+	}
+	return list
+}
+
+// inBackground lets a measurement go that does not end with ctx, because the disk hangs.
+func inBackground(measure func(context.Context, string) (diskUse, error)) func(context.Context, string) (diskUse, error) {
+	type result struct {
+		use diskUse
+		err error
+	}
+	return func(ctx context.Context, dir string) (diskUse, error) {
+		done := make(chan result, 1)
+		go func() {
+			use, err := measure(ctx, dir)
+			done <- result{use, err}
+		}()
+		select {
+		case r := <-done:
+			return r.use, r.err
+		case <-ctx.Done():
+		}
+		limit := time.NewTimer(diskEnd)
+		defer limit.Stop()
+		select {
+		case <-done:
+		case <-limit.C:
+		}
+		return diskUse{}, ctx.Err()
+	}
+}
+
+// run looks soon, then again and again until ctx ends.
+func (w *diskWatch) run(ctx context.Context, every time.Duration) {
+	for pause := every / 5; sleep(ctx, pause, nil); {
+		began := time.Now()
+		w.look(ctx)
+		w.lookForFiller(ctx)
+		pause = max(every, diskShare*time.Since(began))
+	}
+}
+
+// look measures every instance once and tells what moved. Until all were measured once nothing is told.
+func (w *diskWatch) look(ctx context.Context) {
+	list := w.list()
+	known := make(map[fsm.InstanceID]bool, len(list))
+	moved := false
+	for _, l := range list {
+		known[l.id] = true
+		use, err := w.measure(ctx, w.dir(l.id))
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil { // what was known of it still counts
+			w.log.Warn("work directory can't be measured", "instance", l.id, "error", err)
+			continue
+		}
+		moved = w.take(l, use) || moved
+		if moved && w.told {
+			w.report()
+			moved = false
+		}
+	}
+	for id := range w.above {
+		if !known[id] {
+			delete(w.above, id)
+			moved = true
+		}
+	}
+	for id := range w.unsure {
+		if !known[id] {
+			delete(w.unsure, id)
+		}
+	}
+	if moved || !w.told && len(list) > 0 {
+		w.report()
+	}
+}
+
+// lookForFiller measures all instances, once each time that the data directory is full, and names the one that uses most.
+func (w *diskWatch) lookForFiller(ctx context.Context) {
+	f := &w.filler
+	if full := f.full(f.found); full == f.found {
+		return
+	} else if !full {
+		f.found = false
+		f.tell("")
+		return
+	}
+	var largest fsm.InstanceID
+	var most diskUse
+	for _, id := range f.all() {
+		use, err := w.measure(ctx, w.dir(id))
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil && use.bytes > most.bytes {
+			largest, most = id, use
+		}
+	}
+	if largest == "" {
+		return
+	}
+	f.found = true
+	w.log.Warn("the data directory is full, and one instance uses most", "instance", largest, "used_bytes", most.bytes, "dir", w.dir(largest))
+	f.tell(fmt.Sprintf("the largest work directory is that of instance %s, with %s", largest, fsm.SizeText(most.bytes)))
+}
+
+// take notes what an instance uses now, and reports whether that is to be told.
+func (w *diskWatch) take(l limited, use diskUse) (moved bool) {
+	before, was := w.above[l.id]
+	if use.bytes <= l.limit {
+		w.doubt(l.id, use.partial)
+		if was {
+			delete(w.above, l.id)
+			w.log.Info("instance is below its disk limit again", "instance", l.id, "used_bytes", use.bytes, "limit_bytes", l.limit)
+		}
+		return was
+	}
+	now := fsm.DiskUse{ID: l.id, UsedBytes: use.bytes, LimitBytes: l.limit, AtLeast: use.partial, Dir: w.dir(l.id)}
+	if !was {
+		w.log.Warn("instance is above its disk limit", "instance", l.id, "used_bytes", use.bytes, "limit_bytes", l.limit, "dir", now.Dir)
+	}
+	if was && !worthTelling(before, now) {
+		return false
+	}
+	w.above[l.id] = now
+	return true
+}
+
+// doubt says once that an instance may be above its limit without anyone knowing.
+func (w *diskWatch) doubt(id fsm.InstanceID, partial bool) {
+	if partial && !w.unsure[id] {
+		w.log.Warn("work directory can't be measured as a whole: too much is in it, or part of it can't be read",
+			"instance", id, "dir", w.dir(id))
+		w.unsure[id] = true
+	}
+	if !partial {
+		delete(w.unsure, id)
+	}
+}
+
+// worthTelling keeps an instance that grows all the time from filling the log of the servers.
+func worthTelling(before, now fsm.DiskUse) bool {
+	moved := now.UsedBytes - before.UsedBytes
+	return max(moved, -moved) > before.UsedBytes/diskNews || now.LimitBytes != before.LimitBytes
+}
+
+// report tells of those that are above their limit, the largest first if there are too many.
+func (w *diskWatch) report() {
+	var list []fsm.DiskUse
+	for _, id := range sortedKeys(w.above) {
+		list = append(list, w.above[id])
+	}
+	if len(list) > fsm.MaxDiskUses {
+		slices.SortStableFunc(list, func(a, b fsm.DiskUse) int { return cmp.Compare(b.UsedBytes, a.UsedBytes) })
+		list = list[:fsm.MaxDiskUses]
+		slices.SortFunc(list, func(a, b fsm.DiskUse) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	w.told = true
+	w.tell(list)
+}
