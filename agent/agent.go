@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,11 @@ func New(cfg Config) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	var shared string
+	var err error
+	if cfg.Exec.UIDs, shared, err = cfg.Exec.instanceUIDs(os.Geteuid(), ownUIDMap()); err != nil {
+		return nil, err
+	}
 	h, err := openHome(cfg.DataDir, cfg.Log.Named("journal"))
 	if err != nil {
 		return nil, err
@@ -62,6 +68,10 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		h.close()
 		return nil, err
+	}
+	if shared != "" {
+		a.log.Warn(shared)
+		a.setProblem("instance_uids", shared)
 	}
 	return a, nil
 }

@@ -184,8 +184,9 @@ func (u *uids) exhausted() *fsm.Error {
 }
 
 // asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file names nobody. Data that belongs to an
-// account of the machine keeps its owner: then the instance runs as the default user, as it did when that data was written.
-func (w *workshop) asOwnUser(a transport.Assignment) (transport.Assignment, int, error) {
+// account of the machine keeps its owner: then the instance runs as the default user, as it did when that data was written. shared says that this instance ran as
+// the default user before: it goes on as that, and can read what it wrote.
+func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
 		if who, err := accountOf(a.Spec.Exec.User, ""); err == nil && all.Has(who.uid) {
@@ -200,7 +201,7 @@ func (w *workshop) asOwnUser(a transport.Assignment) (transport.Assignment, int,
 	switch {
 	case err != nil:
 		return a, 0, err
-	case all == (driver.UIDRange{}), owner >= 0 && !all.Has(owner):
+	case all == (driver.UIDRange{}), owner >= 0 && !all.Has(owner), owner < 0 && shared:
 		return a, 0, nil
 	}
 	var uid int

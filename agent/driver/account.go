@@ -51,6 +51,9 @@ func resolveAccount(name string, cfg Config) (account, error) {
 // UIDRange is a range of user ids, both ends included. The zero value is none.
 type UIDRange struct{ First, Last int }
 
+// String is the range as it stands in a configuration.
+func (r UIDRange) String() string { return strconv.Itoa(r.First) + "-" + strconv.Itoa(r.Last) }
+
 // Has reports whether a user id is in the range.
 func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid <= r.Last }
 
