@@ -157,22 +157,6 @@ func (u *uids) give(id fsm.InstanceID) {
 	}
 }
 
-// gave reports whether an id is of the node's range.
-func (u *uids) gave(uid int) bool { return u.all.Has(uid) }
-
-// ofCopy is whom a copy of a slot's volumes belongs to that came from another node, where its owner had an id of that node's range. Code: internal if all ids
-// are in use.
-func (u *uids) ofCopy(group fsm.GroupID, slot int) (uid int, err error) {
-	if u.all == (driver.UIDRange{}) {
-		return nogroup, nil
-	}
-	uid, ok := u.take(slotHolder(group, slot))
-	if !ok {
-		return 0, u.exhausted()
-	}
-	return uid, nil
-}
-
 // exhausted says why take found none.
 func (u *uids) exhausted() *fsm.Error {
 	u.mu.Lock()
@@ -190,7 +174,7 @@ func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Ass
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
 		if who, err := accountOf(a.Spec.Exec.User, ""); err == nil && all.Has(who.uid) {
-			return a, 0, fsm.Refuse(fsm.CodeInvalid, "user %q is one of those that this node gives to instances", a.Spec.Exec.User).WithHint("name another user, or none")
+			return a, 0, givenUser(a.Spec.Exec.User)
 		}
 		return a, 0, nil
 	}
@@ -222,6 +206,11 @@ func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Ass
 	spec.Exec.User = strconv.Itoa(uid)
 	a.Spec = &spec
 	return a, uid, nil
+}
+
+// givenUser refuses a job file that names a user of the range.
+func givenUser(name string) *fsm.Error {
+	return fsm.Refuse(fsm.CodeInvalid, "user %q is one of those that this node gives to instances", name).WithHint("name another user, or none")
 }
 
 // dataOwner is whom the data in an assignment's volumes belongs to; -1: there is none yet.

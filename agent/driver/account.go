@@ -48,6 +48,16 @@ func resolveAccount(name string, cfg Config) (account, error) {
 	return a, nil
 }
 
+// Account returns the id and the groups, its own first, of the user that a Spec names; "" is the default user. Codes: user_unknown, user_not_allowed,
+// root_not_allowed.
+func (c Config) Account(user string) (uid int, groups []int, err error) {
+	a, err := resolveAccount(user, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	return a.UID, append([]int{a.GID}, a.Groups...), nil
+}
+
 // UIDRange is a range of user ids, both ends included. The zero value is none.
 type UIDRange struct{ First, Last int }
 
