@@ -19,7 +19,7 @@ func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	}
 	b := newBench(t)
 	pids := openDirectory(t, b)
-	victim := nobodys("umask 077; echo $DB_PASSWORD > secret; echo $$ > " + pids + "/victim; exec sleep 1000")
+	victim := nobodys("umask 077; echo $DB_PASSWORD > $HOME/secret; echo $$ > " + pids + "/victim; exec sleep 1000")
 	victim.Env = map[string]string{"DB_PASSWORD": "swordfish"}
 	b.await(b.run("db", victim, nil), fsm.ObservedReady)
 	pid := pidOf(t, filepath.Join(pids, "victim"))
@@ -27,6 +27,9 @@ func TestInstancesHaveUsersOfTheirOwnByDefault(t *testing.T) {
 	must(t, err)
 	if info, err := os.Stat(work); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the working directory: %v, %v", info, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(work, "secret")); err != nil || string(text) != "swordfish\n" {
+		t.Errorf("what it wrote to its home: %q, %v", text, err)
 	}
 	thief := nobodys(fmt.Sprintf("cat /proc/%d/environ %s/secret > %s/seen 2>&1; echo $$ > %[3]s/thief; exec sleep 1000", pid, work, pids))
 	b.await(b.run("web", thief, nil), fsm.ObservedReady)
