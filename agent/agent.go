@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,11 @@ func New(cfg Config) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	var shared string
+	var err error
+	if cfg.Exec.UIDs, shared, err = cfg.Exec.instanceUIDs(os.Geteuid(), ownUIDMap()); err != nil {
+		return nil, err
+	}
 	h, err := openHome(cfg.DataDir, cfg.Log.Named("journal"))
 	if err != nil {
 		return nil, err
@@ -62,6 +68,10 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		h.close()
 		return nil, err
+	}
+	if shared != "" {
+		a.log.Warn(shared)
+		a.setProblem("instance_uids", shared)
 	}
 	return a, nil
 }
@@ -100,9 +110,10 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	a.crew = newCrew(a.shop)
 	a.shop.peers.changed = a.crew.peersChanged
 	reports.holds = a.crew.holds
+	owners := copyOwners{users: cfg.Exec.users(), uids: a.shop.uids, mapped: ownUIDMap()}
 	a.mover = transfer.New(transfer.Config{
 		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
-		Gave: a.shop.uids.gave, Owner: a.shop.uids.ofCopy, Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
+		Owner: owners.ofSlot, MayRunAs: owners.account, Report: reports.setTransfer, Log: cfg.Log.Named("transfer"),
 	})
 	return a, nil
 }
@@ -115,11 +126,10 @@ func newExecRuntime(cfg Config, h *home) (Runtime, error) {
 	case "none":
 		parent = ""
 	}
-	d, err := driver.New(driver.Config{
-		Dir: filepath.Join(h.dir, "driver"), CgroupParent: parent, Executable: cfg.Exec.Binary, AllowRoot: cfg.Exec.AllowRoot,
-		AllowUsers: cfg.Exec.AllowUsers, MinUID: cfg.Exec.MinUID, OwnUIDs: cfg.Exec.UIDs, DefaultUser: cfg.Exec.defaultUser(),
-		VolumePaths: cfg.Exec.VolumePaths, Logger: cfg.Log.Named("driver"),
-	})
+	of := cfg.Exec.users()
+	of.Dir, of.CgroupParent, of.Executable = filepath.Join(h.dir, "driver"), parent, cfg.Exec.Binary
+	of.VolumePaths, of.Logger = cfg.Exec.VolumePaths, cfg.Log.Named("driver")
+	d, err := driver.New(of)
 	if err != nil {
 		return nil, err
 	}

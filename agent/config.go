@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -98,9 +97,12 @@ type ExecConfig struct {
 	MinUID     int
 	// VolumePaths are where directories are made for the paths of volumes; see driver.Config. Nil: the default.
 	VolumePaths []string
-	// UIDs is a range of user ids: each instance that names no user gets one of its own, and each slot with volumes one that stays. It needs root. Zero: they all run as DefaultUser.
+	// UIDs is a range of user ids: each instance that names no user gets one of its own, and each slot with volumes one that stays. It needs root. Default of an
+	// agent that runs as root: DefaultUIDs.
 	UIDs driver.UIDRange
-	// DefaultUser runs what names no user, when the agent is root; default nobody.
+	// SharedUser has all instances that name no user run as DefaultUser. It is for UIDs that are zero.
+	SharedUser bool
+	// DefaultUser runs what names no user and gets no user id of its own, when the agent is root; default nobody.
 	DefaultUser string
 	// CgroupParent is the path below each cgroup mount for the instances of this agent alone; default outspan/NODE-ID.
 	// "none" turns cgroups off: memory is then not capped.
@@ -161,9 +163,6 @@ func (c Config) validate() error {
 	}
 	if c.OnShutdown == ShutdownDrain && c.Drain == nil {
 		return bad("on_shutdown = \"drain\" needs a way to ask for the drain")
-	}
-	if c.Exec.UIDs.Last > 0 && os.Geteuid() != 0 {
-		return bad("instance_uids needs an agent that runs as root; this one runs as uid %d", os.Geteuid())
 	}
 	if c.Servers == nil {
 		return bad("agent %s has no servers to talk to", c.Name)

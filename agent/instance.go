@@ -176,7 +176,7 @@ func (i *instance) start(ctx context.Context) {
 		want.Held = volumeNames(want)
 	}
 	var spec driver.Spec
-	want, uid, err := i.shop.asOwnUser(want)
+	want, uid, err := i.shop.asOwnUser(want, i.entry.Host != "" && i.entry.UID == 0)
 	if err == nil {
 		spec, err = i.shop.launch(want, lease)
 	}

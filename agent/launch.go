@@ -140,6 +140,11 @@ func (w *workshop) release(id fsm.InstanceID) {
 	w.ports.Release(driver.ID(id))
 }
 
+// users is the part of the driver's configuration that says which users programs may have.
+func (c ExecConfig) users() driver.Config {
+	return driver.Config{AllowRoot: c.AllowRoot, AllowUsers: c.AllowUsers, MinUID: c.MinUID, OwnUIDs: c.UIDs, DefaultUser: c.defaultUser()}
+}
+
 func (c ExecConfig) defaultUser() string {
 	if c.DefaultUser == "" {
 		return "nobody"

@@ -157,22 +157,6 @@ func (u *uids) give(id fsm.InstanceID) {
 	}
 }
 
-// gave reports whether an id is of the node's range.
-func (u *uids) gave(uid int) bool { return u.all.Has(uid) }
-
-// ofCopy is whom a copy of a slot's volumes belongs to that came from another node, where its owner had an id of that node's range. Code: internal if all ids
-// are in use.
-func (u *uids) ofCopy(group fsm.GroupID, slot int) (uid int, err error) {
-	if u.all == (driver.UIDRange{}) {
-		return nogroup, nil
-	}
-	uid, ok := u.take(slotHolder(group, slot))
-	if !ok {
-		return 0, u.exhausted()
-	}
-	return uid, nil
-}
-
 // exhausted says why take found none.
 func (u *uids) exhausted() *fsm.Error {
 	u.mu.Lock()
@@ -184,12 +168,13 @@ func (u *uids) exhausted() *fsm.Error {
 }
 
 // asOwnUser returns the assignment with a user of its own, and that user's id, if the node has a range and the job file names nobody. Data that belongs to an
-// account of the machine keeps its owner: then the instance runs as the default user, as it did when that data was written.
-func (w *workshop) asOwnUser(a transport.Assignment) (transport.Assignment, int, error) {
+// account of the machine keeps its owner: then the instance runs as the default user, as it did when that data was written. shared says that this instance ran as
+// the default user before: it goes on as that, and can read what it wrote.
+func (w *workshop) asOwnUser(a transport.Assignment, shared bool) (transport.Assignment, int, error) {
 	all := w.uids.all
 	if a.Spec.Exec.User != "" {
 		if who, err := accountOf(a.Spec.Exec.User, ""); err == nil && all.Has(who.uid) {
-			return a, 0, fsm.Refuse(fsm.CodeInvalid, "user %q is one of those that this node gives to instances", a.Spec.Exec.User).WithHint("name another user, or none")
+			return a, 0, givenUser(a.Spec.Exec.User)
 		}
 		return a, 0, nil
 	}
@@ -200,7 +185,7 @@ func (w *workshop) asOwnUser(a transport.Assignment) (transport.Assignment, int,
 	switch {
 	case err != nil:
 		return a, 0, err
-	case all == (driver.UIDRange{}), owner >= 0 && !all.Has(owner):
+	case all == (driver.UIDRange{}), owner >= 0 && !all.Has(owner), owner < 0 && shared:
 		return a, 0, nil
 	}
 	var uid int
@@ -221,6 +206,11 @@ func (w *workshop) asOwnUser(a transport.Assignment) (transport.Assignment, int,
 	spec.Exec.User = strconv.Itoa(uid)
 	a.Spec = &spec
 	return a, uid, nil
+}
+
+// givenUser refuses a job file that names a user of the range.
+func givenUser(name string) *fsm.Error {
+	return fsm.Refuse(fsm.CodeInvalid, "user %q is one of those that this node gives to instances", name).WithHint("name another user, or none")
 }
 
 // dataOwner is whom the data in an assignment's volumes belongs to; -1: there is none yet.

@@ -19,6 +19,9 @@ var testUIDs = driver.UIDRange{First: 300_000, Last: 310_000}
 
 func ownUIDs(c *Config) { c.Exec.UIDs = testUIDs }
 
+// sharedUser has what names no user run as nobody.
+func sharedUser(c *Config) { c.Exec.SharedUser = true }
+
 // nobodys is a shell script whose job file names no user.
 func nobodys(script string) fsm.GroupSpec {
 	g := sh(script)
@@ -141,7 +144,7 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to run an instance as another user")
 	}
-	b := newBench(t)
+	b := newBench(t, sharedUser)
 	pids := openDirectory(t, b)
 	version := b.submit("old", withVolume(b, "old", "touch rows || exit 1; stat -c %u rows > "+pids+"/owner; echo $$ > "+pids+"/old"))
 	runsAsNobody := func(id fsm.InstanceID) {
@@ -156,7 +159,7 @@ func TestOwnersOfDataThatIsThere(t *testing.T) {
 	}
 	runsAsNobody(b.place(version, 0, b.node(), nil))
 	b.stopAgent()
-	b.cfg.Exec.UIDs = testUIDs
+	b.cfg.Exec.SharedUser = false
 	b.start()
 	runsAsNobody(b.place(version, 0, b.node(), nil))
 

@@ -57,8 +57,9 @@ type Agent struct {
 	// VolumePaths are absolute directories. A missing directory of a volume's path is made only below one of them. Default: driver.DefaultVolumePaths. An empty
 	// list allows none.
 	VolumePaths []string
-	FirstUID    int // with LastUID: each instance that names no user gets a user id of this range; default none, they run as nobody
+	FirstUID    int // with LastUID: each instance that names no user gets a user id of this range; default: agent.DefaultUIDs
 	LastUID     int
+	SharedUser  bool   // instance_uids = "off": they all run as nobody
 	MinUID      int    // from which on it may name any as well; default 0: none but AllowUsers
 	PortMin     int    // of dynamic ports; default 20000
 	PortMax     int    // default 29999
@@ -205,7 +206,7 @@ func (d *decoder) agent(body hcl.Body, c *Config) {
 	d.body(body,
 		texts("servers", &a.Servers), textMap("labels", &a.Labels), block("reserve", resources(&a.Reserve)), block("capacity", resources(&a.Capacity)),
 		text("on_shutdown", &a.OnShutdown), texts("drivers", &a.Drivers), flag("allow_root", &a.AllowRoot), texts("allow_users", &a.AllowUsers),
-		number("min_uid", &a.MinUID), uidRange("instance_uids", &a.FirstUID, &a.LastUID), text("cgroup_root", &a.CgroupRoot), text("backup_dir", &a.BackupDir),
+		number("min_uid", &a.MinUID), uidRange("instance_uids", &a.FirstUID, &a.LastUID, &a.SharedUser), text("cgroup_root", &a.CgroupRoot), text("backup_dir", &a.BackupDir),
 		directories("volume_paths", &a.VolumePaths),
 		block("ports", func(d *decoder, b *hcl.Block) { d.body(b.Body, number("min", &a.PortMin), number("max", &a.PortMax)) }),
 	)

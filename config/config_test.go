@@ -143,6 +143,7 @@ func TestLoadChecksTheWhole(t *testing.T) {
 		{"any address", "name = \"a\"\ndata_dir = \"/d\"\nserver { bootstrap_expect = 1 }\ntls {\n ca_file = \"a\"\n cert_file = \"b\"\n key_file = \"c\"\n}\ngossip { key_file = \"k\" }\nlisten { address = \"0.0.0.0\" }\n", "GetPrivateIP"},
 		{"a path that is none", "agent {\n  volume_paths = [\"data\"]\n}", "such as volume_paths = [\"/data\"]"},
 		{"user ids", "agent {\n  instance_uids = \"200000\"\n}", "such as \"2000000-2065535\""},
+		{"user ids by a word", "agent {\n  instance_uids = \"none\"\n}", "or \"off\""},
 		{"too few user ids", "agent {\n  instance_uids = \"200000-200100\"\n}", "at least 1000"},
 		{"user ids of the machine", "agent {\n  instance_uids = \"1000-65533\"\n}", "above 65534"},
 		{"a label of operators", "name = \"a\"\ndata_dir = \"/d\"\nagent {\n  servers = [\"h:1\"]\n  labels = { \"operator.trusted\" = \"yes\" }\n}\ntls { dir = \"/t\" }\n", "set by operators alone"},

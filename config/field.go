@@ -196,18 +196,22 @@ func rate(name string, to *fsm.ActorRate) field {
 	}}
 }
 
-// uidRange is the first and the last of a range of user ids: "2000000-2065535".
-func uidRange(name string, first, last *int) field {
+// uidRange is the first and the last of a range of user ids, "2000000-2065535", or "off".
+func uidRange(name string, first, last *int, off *bool) field {
 	return field{name: name, kind: "range", set: func(d *decoder, a *hcl.Attribute) {
 		v, ok := d.value(a, cty.String, name+` = "2000000-2065535"`)
 		if !ok {
+			return
+		}
+		if *off = v.AsString() == "off"; *off {
+			*first, *last = 0, 0
 			return
 		}
 		low, high, _ := strings.Cut(v.AsString(), "-")
 		from, err1 := strconv.Atoi(low)
 		to, err2 := strconv.Atoi(high)
 		if err1 != nil || err2 != nil || from <= nobody || to > 1<<31-2 || to-from < leastUIDs-1 {
-			d.fail(a.Expr.Range(), "Not a range of user ids", fmt.Sprintf("%s: write FIRST-LAST, above %d and of at least %d user ids, such as \"2000000-2065535\".", name, nobody, leastUIDs))
+			d.fail(a.Expr.Range(), "Not a range of user ids", fmt.Sprintf("%s: write FIRST-LAST, above %d and of at least %d user ids, such as \"2000000-2065535\", or \"off\".", name, nobody, leastUIDs))
 			return
 		}
 		*first, *last = from, to

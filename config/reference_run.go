@@ -42,9 +42,8 @@ var execTexts = map[string]KeyText{
 		Example: `["--listen", ":${port.http}"]`, beside: `command = "/bin/web"`, with: withPort,
 	},
 	"user": {
-		Means: "whose user it runs as. Default: an agent as root runs it as `nobody`, or with " +
-			"`instance_uids` as a user of its own; another agent as its own " +
-			"user. Groups with volumes should name one",
+		Means: "whose user it runs as. Default: an agent as root runs it as a user of its own, without " +
+			"an account; another agent as its own user. Name one if the program needs an account",
 		Example: `"web"`, beside: `command = "/bin/web"`,
 	},
 	"rlimits": {

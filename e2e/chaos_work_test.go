@@ -40,7 +40,7 @@ const holderJob = `job %q {
     count = %d
     exec {
       command = "/bin/sh"
-      args    = ["-c", "while read up idle </proc/uptime; do echo $OUTSPAN_INSTANCE_ID $OUTSPAN_FENCING_EPOCH $OUTSPAN_NODE $up >>%s.$OUTSPAN_SLOT; sleep 0.2; done"]
+      args    = ["-c", "umask 0; while read up idle </proc/uptime; do echo $OUTSPAN_INSTANCE_ID $OUTSPAN_FENCING_EPOCH $OUTSPAN_NODE $up >>%s.$OUTSPAN_SLOT; sleep 0.2; done"]
     }
     resources {
       memory = "16MiB"
@@ -80,7 +80,7 @@ func newWorkload(x *chaos) *workload {
 		x.t.Fatal(err)
 	}
 	for path, mode := range map[string]os.FileMode{x.c.path("witness"): 0o777, x.c.dir: 0o755} {
-		if err := os.Chmod(path, mode); err != nil { // instances run as nobody
+		if err := os.Chmod(path, mode); err != nil { // instances run as users of their own
 			x.t.Fatal(err)
 		}
 	}

@@ -63,7 +63,7 @@ func runName() string {
 var nameCount atomic.Int64
 
 // program builds the binary once for all tests, or takes the one that OUTSPAN_E2E_PROGRAM names. Its directory can be entered by
-// any user, since instances of an agent that runs as root run as nobody.
+// any user, since instances of an agent that runs as root run as other users.
 var program = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("OUTSPAN_E2E_PROGRAM"); path != "" {
 		return filepath.Abs(path)

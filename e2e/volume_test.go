@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -201,6 +202,7 @@ func TestVolumeMigrate(t *testing.T) {
 	if got := sumOf(t, target.large()); got != want {
 		t.Errorf("what was written has the sum %s, what arrived %s", want, got)
 	}
+	checkOwner(t, target)
 	kept, err := filepath.Glob(filepath.Dir(source.large()) + "@[0-9]*")
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("old copies on %s: %v, %v", source.name, kept, err)
@@ -266,9 +268,26 @@ func TestVolumeBackupAndRestore(t *testing.T) {
 	if got := sumOf(t, other.large()); got != want {
 		t.Errorf("what was written has the sum %s, what was restored %s", want, got)
 	}
+	checkOwner(t, other)
 
 	home.start(t) // it was not lost for good: its copy is the old one now
 	c.waitAttached(t, other)
+}
+
+// checkOwner asserts that the file which the test, as root, wrote on another node belongs to the user of the slot here, as the volume does.
+func checkOwner(t *testing.T, m *member) {
+	t.Helper()
+	var owners [2]uint32
+	for i, path := range []string{filepath.Dir(m.large()), m.large()} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners[i] = info.Sys().(*syscall.Stat_t).Uid
+	}
+	if owners[0] != owners[1] || os.Geteuid() == 0 && owners[0] == 0 {
+		t.Errorf("on %s the volume belongs to %d, a file of root's in it to %d", m.name, owners[0], owners[1])
+	}
 }
 
 // damage turns one bit of a file around.

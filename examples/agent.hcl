@@ -17,7 +17,7 @@ agent {
   }
   # allow_users = ["postgres", "redis"] # job files may name these users alone; by default any but root
   # min_uid     = 1000                  # and any from this number on
-  # instance_uids = "2000000-2065535"     # each instance whose job file names no user gets a user id of its own, instead of nobody's
+  # instance_uids = "2000000-2065535"   # of instances whose job file names no user; by default 2100000000-2100065535, "off": they share nobody
   # volume_paths = ["/data", "/mnt", "/opt", "/srv", "/tmp", "/var/tmp"] # where a volume's path is made when it is missing; this is the default
   on_shutdown = "keep" # instances go on when the agent stops; "drain" empties the node first
 }

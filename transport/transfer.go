@@ -41,6 +41,8 @@ type TransferOrder struct {
 	Epochs []uint64 `cbor:"14,keyasint,omitempty"`
 	// PeerName is the name of the source's node, which its certificate has. Fetch.
 	PeerName string `cbor:"15,keyasint,omitempty"`
+	// User is the one that the job file names. Fetch and restore.
+	User string `cbor:"16,keyasint,omitempty"`
 }
 
 // VolumeData is data of a volume on a node's disk, in use or not, as GET PathAgentVolumes of its agent lists it.

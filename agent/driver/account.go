@@ -48,8 +48,21 @@ func resolveAccount(name string, cfg Config) (account, error) {
 	return a, nil
 }
 
+// Account returns the id and the groups, its own first, of the user that a Spec names; "" is the default user. Codes: user_unknown, user_not_allowed,
+// root_not_allowed.
+func (c Config) Account(user string) (uid int, groups []int, err error) {
+	a, err := resolveAccount(user, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	return a.UID, append([]int{a.GID}, a.Groups...), nil
+}
+
 // UIDRange is a range of user ids, both ends included. The zero value is none.
 type UIDRange struct{ First, Last int }
+
+// String is the range as it stands in a configuration.
+func (r UIDRange) String() string { return strconv.Itoa(r.First) + "-" + strconv.Itoa(r.Last) }
 
 // Has reports whether a user id is in the range.
 func (r UIDRange) Has(uid int) bool { return r.Last > 0 && r.First <= uid && uid <= r.Last }

@@ -264,6 +264,9 @@ func (l launch) fullEnv() map[string]string {
 	if l.Account.Name != "" {
 		env["USER"], env["LOGNAME"], env["HOME"] = l.Account.Name, l.Account.Name, l.Account.Home
 	}
+	if l.Account.Home == "" && l.Account.Switch { // a user id without an account
+		env["HOME"] = l.Dir
+	}
 	for k, v := range l.Spec.Env {
 		env[k] = v
 	}

@@ -36,7 +36,7 @@ type archive struct {
 	Bytes      int64        `json:"bytes"`      // of data.tar
 	DiskBytes  int64        `json:"disk_bytes"` // that its files took on the disk; less than their sizes where they had holes
 	ChunkBytes int64        `json:"chunk_bytes"`
-	OwnUID     int          `json:"own_uid,omitempty"` // of its files, if the node gave it to the instance; see instance_uids
+	OwnUID     int          `json:"own_uid,omitempty"` // of the instances that used the volumes; see userOf
 	Sums       []string     `json:"sha256"`            // of each chunk
 }
 

@@ -87,7 +87,7 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	if err != nil {
 		return err
 	}
-	a.OwnUID = t.ownUID(entries)
+	a.OwnUID = t.userOf(entries)
 	total := newContent(root, entries).total()
 	t.report(fsm.SideCopying, 0, total, "")
 	f, err := os.OpenFile(filepath.Join(dir, archiveData), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

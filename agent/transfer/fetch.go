@@ -31,6 +31,9 @@ func (t *task) fetch(ctx context.Context) error {
 		t.report(fsm.SideVerified, total, total, sum)
 		return nil
 	}
+	if err := t.checkUser(); err != nil {
+		return err
+	}
 	t.synced = 0
 	c, err := t.openCopy(ctx)
 	if err != nil {
@@ -77,7 +80,7 @@ func (t *task) stagedBytes() int64 {
 
 // finish gives a complete copy its owners and modes, puts it on the disk for good and marks it as verified.
 func (t *task) finish(root *os.Root, m *manifest, sums []byte) error {
-	if err := t.disown(m); err != nil {
+	if err := t.readdress(m); err != nil {
 		return err
 	}
 	if err := dress(root, m.Entries); err != nil {

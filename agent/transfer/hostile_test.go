@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
@@ -49,7 +51,7 @@ func TestOpenRegular(t *testing.T) {
 	}
 }
 
-// A node whose list of files has setuid and setgid bits plants no such files on another one.
+// A node whose list of files has setuid and setgid bits plants no such files on another one. The directory of a volume is closed to others.
 func TestNoSetuidFilesArrive(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -62,6 +64,7 @@ func TestNoSetuidFilesArrive(t *testing.T) {
 		{Path: "data", Mode: uint32(fs.ModeDir) | special | 0o755, UID: os.Getuid(), GID: os.Getgid()},
 		{Path: "data/sh", Mode: special | 0o755, UID: os.Getuid(), GID: os.Getgid()},
 	}
+	modes := map[string]fs.FileMode{"data": 0o700, "data/sh": 0o755}
 	if err := layOut(root, entries); err != nil {
 		t.Fatal(err)
 	}
@@ -73,84 +76,139 @@ func TestNoSetuidFilesArrive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 || info.Mode().Perm() != 0o755 {
+		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 || info.Mode().Perm() != modes[e.Path] {
 			t.Errorf("%s has mode %s", e.Path, info.Mode())
 		}
 	}
 }
 
-// What belonged to a user id that the source gave to the slot belongs to that of the target's afterwards; other owners stay. So it is after a restore elsewhere.
-func TestCopiesGetTheUserOfTheSlot(t *testing.T) {
+// owner is a user and a group of a file.
+type owner struct{ uid, gid int }
+
+// ownersBelow are those of files of a tree.
+func ownersBelow(t *testing.T, tree string, files map[string]owner) map[string]owner {
+	t.Helper()
+	got := map[string]owner{}
+	for name := range files {
+		info, err := os.Lstat(filepath.Join(tree, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		got[name] = owner{int(st.Uid), int(st.Gid)}
+	}
+	return got
+}
+
+// A source plants no files of root, nor of any account that no job may run as on the target: they belong to the user of the slot. What belonged to the slot's
+// user at the source belongs to that of the target too. Accounts that jobs may name keep their files, with groups that they are in. So it is after a restore.
+func TestOwnersOfCopies(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
 	}
-	const theirs, ours, account = 300_001, 500_002, 1234
+	const theirs, another, ours, database, certificates, kmem = 300_001, 300_002, 500_002, 1234, 1300, 15
 	source, target, fetch := pair(t, 1<<20, nil)
-	restart := func(n *node) {
-		n.stop()
-		n.gave, n.owner = func(uid int) bool { return uid == theirs }, ours
-		n.start()
+	target.stop()
+	target.backups = source.backups
+	target.owner = Account{UID: ours, Groups: []int{65534}}
+	target.mayRunAs = map[int]Account{database: {UID: database, Groups: []int{database, certificates}}}
+	target.start()
+	before := map[string]owner{
+		"data": {theirs, 65534}, "data/base/1/large": {theirs, theirs}, "data/away": {0, 0}, "data/empty": {0, kmem},
+		"data/base": {database, database}, "data/base/1": {database, certificates}, "data/link": {database, kmem},
+		"log": {0, 0}, "log/001": {another, 65534}, "log/002": {2000, database}, "log/003": {another, kmem},
 	}
-	restart(source)
-	restart(target)
-	own := func(name string, uid int) {
-		if err := os.Lchown(source.path(slotPath, name), uid, -1); err != nil {
+	after := map[string]owner{
+		"data": {ours, 65534}, "data/base/1/large": {ours, 65534}, "data/away": {ours, 65534}, "data/empty": {ours, 65534},
+		"data/base": {database, database}, "data/base/1": {database, certificates}, "data/link": {database, database},
+		"log": {ours, 65534}, "log/001": {ours, 65534}, "log/002": {ours, 65534}, "log/003": {ours, 65534},
+	}
+	for name, to := range before {
+		if err := os.Lchown(source.path(slotPath, name), to.uid, to.gid); err != nil {
 			t.Fatal(err)
 		}
 	}
-	check := func(n *node, tree ...string) {
-		t.Helper()
-		for name, want := range map[string]uint32{"data": ours, "data/base": account, "data/base/1/large": ours} {
-			info, err := os.Lstat(filepath.Join(append([]string{n.path(tree...)}, name)...))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := info.Sys().(*syscall.Stat_t).Uid; got != want {
-				t.Errorf("%s belongs to %d, want %d", name, got, want)
-			}
-		}
-	}
-	own("data", theirs)
-	own("data/base", account)
-	own("data/base/1/large", theirs)
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
 	target.await("t1", fsm.SideVerified)
-	check(target, stagingDir, "t1", "tree")
+	if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, "t1", "tree"), after), cmp.AllowUnexported(owner{})); d != "" {
+		t.Errorf("after a move: %s", d)
+	}
 
 	source.order(order(transport.TaskBackup, "b1"))
 	backup := source.await("b1", fsm.SideVerified)
 	restore := order(transport.TaskRestore, "r1")
 	restore.Backup, restore.Sum = "b1", backup.Sum
-	target.stop()
-	target.backups = source.backups
-	target.start()
 	target.order(restore)
 	target.await("r1", fsm.SideVerified)
-	check(target, stagingDir, "r1", "tree")
+	if d := cmp.Diff(after, ownersBelow(t, target.path(stagingDir, "r1", "tree"), after), cmp.AllowUnexported(owner{})); d != "" {
+		t.Errorf("after a restore: %s", d)
+	}
 }
 
-// A file that arrives with an id which this node gives to its instances gets that of its slot, also if the source no longer knows the id for one of a range.
-func TestCopiesTakeNoIDOfAnotherInstance(t *testing.T) {
+// Data that was put aside and is attached again never left the node: its owners stay.
+func TestOwnersOfFoundDataStay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("skipped: needs root to give files away")
 	}
-	const another, ours = 300_001, 500_002
+	n := newNode(t, nil)
+	fill(t, n.path(slotPath), 1<<20)
+	want := map[string]owner{"data": {1234, 1234}, "data/empty": {0, 0}, "log/001": {2000, 15}}
+	for name, to := range want {
+		if err := os.Lchown(n.path(slotPath, name), to.uid, to.gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.order(order(transport.TaskRetire, "t1"))
+	n.await("t1", fsm.SideRetired)
+	attach := order(transport.TaskAttach, "a1")
+	attach.Epochs = []uint64{1, 1}
+	n.order(attach)
+	n.await("a1", fsm.SideAttached)
+	if d := cmp.Diff(want, ownersBelow(t, n.path(slotPath), want), cmp.AllowUnexported(owner{})); d != "" {
+		t.Error(d)
+	}
+}
+
+// A job whose user the target lacks gets no copy there: its instance could not start.
+func TestNoCopyForAUserThatIsNotThere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: an agent that is not root changes no owners")
+	}
 	source, target, fetch := pair(t, 1<<20, nil)
 	target.stop()
-	target.gave, target.owner = func(uid int) bool { return uid == another }, ours
+	target.refused = fsm.Refuse("user_unknown", "user %q does not exist on this node", "postgres")
 	target.start()
-	if err := os.Lchown(source.path(slotPath, "data/base/1/large"), another, -1); err != nil {
-		t.Fatal(err)
-	}
+	fetch.User = "postgres"
 	source.order(order(transport.TaskServe, "t1"))
 	target.order(fetch)
-	target.await("t1", fsm.SideVerified)
-	info, err := os.Lstat(filepath.Join(target.path(stagingDir, "t1", "tree"), "data", "base", "1", "large"))
-	if err != nil {
+	if r := target.failure("t1"); r.Code != "user_unknown" {
+		t.Errorf("%s: %s", r.Code, r.Message)
+	}
+	if exists(target.path(stagingDir, "t1")) {
+		t.Error("a copy was begun")
+	}
+}
+
+// The list of a hostile source names any number of owners: a bounded number of accounts is looked up.
+func TestOwnersThatAreLookedUpAreBounded(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("skipped: an agent that is not root changes no owners")
+	}
+	asked := 0
+	m := New(Config{
+		Owner:    func(fsm.GroupID, int, string) (Account, error) { return Account{UID: 7, Groups: []int{7}}, nil },
+		MayRunAs: func(uid int) (Account, bool) { asked++; return Account{UID: uid, Groups: []int{uid}}, true },
+	})
+	list := manifest{Entries: make([]entry, 10*maxOwners)}
+	for i := range list.Entries {
+		list.Entries[i].UID, list.Entries[i].GID = i, -1
+	}
+	if err := (&task{m: m}).readdress(&list); err != nil {
 		t.Fatal(err)
 	}
-	if got := info.Sys().(*syscall.Stat_t).Uid; got != ours {
-		t.Errorf("it belongs to %d, want %d", got, ours)
+	first, last := list.Entries[1], list.Entries[len(list.Entries)-1]
+	if asked > maxOwners || first.UID != 1 || first.GID != 1 || last.UID != 7 || last.GID != 7 {
+		t.Errorf("%d accounts were looked up; the first file belongs to %d:%d, the last to %d:%d", asked, first.UID, first.GID, last.UID, last.GID)
 	}
 }

@@ -31,7 +31,7 @@ type manifest struct {
 	Names   []string
 	Entries []entry
 	Chunk   int64
-	OwnUID  int // that the source gave to the slot's instances; 0: none
+	OwnUID  int // of the slot's instances at the source; see userOf
 }
 
 // manifestHead stands before the entries on their way.
@@ -45,16 +45,6 @@ type manifestHead struct {
 func newManifest(root *os.Root, names []string) (manifest, error) {
 	entries, err := scan(root, names, false)
 	return manifest{Names: names, Entries: entries, Chunk: chunkBytes}, err
-}
-
-// ownUID is the id that this node gave to whom the volumes belong; 0: it gave none.
-func (t *task) ownUID(entries []entry) int {
-	for i := range entries {
-		if e := &entries[i]; e.Path == t.Names[0] && t.m.cfg.Gave != nil && t.m.cfg.Gave(e.UID) {
-			return e.UID
-		}
-	}
-	return 0
 }
 
 // write sends the list: its head and each entry in a frame of its own, so that nobody has to hold it twice.

@@ -29,10 +29,10 @@ type Config struct {
 	// Hold keeps instances away from volumes, or says which one uses them now. Release is called with the same holder.
 	Hold    func(ids []fsm.VolumeID, holder fsm.InstanceID) (user fsm.InstanceID)
 	Release func(holder fsm.InstanceID)
-	// Gave reports whether this node gave a user id to instances that name no user. Owner is whom a copy of a slot's volumes belongs to here if another node gave
-	// its owner such an id. Default: no node gives any.
-	Gave  func(uid int) bool
-	Owner func(group fsm.GroupID, slot int) (uid int, err error)
+	// Owner is whom a copy of a slot's volumes belongs to here: the user that the job file names, or if that is "" whom this node gives to the slot. MayRunAs is
+	// the account of a user id, if a job may name it on this node. Neither is used unless the agent runs as root.
+	Owner    func(group fsm.GroupID, slot int, user string) (Account, error)
+	MayRunAs func(uid int) (Account, bool)
 	// Report takes the state of one transfer; it does not block.
 	Report func(fsm.TransferReport)
 	Log    hclog.Logger

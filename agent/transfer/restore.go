@@ -21,6 +21,9 @@ func (t *task) restore(ctx context.Context) error {
 		t.report(fsm.SideVerified, total, total, sum)
 		return nil
 	}
+	if err := t.checkUser(); err != nil {
+		return err
+	}
 	dir, err := t.archiveDir(t.Backup)
 	if err != nil {
 		return err

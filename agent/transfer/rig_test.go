@@ -33,8 +33,9 @@ type node struct {
 	backups string
 	peers   http.RoundTripper
 
-	gave  func(int) bool
-	owner int // of copies; see Config.Owner
+	owner    Account // of copies; see Config.Owner
+	refused  error   // instead of it
+	mayRunAs map[int]Account
 
 	mover *Mover
 	stop  func()
@@ -49,7 +50,7 @@ type node struct {
 func newNode(t *testing.T, peers http.RoundTripper) *node {
 	n := &node{
 		t: t, dir: filepath.Join(t.TempDir(), "volumes"), backups: t.TempDir(), peers: peers, held: map[fsm.VolumeID]fsm.InstanceID{},
-		reports: map[fsm.TransferID]fsm.TransferReport{}, changed: make(chan struct{}),
+		reports: map[fsm.TransferID]fsm.TransferReport{}, changed: make(chan struct{}), owner: Account{UID: os.Getuid(), Groups: []int{os.Getgid()}},
 	}
 	n.start()
 	t.Cleanup(func() { n.stop() })
@@ -60,12 +61,19 @@ func newNode(t *testing.T, peers http.RoundTripper) *node {
 func (n *node) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := New(Config{Volumes: n.dir, BackupDir: n.backups, Peers: n.peers, Hold: n.hold, Release: n.release,
-		Gave: n.gave, Owner: func(fsm.GroupID, int) (int, error) { return n.owner, nil }, Report: n.report, Log: hclog.NewNullLogger()})
+		Owner: n.ownerOf, MayRunAs: n.account, Report: n.report, Log: hclog.NewNullLogger()})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = m.Run(ctx) })
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.mover, n.stop = m, func() { cancel(); wg.Wait() }
+}
+
+func (n *node) ownerOf(fsm.GroupID, int, string) (Account, error) { return n.owner, n.refused }
+
+func (n *node) account(uid int) (Account, bool) {
+	a, ok := n.mayRunAs[uid]
+	return a, ok
 }
 
 // current is the Mover that runs now, or ran last.

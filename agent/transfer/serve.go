@@ -50,7 +50,7 @@ func (t *task) serve(ctx context.Context) error {
 	if s.manifest, err = newManifest(root, t.Names); err != nil {
 		return err
 	}
-	s.manifest.OwnUID = t.ownUID(s.manifest.Entries)
+	s.manifest.OwnUID = t.userOf(s.manifest.Entries)
 	if err = s.manifest.write(io.Discard); err != nil {
 		return asCode(err, "list the volumes")
 	}

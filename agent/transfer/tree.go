@@ -24,7 +24,7 @@ const maxTreeBytes = int64(1) << 56
 type entry struct {
 	Path  string `cbor:"1,keyasint"`           // NAME/..., with slashes
 	Mode  uint32 `cbor:"2,keyasint"`           // fs.FileMode: type, permissions, sticky
-	UID   int    `cbor:"3,keyasint,omitempty"` // kept where the agent is root
+	UID   int    `cbor:"3,keyasint,omitempty"` // see owners
 	GID   int    `cbor:"4,keyasint,omitempty"`
 	Size  int64  `cbor:"5,keyasint,omitempty"` // of a regular file
 	Mtime int64  `cbor:"6,keyasint"`           // Unix ns
@@ -170,32 +170,7 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// disown gives the slot's user on this node what belongs to an id that the source or this node gives to instances. Only copies that nothing has used yet are
-// dressed by it. Code: that of Config.Owner.
-func (t *task) disown(m *manifest) error {
-	if t.m.cfg.Owner == nil {
-		return nil
-	}
-	to := -1
-	for i := range m.Entries {
-		uid := m.Entries[i].UID
-		if uid != m.OwnUID || m.OwnUID == 0 {
-			if t.m.cfg.Gave == nil || !t.m.cfg.Gave(uid) {
-				continue
-			}
-		}
-		if to < 0 {
-			var err error
-			if to, err = t.m.cfg.Owner(t.Group, t.Slot); err != nil {
-				return err
-			}
-		}
-		m.Entries[i].UID = to
-	}
-	return nil
-}
-
-// dress gives a tree its owners, modes and times: files first, each directory after what is in it.
+// dress gives a tree its owners, modes and times: files first, each directory after what is in it. The directory of a volume is closed to all but its owner.
 func dress(root *os.Root, entries []entry) error {
 	own := os.Geteuid() == 0
 	for i := len(entries) - 1; i >= 0; i-- {
@@ -205,8 +180,11 @@ func dress(root *os.Root, entries []entry) error {
 			err = root.Lchown(e.Path, e.UID, e.GID)
 		}
 		if err == nil && e.mode().Type() != fs.ModeSymlink {
-			at := time.Unix(0, e.Mtime)
-			err = errors.Join(root.Chmod(e.Path, e.mode()&keptBits), root.Chtimes(e.Path, at, at))
+			at, mode := time.Unix(0, e.Mtime), e.mode()&keptBits
+			if isVolume(e.Path) {
+				mode = 0o700
+			}
+			err = errors.Join(root.Chmod(e.Path, mode), root.Chtimes(e.Path, at, at))
 		}
 		if err != nil {
 			return asCode(err, "set the owner and mode of "+e.Path)

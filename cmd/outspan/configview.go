@@ -1,8 +1,7 @@
 package main
 
 import (
-	"fmt"
-
+	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/config"
 	"github.com/outspan/outspan/fsm"
@@ -46,7 +45,7 @@ type agentShown struct {
 	AllowRoot  bool              `json:"allow_root"`
 	AllowUsers []string          `json:"allow_users,omitempty"`
 	MinUID     int               `json:"min_uid,omitempty"`
-	UIDs       string            `json:"instance_uids,omitempty"`
+	UIDs       string            `json:"instance_uids"`
 	Paths      []string          `json:"volume_paths"`
 	Ports      map[string]int    `json:"ports"`
 	CgroupRoot string            `json:"cgroup_root"`
@@ -105,8 +104,11 @@ func pathsShown(a *config.Agent) []string {
 }
 
 func uidsShown(a *config.Agent) string {
-	if a.LastUID == 0 {
-		return ""
+	switch {
+	case a.SharedUser:
+		return "off"
+	case a.LastUID == 0:
+		return agent.DefaultUIDs().String()
 	}
-	return fmt.Sprintf("%d-%d", a.FirstUID, a.LastUID)
+	return driver.UIDRange{First: a.FirstUID, Last: a.LastUID}.String()
 }

@@ -266,7 +266,7 @@ func jobValidate(a *app) *cobra.Command {
 }
 
 // exampleJob is what job init writes. It runs as it is: with the web server that is built in, or with python's where an ordinary user can't execute
-// this binary, because agents of root run their work as nobody.
+// this binary, because agents of root run their work as other users.
 func exampleJob() string {
 	command, args := "/usr/bin/python3", `["-m", "http.server", "${port.http}"]`
 	if own, err := os.Executable(); err == nil && executableByAll(own) {

@@ -87,8 +87,9 @@ func (a *agentPart) config() agent.Config {
 		},
 		Exec: agent.ExecConfig{
 			AllowRoot: cfg.Agent.AllowRoot, AllowUsers: cfg.Agent.AllowUsers, MinUID: cfg.Agent.MinUID,
-			UIDs: driver.UIDRange{First: cfg.Agent.FirstUID, Last: cfg.Agent.LastUID}, CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name,
-			VolumePaths: cfg.Agent.VolumePaths,
+			UIDs: driver.UIDRange{First: cfg.Agent.FirstUID, Last: cfg.Agent.LastUID}, SharedUser: cfg.Agent.SharedUser,
+			CgroupParent: cfg.Agent.CgroupRoot + "/" + cfg.Name,
+			VolumePaths:  cfg.Agent.VolumePaths,
 		},
 		OnShutdown: agent.Shutdown(cfg.Agent.OnShutdown),
 		Servers:    &registrar{Client: a.client, joined: a.joinGossip},

@@ -108,11 +108,12 @@ func writeJobDocs(path string) error {
 		"the gates are looked at after it, and again right before the signal. See " +
 		"[roles](roles.md) and [examples](../examples/).\n\n" +
 		"## Whose user a program runs as\n\n" +
-		"An agent that runs as root runs what names no `user` as `nobody`, or with " +
-		"`instance_uids` each instance as a user of its own, and\n" +
-		"each slot with volumes as one that stays. Programs that share `nobody` can read each " +
-		"other's environment and files. An agent of\n" +
-		"another user runs everything as itself.\n")
+		"An agent that runs as root runs each instance that names no `user` as a user of its " +
+		"own, and each slot with volumes as one that\n" +
+		"stays. Such a user has no account: `USER` is not set, and `HOME` is the working " +
+		"directory. With `instance_uids = \"off\"` these\n" +
+		"instances share `nobody`, and can read each other's environment and files. An agent " +
+		"of another user runs everything as itself.\n")
 	b.WriteString("\n# Variables\n\nNAME stands for a name of the job file in upper case, with `_` for " +
 		"what is no letter and no digit.\n")
 	for _, group := range variables() {

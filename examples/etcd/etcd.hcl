@@ -13,7 +13,6 @@ job "etcd" {
 
     exec {
       command = "/opt/etcd/member"
-      user    = "nobody"
     }
     resources {
       cpu    = 500

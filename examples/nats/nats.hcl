@@ -15,7 +15,6 @@ job "nats" {
     exec {
       command = "/opt/nats/member"
       args    = ["3"] # members that found the cluster; the count
-      user    = "nobody"
     }
     env = { NATS_SYSTEM_PASSWORD = "change-me" }
     resources {

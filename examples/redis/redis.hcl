@@ -12,7 +12,6 @@ job "redis" {
 
     exec {
       command = "/opt/redis/member"
-      user    = "nobody"
     }
     resources {
       cpu    = 200

@@ -87,7 +87,7 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 	case transport.TaskRetire, transport.TaskDrop:
 		o.Epochs = t.Epochs
 	case transport.TaskFetch:
-		o.Token = t.Token
+		o.Token, o.User = t.Token, r.userOf(t.Group)
 		if n, ok := r.Nodes.Get(t.From); ok {
 			o.Peer, o.PeerName = n.Agent.APIAddress, n.Name
 		}
@@ -95,8 +95,18 @@ func (r *reading) transferOrder(t *fsm.Transfer, task transport.TransferTask) tr
 		if b, ok := r.Backups.Get(t.Backup); ok {
 			o.Sum = b.Sum
 		}
+		o.User = r.userOf(t.Group)
 	}
 	return o
+}
+
+// userOf is the user that the group's job file names, "" if none.
+func (r *reading) userOf(group fsm.GroupID) string {
+	spec, ok := r.Policy(group)
+	if !ok {
+		return ""
+	}
+	return spec.Exec.User
 }
 
 // epochs are those of the data in use.

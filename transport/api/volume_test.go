@@ -113,6 +113,26 @@ func TestTransferOrders(t *testing.T) {
 	}
 }
 
+// The target of a move is told whose the volumes are to be: the user that the job file names. The source needs no user.
+func TestTransferOrdersNameTheUser(t *testing.T) {
+	r := withVolume(t)
+	job := spec("web", 1)
+	job.Groups[0].Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+	job.Groups[0].Exec.User = "postgres"
+	r.apply(&fsm.JobSubmit{Spec: job})
+	id := fsm.TransferID(post(t, r.cli(), volumeURL+"/migrate", map[string]any{"to": "n2"})["transfer"].(map[string]any)["id"].(string))
+	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferStopping}, &fsm.InstanceStop{ID: "inst-a", Cause: fsm.CauseUser, Bypass: true})
+	r.apply(&fsm.NodeReport{ID: "01N1", Epoch: r.epoch("01N1"), Instances: []fsm.InstanceStatus{{ID: "inst-a", Generation: 9, Observed: fsm.ObservedStopped}}})
+	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferCopying})
+	for name, want := range map[string]string{"n1": "", "n2": "postgres"} {
+		node := fsm.NodeID("01N" + name[1:])
+		got := must(r.client(transport.RoleAgent, name).Assignments(t.Context(), transport.AssignmentsRequest{Node: node, Epoch: r.epoch(node)}))(t)
+		if len(got.Transfers) != 1 || got.Transfers[0].User != want {
+			t.Errorf("%s is told %+v, want user %q", name, got.Transfers, want)
+		}
+	}
+}
+
 // mustEnd brings a transfer that is starting to its end.
 func mustEnd(t *testing.T, r *rig, id fsm.TransferID) fsm.TransferID {
 	t.Helper()

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+)
+
+// DefaultUIDs is the range of an agent that runs as root and whose configuration names none. The range lies above the ids that SSSD and FreeIPA give to accounts
+// (up to 2000200000), above those that systemd and subordinate ids give to containers, and below those of systemd's foreign images (from 2147352576).
+func DefaultUIDs() driver.UIDRange { return driver.UIDRange{First: 2_100_000_000, Last: 2_100_065_535} }
+
+// instanceUIDs is the range that this process gives user ids of. The default range is not used where the user namespace lacks it: warning says so then.
+// Code: invalid (the configuration names a range that can't be used).
+func (c ExecConfig) instanceUIDs(euid int, idMap uidMap) (uids driver.UIDRange, warning string, err error) {
+	named := c.UIDs != driver.UIDRange{}
+	switch {
+	case named && euid != 0:
+		return uids, "", fsm.Refuse(fsm.CodeInvalid, "instance_uids needs an agent that runs as root; this one runs as uid %d", euid)
+	case named && !idMap.has(c.UIDs):
+		return uids, "", fsm.Refuse(fsm.CodeInvalid, "instance_uids %s are not all mapped in the user namespace of this agent", c.UIDs).
+			WithHint(`name a range that /proc/self/uid_map has, or write instance_uids = "off"`)
+	case named:
+		return c.UIDs, "", nil
+	case euid != 0 || c.SharedUser:
+		return uids, "", nil
+	case !idMap.has(DefaultUIDs()):
+		return uids, fmt.Sprintf("the user namespace of this agent does not map the user ids %s: instances that name no user share %s, and can read each other's "+
+			"environment and files; map the range, name another one with instance_uids, or name a user in each job file", DefaultUIDs(), c.defaultUser()), nil
+	}
+	return DefaultUIDs(), "", nil
+}
+
+// uidMap has the user ids up to 2^31-1 that a process can use, in order; ranges that touch each other are joined. Nil: all.
+type uidMap []driver.UIDRange
+
+// ownUIDMap is that of this process. A kernel without user namespaces has none.
+func ownUIDMap() uidMap {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return nil
+	}
+	return parseUIDMap(string(text))
+}
+
+// parseUIDMap reads the lines of a uid_map: an id inside of the namespace, the one outside, and how many follow.
+func parseUIDMap(text string) uidMap {
+	ids := uidMap{}
+	for line := range strings.Lines(text) {
+		var first, outside, count uint32
+		if n, _ := fmt.Sscan(line, &first, &outside, &count); n == 3 && count > 0 && first <= math.MaxInt32 {
+			ids = append(ids, driver.UIDRange{First: int(first), Last: int(min(int64(first)+int64(count)-1, math.MaxInt32))})
+		}
+	}
+	slices.SortFunc(ids, func(a, b driver.UIDRange) int { return cmp.Compare(a.First, b.First) })
+	joined := uidMap{}
+	for _, r := range ids {
+		if last := len(joined) - 1; last >= 0 && r.First <= joined[last].Last+1 {
+			joined[last].Last = max(joined[last].Last, r.Last)
+			continue
+		}
+		joined = append(joined, r)
+	}
+	return joined
+}
+
+// has reports whether all ids of a range can be used.
+func (m uidMap) has(r driver.UIDRange) bool {
+	return m == nil || slices.ContainsFunc(m, func(in driver.UIDRange) bool { return in.First <= r.First && r.Last <= in.Last })
+}
