@@ -55,8 +55,8 @@ func freshen(a transport.Assignment, spec fsm.VolumeSpec, dir string) error {
 
 // holdsData reports whether there is anything in a directory.
 func holdsData(dir string) bool {
-	entries, err := os.ReadDir(dir)
-	return err == nil && len(entries) > 0
+	empty, err := transfer.Empty(dir)
+	return err == nil && !empty
 }
 
 // lostVolume refuses to start an instance without its data.

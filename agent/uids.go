@@ -229,7 +229,7 @@ func (w *workshop) dataOwner(a transport.Assignment) (int, error) {
 		if want := a.Copies[v.Name]; uid < 0 || want != 0 && epoch != strconv.FormatUint(want, 10) {
 			continue // it is not the data that the instance gets; see freshen
 		}
-		if entries, err := os.ReadDir(dir); err == nil && len(entries) == 0 && !w.uids.all.Has(uid) {
+		if empty, err := transfer.Empty(dir); err == nil && empty && !w.uids.all.Has(uid) {
 			continue // nothing is in it: it gets the user of the instance
 		}
 		switch {

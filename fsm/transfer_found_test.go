@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -214,5 +215,16 @@ func TestAdoptBehindAnAttachingTransfer(t *testing.T) {
 				t.Errorf("the transfer is %+v, the volume %+v", ended, now)
 			}
 		})
+	}
+}
+
+// An agent's word for why a transfer failed is kept in a row and an event: both have a bound.
+func TestFailureOfATransferIsBounded(t *testing.T) {
+	s, v := foundState(t)
+	s = run(t, s, 2000, attachFound(v, "n2", VolumeEpoch{"rows", 7}), &TransferStep{ID: "t1", Phase: TransferRunning},
+		&NodeReport{ID: "n2", Transfers: []TransferReport{{ID: "t1", State: SideFailed, Code: Code(strings.Repeat("x", 900_000)), Message: strings.Repeat("m", 1000)}}})
+	made, _ := s.Transfers.Get("t1")
+	if made.Phase != TransferFailed || len(made.Failure.Code) != 64 || len(made.Failure.Message) != 256 {
+		t.Errorf("%s: a code of %d bytes, a message of %d", made.Phase, len(made.Failure.Code), len(made.Failure.Message))
 	}
 }

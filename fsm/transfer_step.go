@@ -315,6 +315,7 @@ func (s *State) reportTransfer(node NodeID, r TransferReport) {
 		return
 	}
 	next := *t
+	r.Code, r.Message = Code(clipText(string(r.Code), 64)), clipText(r.Message, 256)
 	side := TransferSide{State: r.State, Bytes: r.Bytes, Total: r.Total, Sum: clipText(r.Sum, 64)}
 	switch {
 	case r.State == SideDropped:
@@ -326,11 +327,11 @@ func (s *State) reportTransfer(node NodeID, r TransferReport) {
 		if r.Code == "" || t.Failure.Code != "" {
 			return
 		}
-		next.Failure = TransferFailure{r.Code, clipText(r.Message, 256)}
+		next.Failure = TransferFailure{r.Code, r.Message}
 	case r.State == SideFailed && t.Phase.attached():
 		return // the agent tries again: there is no way back
 	case r.State == SideFailed:
-		s.failTransfer(t, r.Code, clipText(r.Message, 256))
+		s.failTransfer(t, r.Code, r.Message)
 		return
 	case node == t.From && (node != t.To || t.Kind == TransferBackup):
 		next.Source = side.after(t.Source)

@@ -3,6 +3,7 @@ package transfer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,13 +39,26 @@ func ForgetEpoch(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-// PutAside renames a directory that isn't empty to the first free name for its epoch.
-func PutAside(dir, epoch string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil
+// Empty reports whether a directory holds nothing, or isn't there. It reads at most one name: programs fill these directories.
+func Empty(dir string) (bool, error) {
+	d, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
 	}
 	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	_, err = d.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
+}
+
+// PutAside renames a directory that isn't empty to the first free name for its epoch.
+func PutAside(dir, epoch string) error {
+	if empty, err := Empty(dir); empty || err != nil {
 		return err
 	}
 	if epoch == "" {

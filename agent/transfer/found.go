@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -83,11 +84,23 @@ func newest(dir string) (at time.Time, err error) {
 	if err != nil || !info.IsDir() {
 		return at, err
 	}
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.ModTime().After(at) {
-			at = info.ModTime()
+	d, err := os.Open(dir)
+	if err != nil {
+		return at, err
+	}
+	defer d.Close()
+	for {
+		entries, err := d.ReadDir(1024) // programs fill these directories: never all names at once
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && info.ModTime().After(at) {
+				at = info.ModTime()
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return at, nil
+		}
+		if err != nil {
+			return at, err
 		}
 	}
-	return at, err
 }
