@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,7 +46,7 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	var all []entry
 	room := listRoom(maxList)
 	for _, name := range names {
-		err := fs.WalkDir(root.FS(), name, func(p string, d fs.DirEntry, err error) error {
+		err := fs.WalkDir(tree{root.FS(), root}, name, func(p string, d fs.DirEntry, err error) error {
 			gone := func(err error) bool { return live && p != name && vanished(err) }
 			if gone(err) { // after its own entry was listed
 				return nil
@@ -74,6 +75,27 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	}
 	slices.SortFunc(all, func(a, b entry) int { return slices.Compare([]byte(a.Path), []byte(b.Path)) })
 	return all, nil
+}
+
+// tree is what is below a root, whose programs may run meanwhile. One of them can put a named pipe in the place of a directory: listing it does not block then.
+type tree struct {
+	fs.FS
+	root *os.Root
+}
+
+// Stat implements fs.StatFS.
+func (t tree) Stat(name string) (fs.FileInfo, error) { return t.root.Stat(name) }
+
+// ReadDir implements fs.ReadDirFS. Error: ENOTDIR for what is no directory any more.
+func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
+	d, err := t.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
 }
 
 // vanished reports whether a file that was listed is not there any more, or its directory is a file by now.
