@@ -194,6 +194,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.crew.wait()
 		return err
 	}
+	checks := newSelfChecks()
+	a.startFull(checks)
 	var reporting, working sync.WaitGroup
 	reporting.Go(func() { a.shop.reports.run(report) })
 	reporting.Go(func() { a.keepRegistered(report) })
@@ -202,7 +204,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	working.Go(func() { a.keepServing(work) })
 	working.Go(func() { a.shop.peers.run(work, a.askPeers) })
 	working.Go(func() { a.keepProbing(work) })
-	working.Go(func() { a.keepChecked(work) })
+	working.Go(func() { a.keepChecked(work, checks) })
 	working.Go(func() { a.keepMeasured(work) })
 	working.Go(func() { _ = a.mover.Run(work) }) // it has no errors
 

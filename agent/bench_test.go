@@ -80,6 +80,15 @@ func testLog(t testing.TB) hclog.Logger {
 // start runs the agent until stopAgent, and waits until its node may be placed on.
 func (b *bench) start() {
 	b.t.Helper()
+	b.launch()
+	if !b.down && !b.others {
+		b.awaitEligible()
+	}
+}
+
+// launch runs the agent until stopAgent, and waits for nothing.
+func (b *bench) launch() {
+	b.t.Helper()
 	a, err := New(b.cfg)
 	must(b.t, err)
 	if b.beats != nil {
@@ -104,9 +113,6 @@ func (b *bench) start() {
 		case <-time.After(patience):
 			b.t.Errorf("the agent did not end")
 		}
-	}
-	if !b.down && !b.others {
-		b.awaitEligible()
 	}
 }
 

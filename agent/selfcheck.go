@@ -75,8 +75,21 @@ func (c *selfChecks) take(found findings) (troubles []fsm.Trouble, moved bool) {
 	return troubles, moved
 }
 
+// startFull has the servers know from the first report on that the data directory is full, when it is: an agent that restarts on a full disk does not call its
+// machine well for the time that a check takes.
+func (a *Agent) startFull(checks *selfChecks) {
+	reason := roomIn(a.home.dir, false)
+	if reason == "" || a.cfg.SelfCheckEvery < 0 {
+		return
+	}
+	checks.counts[fsm.SelfDiskFull].bad = selfBad - 1
+	troubles, _ := checks.take(findings{fsm.SelfDiskFull: reason})
+	a.log.Warn("this machine has troubles", "troubles", troubles)
+	a.shop.reports.setSelf(troubles)
+}
+
 // keepChecked checks the machine until ctx ends, and reports what is wrong with it.
-func (a *Agent) keepChecked(ctx context.Context) {
+func (a *Agent) keepChecked(ctx context.Context, checks *selfChecks) {
 	if a.cfg.SelfCheckEvery < 0 {
 		return
 	}
@@ -84,7 +97,6 @@ func (a *Agent) keepChecked(ctx context.Context) {
 	if r, ok := a.cfg.Runtime.(interface{ CheckCgroups() error }); ok {
 		m.cgroups = r.CheckCgroups
 	}
-	checks := newSelfChecks()
 	for sleep(ctx, a.cfg.SelfCheckEvery, nil) {
 		found := m.look()
 		troubles, moved := checks.take(found)

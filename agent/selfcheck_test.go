@@ -129,6 +129,18 @@ func TestSelfChecksOnSmallDisk(t *testing.T) {
 	}
 	room := fill(t, data)
 	await(fsm.SelfDiskFull, "is full")
+	b.stopAgent()
+	before := b.m.State().Index
+	b.launch() // it is not eligible
+	eventually(t, "the next agent's word", func() bool {
+		n := b.row()
+		return n.Agent.Incarnation == b.agent.Identity().Incarnation && n.Self.Gen > 0
+	})
+	for _, e := range b.m.State().Events.All() {
+		if e.Key.Index() > before && e.Type == fsm.EventNodeChecks && e.After != string(fsm.SelfDiskFull) {
+			t.Errorf("an agent that restarts on a full disk: %s -> %s", e.Before, e.After)
+		}
+	}
 	room()
 	await("", "")
 	probe := filepath.Join(data, "self-check")
