@@ -135,7 +135,8 @@ func (s *Server) registerAgent(ctx context.Context, who caller, q transport.Regi
 	}
 	key := make([]byte, heartbeatKey)
 	rand.Read(key) // never fails: the runtime ends the process if there is no randomness
-	q.Agent.Key, q.Agent.Epoch, q.Agent.Warnings = key, 0, fsm.CutWarnings(q.Agent.Warnings) // what Apply would drop is not logged
+	q.Agent.Key, q.Agent.Epoch = key, 0
+	q.Agent.Warnings = fsm.CutWarnings(q.Agent.Warnings) // what Apply would drop is not logged
 	register := &fsm.NodeRegister{ID: q.Node, Name: q.Name, Agent: q.Agent, Shape: q.Shape, Seen: q.Seen, Refused: q.Refused}
 	if refusal := state.NewDraft(state.Now).Try(register); refusal != nil { // an agent tries again and again: that must not fill the log
 		s.cfg.Refused(refusal)
