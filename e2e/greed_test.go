@@ -17,7 +17,7 @@ import (
 const mayGrow = 100 << 20
 
 // proves that neither somebody with a certificate nor a stranger fills the memory of the servers, and that others are served meanwhile: reads and
-// writes with large bodies that never end, then gossip streams of 20 MiB.
+// writes with large bodies that never end, and gossip streams of 20 MiB.
 func testGreed(t *testing.T, c *cluster) {
 	c.run(t, job{name: "web", count: 4})
 	largest := c.sampleMemory(t)
@@ -47,7 +47,6 @@ func testGreed(t *testing.T, c *cluster) {
 				send(conn, fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", request, 1<<20), 1<<20-1)
 			}
 		}
-		sending.Wait()
 		const label = "outspan"
 		for i := range 60 {
 			conn, err := net.DialTimeout("tcp", net.JoinHostPort(c.servers[i%2].address, "7642"), 5*time.Second)
