@@ -18,7 +18,7 @@ const (
 	// than the measurement itself it is at least.
 	diskCheckEvery = 15 * time.Second
 	diskShare      = 9
-	// diskNews is the part of what was told by which a use must move before it is told again: an eighth.
+	// diskNews: a use is reported again once it differs from the last report by more than one eighth of it.
 	diskNews = 8
 	// diskEnd is how long a measurement may hold up the end of the agent: the disk may hang.
 	diskEnd = time.Second

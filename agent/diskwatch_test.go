@@ -35,7 +35,7 @@ func newWatched() *watched {
 			}
 			return list
 		},
-		dir: func(id fsm.InstanceID) string { return "/work/" + string(id) },
+		dir: func(id fsm.InstanceID) string { return "/instances/" + string(id) },
 		measure: func(_ context.Context, dir string) (diskUse, error) {
 			if w.fails {
 				return diskUse{}, errors.New("the disk is ill")
@@ -68,17 +68,17 @@ func TestDiskWatch(t *testing.T) {
 		{"nobody has a limit", func() {}, nil},
 		{"the first look", func() { w.limits["a"], w.limits["b"] = 100, 100 }, []string{"above:"}},
 		{"nothing new", func() {}, nil},
-		{"at its limit", func() { w.uses["/work/a"] = diskUse{bytes: 100} }, nil},
-		{"above it", func() { w.uses["/work/a"] = diskUse{bytes: 101} }, []string{"above: a 101/100"}},
-		{"a little more", func() { w.uses["/work/a"] = diskUse{bytes: 113} }, nil},
-		{"much more", func() { w.uses["/work/a"] = diskUse{bytes: 114} }, []string{"above: a 114/100"}},
-		{"less", func() { w.uses["/work/a"] = diskUse{bytes: 101, partial: true} }, nil},
-		{"the other one too", func() { w.uses["/work/b"] = diskUse{bytes: 800, partial: true} }, []string{"above: a 114/100 b 800/100+"}},
+		{"at its limit", func() { w.uses["/instances/a"] = diskUse{bytes: 100} }, nil},
+		{"above it", func() { w.uses["/instances/a"] = diskUse{bytes: 101} }, []string{"above: a 101/100"}},
+		{"a little more", func() { w.uses["/instances/a"] = diskUse{bytes: 113} }, nil},
+		{"much more", func() { w.uses["/instances/a"] = diskUse{bytes: 114} }, []string{"above: a 114/100"}},
+		{"less", func() { w.uses["/instances/a"] = diskUse{bytes: 101, partial: true} }, nil},
+		{"the other one too", func() { w.uses["/instances/b"] = diskUse{bytes: 800, partial: true} }, []string{"above: a 114/100 b 800/100+"}},
 		{"not to be measured", func() { w.fails = true }, nil},
 		{"another limit", func() { w.fails, w.limits["b"] = false, 700 }, []string{"above: a 114/100 b 800/700+"}},
-		{"below it", func() { w.uses["/work/a"] = diskUse{bytes: 1} }, []string{"above: b 800/700+"}},
+		{"below it", func() { w.uses["/instances/a"] = diskUse{bytes: 1} }, []string{"above: b 800/700+"}},
 		{"gone", func() { delete(w.limits, "b") }, []string{"above:"}},
-		{"perhaps", func() { w.uses["/work/a"] = diskUse{bytes: 1, partial: true} }, nil},
+		{"perhaps", func() { w.uses["/instances/a"] = diskUse{bytes: 1, partial: true} }, nil},
 	} {
 		w.heard = nil
 		step.change()
@@ -101,14 +101,14 @@ func TestDiskWatch(t *testing.T) {
 func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w := newWatched()
 	w.limits["a"], w.limits["b"], w.limits["c"] = 10, 10, 10
-	w.uses["/work/a"], w.uses["/work/b"] = diskUse{bytes: 20}, diskUse{bytes: 20}
+	w.uses["/instances/a"], w.uses["/instances/b"] = diskUse{bytes: 20}, diskUse{bytes: 20}
 	if w.look(t.Context()); !slices.Equal(w.heard, []string{"above: a 20/10 b 20/10"}) {
 		t.Errorf("told %q", w.heard)
 	}
-	w.heard, w.uses["/work/a"] = nil, diskUse{}
+	w.heard, w.uses["/instances/a"] = nil, diskUse{}
 	measure := w.measure
 	w.measure = func(ctx context.Context, dir string) (diskUse, error) {
-		if dir == "/work/c" && !slices.Equal(w.heard, []string{"above: b 20/10"}) {
+		if dir == "/instances/c" && !slices.Equal(w.heard, []string{"above: b 20/10"}) {
 			t.Errorf("before the last one %q was told", w.heard)
 		}
 		return measure(ctx, dir)
@@ -123,7 +123,7 @@ func TestDiskWatchTellsTheLargest(t *testing.T) {
 	w.tell = func(list []fsm.DiskUse) { told = list }
 	for i := range int64(fsm.MaxDiskUses + 1) {
 		id := fsm.InstanceID(fmt.Sprintf("i%03d", i))
-		w.limits[id], w.uses["/work/"+string(id)] = 1, diskUse{bytes: 10 + i}
+		w.limits[id], w.uses["/instances/"+string(id)] = 1, diskUse{bytes: 10 + i}
 	}
 	w.look(t.Context())
 	if len(told) != fsm.MaxDiskUses || told[0].ID != "i001" {

@@ -15,10 +15,10 @@ import (
 const (
 	maxStreams          = 256
 	maxStreamsOfSource  = 64
-	smallStream         = 64 << 10 // bytes that any stream may carry
-	maxStreamBytes      = 8 << 20  // the state of 5,000 members takes about 2 MiB
-	maxLargeStreams     = 3        // streams beyond smallStream at a time; the others wait
-	maxLargeOfSource    = 2
+	smallStream         = 64 << 10    // bytes that any stream may carry
+	maxStreamBytes      = 8 << 20     // the state of 5,000 members takes about 2 MiB
+	maxLargeStreams     = 3           // streams beyond smallStream at a time; the others wait
+	maxLargeOfSource    = 1           // two of one member are never under way
 	largeStreamWaitTime = joinTimeout // the sender gives up by then
 )
 

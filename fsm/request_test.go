@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A request is not forgotten before ten minutes are over, so that sending it again does nothing. Somebody who has used up what one actor may make meanwhile
-// is refused, and nobody else; when all together have used up theirs, whoever made few is served.
+// A request is remembered for ten minutes, so that sending it again does nothing. An actor that made the most it may in that time is refused, and others are
+// not. When all together made the most they may, an actor with few requests is still served.
 func TestRequestsFull(t *testing.T) {
 	m := NewMachine()
 	mustApply(t, m, register("n1"))
