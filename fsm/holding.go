@@ -21,6 +21,7 @@ type Holding struct {
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
 	Slot  int        `cbor:"3,keyasint,omitempty"`
 	Ends  bool       `cbor:"4,keyasint,omitempty"` // it is to stop: a person has decided so, or no restore lost its row
+	Late  bool       `cbor:"9,keyasint,omitempty"` // no restore was open on its node when the agent first told of it: see blocks
 
 	// What it runs by, for InstanceAdopt.
 	Spec       string        `cbor:"5,keyasint,omitempty"` // GroupSpec.Digest; empty: unknown
@@ -36,7 +37,7 @@ type VolumeEpoch struct {
 }
 
 func (h Holding) equal(o Holding) bool {
-	return h.ID == o.ID && h.Group == o.Group && h.Slot == o.Slot && h.Ends == o.Ends && h.Spec == o.Spec && h.RestartSeq == o.RestartSeq &&
+	return h.ID == o.ID && h.Group == o.Group && h.Slot == o.Slot && h.Ends == o.Ends && h.Late == o.Late && h.Spec == o.Spec && h.RestartSeq == o.RestartSeq &&
 		slices.Equal(h.Ports, o.Ports) && slices.Equal(h.Copies, o.Copies)
 }
 
@@ -65,6 +66,16 @@ func (r *NodeRestore) Ends(id InstanceID) bool {
 // unheard reports whether the node is online by what a restored state says, and its agent has not told since what runs there.
 func (n *Node) unheard() bool { return n.Restore.Owes && n.Health != HealthOffline }
 
+// late tells Holding.Late of an instance that its agent tells of now. One without a group is any that the agent ran before a restore: an agent that was not
+// known at the restore has none.
+func (n *Node) late(s *State, h Holding) bool {
+	if i := slices.IndexFunc(n.Restore.Unknown, func(o Holding) bool { return o.ID == h.ID }); i >= 0 {
+		return n.Restore.Unknown[i].Late
+	}
+	restored := s.Unconfirmed || s.Confirmed > 0
+	return !n.Restore.Owes && !(n.Restore.Behind && restored && h.Group != "")
+}
+
 // pending reports whether a restore left something open on the node.
 func (r *NodeRestore) pending() bool { return r.Owes || len(r.Unknown) > 0 }
 
@@ -86,14 +97,10 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 	silent, holder := s.owing(), (*Error)(nil)
 	for id := range s.restoring.All() {
 		n, _ := s.Nodes.Get(id)
-		i := slices.IndexFunc(n.Restore.Unknown, func(h Holding) bool { return h.Group == group && h.Slot == slot || h.Group == "" })
-		if i < 0 {
-			continue
+		if i := slices.IndexFunc(n.Restore.Unknown, func(h Holding) bool { return s.blocks(n, h, group, slot) }); i >= 0 {
+			holder = slotTaken(n, n.Restore.Unknown[i], group, slot)
+			break
 		}
-		h := n.Restore.Unknown[i]
-		holder = Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s on node %s, which the restored state does not know", slot, group, h.ID, n.Name).
-			WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
-		break
 	}
 	switch {
 	case silent == nil && holder == nil:
@@ -106,6 +113,50 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 	}
 	return Refuse(CodeInventoryMissing, "slot %d of %s may be filled already: the agent of node %s has not told since the restore what runs there", slot, group, silent.Name).
 		WithHint(owingHint, silent.Name)
+}
+
+// blocks reports whether an instance that the state does not know may be in a slot. What an agent says of another's slot counts while a restore is open on its
+// node, for then the state can't know better. Later it counts only for a group that has or had an instance or data on the node: an agent alone can't block the
+// slots of the cluster.
+func (s *State) blocks(n *Node, h Holding, group GroupID, slot int) bool {
+	switch {
+	case h.Group != group && h.Group != "", h.Group == group && h.Slot != slot:
+		return false
+	case h.Late:
+		return s.wasOn(n.ID, group)
+	}
+	return true
+}
+
+// wasOn reports whether the state has a row of an instance or a volume of a group on a node.
+func (s *State) wasOn(node NodeID, group GroupID) bool {
+	for inst := range s.InstancesOn(node) {
+		if inst.Group == group {
+			return true
+		}
+	}
+	for id, v := range s.Volumes.From(VolumeID(group + "/")) {
+		if !strings.HasPrefix(string(id), string(group)+"/") {
+			break
+		}
+		if v.Home == node {
+			return true
+		}
+	}
+	return false
+}
+
+func slotTaken(n *Node, h Holding, group GroupID, slot int) *Error {
+	state := "restored state"
+	if h.Late {
+		state = "state"
+	}
+	taken := Refuse(CodeSlotTaken, "slot %d of %s is held by instance %s on node %s, which the %s does not know", slot, group, h.ID, n.Name, state)
+	if h.Ends {
+		return taken.WithHint("it is being stopped; if its agent never says that it has stopped, switch that machine off, and once it is offline: "+
+			"outspan node confirm-dead %s --force", n.Name)
+	}
+	return taken.WithHint("to stop it, so that the slot is filled anew: outspan instance stop %s", h.ID)
 }
 
 const owingHint = "start its agent; or if the machine is off, once it is offline: outspan node confirm-dead %s --force"
@@ -179,7 +230,7 @@ func (s *State) strangers(c *NodeReport) (list []Holding, whole bool) {
 		if len(h.Ports)+len(h.Copies) > maxHoldingParts {
 			h.Spec, h.Ports, h.Copies = "", nil, nil
 		}
-		h.Ends = n.Restore.Ends(h.ID)
+		h.Ends, h.Late = n.Restore.Ends(h.ID), n.late(s, h)
 		list = append(list, h)
 	}
 	slices.SortFunc(list, func(a, b Holding) int { return strings.Compare(string(a.ID), string(b.ID)) })

@@ -273,3 +273,22 @@ func TestFindUnknownInstance(t *testing.T) {
 		}
 	}
 }
+
+// An agent's word alone doesn't block slots of groups that were never on its node: without a restore the state knows where it placed them.
+func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
+	for what, h := range map[string]Holding{"names the slot": {ID: "x", Group: aloneGroup}, "names no group": {ID: "x"}} {
+		t.Run(what, func(t *testing.T) {
+			s := inventory(t, aloneState(t), "n3", nil, h)
+			wantCode(t, "n3 never had one", replacesI1(t, s, "n2"), "")
+			s = inventory(t, aloneState(t), "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}, Holding{ID: "i1", Group: aloneGroup}, h)
+			wantCode(t, "n1 had one", replacesI1(t, s, "n2"), CodeSlotTaken)
+
+			s = run(t, aloneState(t), 2000, &RestoreMark{})
+			for _, id := range []NodeID{"n1", "n2", "n3"} {
+				s = inventory(t, s, id, nil)
+			}
+			s = inventory(t, run(t, s, 2000, &RestoreMark{Confirm: true}), "n3", nil, h)
+			wantCode(t, "n3 told all since the restore", replacesI1(t, s, "n2"), "")
+		})
+	}
+}

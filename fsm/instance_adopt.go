@@ -68,7 +68,7 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 			return nil, Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name)
 		}
 		for _, o := range n.Restore.Unknown {
-			if o.ID != id && (o.Group == h.Group && o.Slot == h.Slot || o.Group == "") {
+			if o.ID != id && s.blocks(n, o, h.Group, h.Slot) {
 				return nil, Refuse(CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s", h.Slot, h.Group, o.ID, n.Name)
 			}
 		}
