@@ -23,7 +23,7 @@ var restartTexts = map[string]KeyText{
 		Default: "3", Example: "5",
 	},
 	"interval": {
-		Means:   "the time in which they count",
+		Means:   "how long the first further one waits; the wait doubles with each one",
 		Default: `"10m"`, Example: `"30m"`,
 	},
 	"delay": {
@@ -35,11 +35,12 @@ var restartTexts = map[string]KeyText{
 // rescheduleTexts are about what follows repeated failure, elsewhere.
 var rescheduleTexts = map[string]KeyText{
 	"attempts": {
-		Means:   "replacements of failed instances within the interval, for each version",
+		Means: "how many failed instances of a version are replaced at once. Those of the last half hour count, or of `interval` if that is longer. " +
+			"Each further one waits",
 		Default: "3", Example: "10",
 	},
 	"interval": {
-		Means:   "the time in which they count",
+		Means:   "how long the first further one waits; the wait doubles with each one",
 		Default: `"10m"`, Example: `"1h"`,
 	},
 }

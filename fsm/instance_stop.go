@@ -76,8 +76,15 @@ func (s *State) checkStop(inst *Instance, c *InstanceStop, choice GateChoice) *E
 	if inst.Status.Observed == ObservedPending || c.Cause == CauseJobStopped {
 		return nil // nothing runs yet, or a person wants nothing of the job to run
 	}
-	if refusal := s.stillWanted(inst, c); refusal != nil || c.Bypass {
+	if refusal := s.stillWanted(inst, c); refusal != nil {
 		return refusal
+	}
+	switch {
+	case c.Bypass && c.Cause == CauseNodeDraining: // accepted downtime is about how many are ready, not about how fast they go
+		refusal, _ := s.checkRates(s.ledgersFor(inst, c.Cause), c.Cause)
+		return refusal
+	case c.Bypass:
+		return nil
 	}
 	if c.Cause == CauseNodeDisabled {
 		return nil // skips surge waits and budgets (P21)

@@ -126,20 +126,21 @@ func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
 	if cause == CauseStartTimeout && s.startOverdue(inst) {
 		return nil, 0 // it has failed: a loss, which no budget blocks
 	}
-	ledgers := s.Ledgers(inst.Group)
-	if s.goesWithNode(inst, cause) {
-		ledgers = nil
-	}
+	ledgers := s.ledgersFor(inst, cause)
 	for i := range ledgers {
 		if refusal := s.checkReady(&ledgers[i], inst, cause); refusal != nil {
 			return refusal, Never
 		}
 	}
+	return s.checkRates(ledgers, cause)
+}
+
+// checkRates is CheckBudget for the rates alone.
+func (s *State) checkRates(ledgers []Ledger, cause Cause) (refusal *Error, latest Time) {
 	if cause == CauseScaleDown {
 		return nil, 0
 	}
-	var refusal *Error
-	latest := s.Now
+	latest = s.Now
 	for i := range ledgers {
 		l := &ledgers[i]
 		if next := l.Next(); next > latest {
@@ -159,6 +160,14 @@ func (s *State) CheckBudget(inst *Instance, cause Cause) (*Error, Time) {
 		return nil, 0
 	}
 	return refusal, latest
+}
+
+// ledgersFor lists the budgets that count the stop of an instance.
+func (s *State) ledgersFor(inst *Instance, cause Cause) []Ledger {
+	if s.goesWithNode(inst, cause) {
+		return nil
+	}
+	return s.Ledgers(inst.Group)
 }
 
 // goesWithNode reports whether an instance of a group that has one on every node leaves because its node does: the group lacks nothing then, and no

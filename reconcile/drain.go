@@ -262,7 +262,7 @@ func (p *pass) acceptDowntime(d *drainPart, inst *fsm.Instance) {
 	}
 }
 
-// stopFor begins a drain's stop. Where downtime was accepted and the group lacks room, the number of ready instances does not hold it back; the rate does.
+// stopFor begins a drain's stop. Where downtime was accepted and the group lacks room, the number of ready instances doesn't hold it back. The rates still do.
 func (p *pass) stopFor(d *drainPart, inst *fsm.Instance) {
 	c := &fsm.InstanceStop{ID: inst.ID, Cause: fsm.CauseNodeDraining, By: string(d.drain.ID)}
 	if !d.active() || p.state().Unconfirmed {
