@@ -33,6 +33,7 @@ type rig struct {
 	shape  func(*api.Member)
 	twin   string // the name of one more server, which another one has
 	broken error  // what Propose answers
+	behind func() // what a server has not applied yet
 	after  error  // what Propose answers after it committed
 	log    []fsm.Entry
 
