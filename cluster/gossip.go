@@ -141,7 +141,7 @@ func (p *Pool) listen() (*memberlist.Memberlist, error) {
 	if c.Transport != nil {
 		return memberlist.Create(c)
 	}
-	own, err := openSocket(c.BindAddr, c.BindPort, p.log)
+	own, err := openSocket(c.BindAddr, c.BindPort, p.cfg.Key, p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (p *Pool) memberlistConfig() *memberlist.Config {
 		c.BindAddr = p.cfg.Bind
 	}
 	c.AdvertiseAddr = p.cfg.Advertise
-	c.EnableCompression = false
+	c.EnableCompression = false // others would be refused: see screen
 	c.TCPTimeout = joinTimeout
 	c.DeadNodeReclaimTime = 10 * time.Second
 	c.Transport = p.cfg.Transport
