@@ -104,3 +104,31 @@ func TestTrimKeepsThatThereAreMore(t *testing.T) {
 		t.Errorf("owes %v, %d unknown instances", n.Restore.Owes, len(n.Restore.Unknown))
 	}
 }
+
+// What an agent says of unknown instances has only those agents ask again whose instances it concerns.
+func TestUnknownInstancesCallFewAgents(t *testing.T) {
+	s := aloneState(t)
+	before := s.Index
+	called := func(s State) (ids string) {
+		for id, n := range s.Nodes.All() {
+			if n.Assigned > before {
+				ids += string(id) + " "
+			}
+		}
+		return ids
+	}
+	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"})
+	if got := called(s); got != "n3 " {
+		t.Errorf("an instance that holds no slot of another node called %s", got)
+	}
+	before = s.Index
+	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"}, Holding{ID: "y", Group: aloneGroup})
+	if got := called(s); got != "n1 n3 " {
+		t.Errorf("one in the slot of i1 called %s", got)
+	}
+	before = s.Index
+	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"})
+	if got := called(s); got != "n1 n3 " {
+		t.Errorf("that it has stopped called %s", got)
+	}
+}

@@ -47,6 +47,12 @@ func (s *Server) reportAgent(ctx context.Context, who caller, q transport.Report
 	}
 	index := state.Index
 	if report.News(state) { // not one that is sent again because its answer got lost
+		if report.Full && !s.inventories.take(who.Identity) {
+			err := fsm.Refuse(transport.CodeRateLimited, "the agent of node %s sends its whole inventory again and again", n.Name).
+				WithHint("look at its log; it may go on in a few seconds")
+			s.cfg.Refused(err)
+			return transport.ReportReply{}, err
+		}
 		size, refusal := fsm.GroupSize([]fsm.Command{report})
 		if refusal != nil {
 			return transport.ReportReply{}, refusal

@@ -118,3 +118,21 @@ func TestReportOfTooMuch(t *testing.T) {
 	_, err := r.client(transport.RoleAgent, "n2").Report(t.Context(), said)
 	wantCode(t, err, fsm.CodeTooLarge)
 }
+
+// An agent that finds something else on its machine again and again is slowed down: others may have to ask again each time.
+func TestInventoriesHaveARate(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	before := r.entries()
+	var err error
+	for i := 0; i < 200 && err == nil; i++ {
+		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: true, Incarnation: r.machine.State().Incarnation}
+		said.Holds = []fsm.Holding{{ID: fsm.InstanceID(fmt.Sprint("x", i))}}
+		_, err = c.Report(t.Context(), said)
+	}
+	wantCode(t, err, transport.CodeRateLimited)
+	if got := r.entries() - before; got < 5 || got > 60 {
+		t.Errorf("%d inventories were written", got)
+	}
+}

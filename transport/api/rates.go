@@ -46,6 +46,10 @@ func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*
 // registrationRates lets an agent register whenever a person restarts it, and not so often that its registrations fill the log.
 func registrationRates() *rates { return newRates(0.2, 20) }
 
+// inventoryRates lets an agent send its inventory after each registration, and twice as often: it may have other agents ask again
+// what they must run.
+func inventoryRates() *rates { return newRates(0.4, 40) }
+
 // reportRates bounds the bytes of an agent's reports.
 func reportRates() *rates { return newRates(reportBytesPerSecond, reportBytesAtOnce) }
 

@@ -28,6 +28,7 @@ type Server struct {
 
 	rates         *rates // of requests
 	registrations *rates
+	inventories   *rates
 	reportBytes   *rates // of each agent
 	streams       *streams
 	watches       *watches
@@ -52,7 +53,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
-		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
+		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(), reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
 	s.agents = agentDesk{
 		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), peers: newLinger(lingerPeers),
