@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"runtime/debug"
@@ -45,6 +46,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.Format = cmp.Or(cfg.Format, fsm.CurrentFormat)
 	if cfg.Bodies == nil {
 		cfg.Bodies = transport.NewBodies(0, 0)
 	}
