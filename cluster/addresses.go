@@ -11,8 +11,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// provenAddresses are where servers answered last, with their certificate and their id. The zero value is ready. Safe for many
-// goroutines.
+// provenAddresses are where servers answered last, with their certificate and their id. The zero value is ready. Safe
+// for many goroutines.
 type provenAddresses struct {
 	mu   sync.Mutex
 	last map[fsm.ServerID]string // host:port
@@ -44,8 +44,8 @@ func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", fmt.Errorf("no address is known of server %s", id)
 }
 
-// addressOf is the host:port of a server's TLS listener, or empty: where the configuration has it, or where gossip says that it is
-// now, if it has answered there. Whoever has the gossip key can say anything there.
+// addressOf is the host:port of a server's TLS listener, or empty: where the configuration has it, or where gossip
+// says that it is now, if it has answered there. Whoever has the gossip key can say anything there.
 func (s *Server) addressOf(id fsm.ServerID) string {
 	if id == s.dir.id {
 		return s.cfg.Stream.Addr().String()
@@ -78,8 +78,8 @@ func (s *Server) configuredAddress(id fsm.ServerID) string {
 	return ""
 }
 
-// dialAny connects to a server at the first of these addresses where it answers. It tries them all at once: an address that leads
-// nowhere must not hold up another one.
+// dialAny connects to a server at the first of these addresses where it answers. It tries them all at once: an
+// address that leads nowhere must not hold up another one.
 func (h *helloLayer) dialAny(id fsm.ServerID, addresses []string, timeout time.Duration) (net.Conn, error) {
 	type outcome struct {
 		conn net.Conn

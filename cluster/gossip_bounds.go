@@ -9,8 +9,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// Bounds of the members that a pool knows, dead ones too: whoever has the gossip key can make up any number. All of them have to
-// fit into one exchange of at most maxStreamBytes.
+// Bounds of the members that a pool knows, dead ones too: whoever has the gossip key can make up any number. All of
+// them have to fit into one exchange of at most maxStreamBytes.
 const (
 	maxMembers    = 10_000
 	sweepEvery    = time.Second      // while a pool is full
@@ -46,8 +46,8 @@ func (b gossipBounds) NotifyAlive(n *memberlist.Node) error {
 	return errPoolFull
 }
 
-// hasRoom reports whether a member may be taken in; p.mu is held. Dead members make room for living ones, and the voters always
-// have it.
+// hasRoom reports whether a member may be taken in; p.mu is held. Dead members make room for living ones, and the
+// voters always have it.
 func (p *Pool) hasRoom(name string) bool {
 	if _, known := p.members[name]; known || len(p.members) < maxMembers || p.wants(name) {
 		return true

@@ -20,7 +20,8 @@ func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &memberlist.Node{Name: fmt.Sprintf("x%06d", i), Addr: net.IPv4(10, 0, byte(i>>8), byte(i)), Port: 7642, Meta: meta}
+	address := net.IPv4(10, 0, byte(i>>8), byte(i))
+	return &memberlist.Node{Name: fmt.Sprintf("x%06d", i), Addr: address, Port: 7642, Meta: meta}
 }
 
 // A pool knows so many members at most, whoever makes them up. Dead ones make room, and the voters always have it.
@@ -79,7 +80,8 @@ func TestRejoinIsBounded(t *testing.T) {
 	}
 	p.Want([]string{"x000999"})
 	got := p.missing(t.Context())
-	if wanted := madeUp(t, p, 999, transport.RoleServer).Address(); len(got) > 1+16+3 || !strings.Contains(strings.Join(got, " "), wanted) {
+	wanted := madeUp(t, p, 999, transport.RoleServer).Address()
+	if len(got) > 1+16+3 || !strings.Contains(strings.Join(got, " "), wanted) {
 		t.Errorf("it contacts %d addresses, %v", len(got), got[:min(5, len(got))])
 	}
 }

@@ -11,10 +11,11 @@ import (
 	"github.com/hashicorp/go-metrics"
 )
 
-// screen looks at each message before memberlist does, and refuses what no member of the pool sends: members never compress.
-// memberlist believes what a message with the right key says of itself. It unpacks a compressed one of 30 KiB into 40 MiB, and
-// makes room for a million members because a stream of 60 bytes says that it has them. Of a stream without the right key it
-// buffers all that is announced; the screen knows one by its first bytes, which make no sense. Safe for many goroutines.
+// screen looks at each message before memberlist does, and refuses what no member of the pool sends: members never
+// compress. memberlist believes what a message with the right key says of itself. It unpacks a compressed one of 30
+// KiB into 40 MiB, and makes room for a million members because a stream of 60 bytes says that it has them. Of a
+// stream without the right key it buffers all that is announced; the screen knows one by its first bytes, which make
+// no sense. Safe for many goroutines.
 type screen struct{ key cipher.Block }
 
 // The kinds of memberlist's messages, and what stands before them.
@@ -55,8 +56,8 @@ func newScreen(key []byte) (*screen, error) {
 
 func countRefusedPacket() { metrics.IncrCounter([]string{"memberlist", "udp", "refused"}, 1) }
 
-// packet returns nil if memberlist may have a packet, or why not. What is not encrypted with the key passes: memberlist refuses
-// it without unpacking it.
+// packet returns nil if memberlist may have a packet, or why not. What is not encrypted with the key passes:
+// memberlist refuses it without unpacking it.
 func (s *screen) packet(raw []byte) error {
 	raw, ok := withoutLabel(raw)
 	if !ok {
@@ -104,8 +105,8 @@ func screenParts(parts []byte) error {
 	return nil
 }
 
-// open decrypts at most so many bytes of a sealed message without authenticating it, which memberlist does. AES-GCM counts the
-// blocks of the text from 2 after the nonce.
+// open decrypts at most so many bytes of a sealed message without authenticating it, which memberlist does. AES-GCM
+// counts the blocks of the text from 2 after the nonce.
 func (s *screen) open(sealed []byte, most int) []byte {
 	if len(sealed) <= sealedHead || most <= 0 {
 		return nil
@@ -182,8 +183,8 @@ func (s *screen) stream(head []byte) error {
 	return errKind
 }
 
-// screenExchange looks at the header of an exchange of members, of which a message of so many bytes is said to consist. Members
-// add nothing to it, and each of them knows at least itself.
+// screenExchange looks at the header of an exchange of members, of which a message of so many bytes is said to
+// consist. Members add nothing to it, and each of them knows at least itself.
 func screenExchange(plain []byte, size int64) error {
 	header, ok := decodeHeader(plain)
 	switch {
@@ -195,7 +196,8 @@ func screenExchange(plain []byte, size int64) error {
 	return nil
 }
 
-// decodeHeader reads the map of three short texts to numbers and truth values with which an exchange begins, in MessagePack.
+// decodeHeader reads the map of three short texts to numbers and truth values with which an exchange begins, in
+// MessagePack.
 func decodeHeader(b []byte) (header map[string]uint64, ok bool) {
 	const threePairs, shortText = 0x83, 0xa0
 	if len(b) == 0 || b[0] != threePairs {
@@ -242,8 +244,8 @@ func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
 	return value, b[1+width:], true
 }
 
-// screenedStream is a stream of which memberlist gets nothing before its head has passed the screen. One goroutine reads it at a
-// time.
+// screenedStream is a stream of which memberlist gets nothing before its head has passed the screen. One goroutine
+// reads it at a time.
 type screenedStream struct {
 	net.Conn
 	screen *screen
@@ -269,8 +271,8 @@ func (c *screenedStream) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// look reads the head of the stream and screens it. Of one that is refused it returns the name of the pool, after which memberlist
-// tells the sender why.
+// look reads the head of the stream and screens it. Of one that is refused it returns the name of the pool, after
+// which memberlist tells the sender why.
 func (c *screenedStream) look() (head []byte, why error) {
 	head = make([]byte, 0, 2+255+streamHead+sealedHead+openedBytes)
 	for {

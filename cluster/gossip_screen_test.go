@@ -107,6 +107,8 @@ func TestScreen(t *testing.T) {
 		}
 	}
 	members := append(exchange(3, 0), make([]byte, 300)...)
+	senseless := append([]byte{kindPushPull, 0x83}, make([]byte, 300)...)
+	announced := []byte{kindEncrypted, 1, 0, 0, 0, 1} // 16 MiB
 	garbage := sealed(t, members, true)
 	rand.Read(garbage[len(poolName)+2+streamHead:])
 	for what, c := range map[string]struct {
@@ -121,10 +123,10 @@ func TestScreen(t *testing.T) {
 		"a message of its user":           {sealed(t, []byte{8, 0x81}, true), errKind},
 		"a long ping":                     {sealed(t, make([]byte, smallStream+1), true), errTooMany},
 		"another key":                     {garbage, errKind},
-		"more than a stream may have":     {append(sealed(t, nil, true)[:len(poolName)+2], kindEncrypted, 1, 0, 0, 0, 1), errStreamTooLarge},
+		"more than a stream may have":     {append(sealed(t, nil, true)[:len(poolName)+2], announced...), errStreamTooLarge},
 		"nothing":                         {sealed(t, nil, true), errCutOff},
 		"not encrypted, for memberlist":   {append([]byte{kindPushPull}, members...), nil},
-		"an exchange with a wrong header": {sealed(t, append([]byte{kindPushPull, 0x83}, make([]byte, 300)...), true), errKind},
+		"an exchange with a wrong header": {sealed(t, senseless, true), errKind},
 	} {
 		head, whole := headBytes(c.stream)
 		if !whole {
@@ -138,7 +140,8 @@ func TestScreen(t *testing.T) {
 
 func openTestPool(t *testing.T, name string) *Pool {
 	t.Helper()
-	p, err := OpenPool(PoolConfig{Name: name, Cluster: poolName, Key: poolKey, Bind: "127.0.0.1", Meta: Meta{Role: transport.RoleAgent, Name: name}})
+	meta := Meta{Role: transport.RoleAgent, Name: name}
+	p, err := OpenPool(PoolConfig{Name: name, Cluster: poolName, Key: poolKey, Bind: "127.0.0.1", Meta: meta})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +199,8 @@ func TestPoolUnpacksNothing(t *testing.T) {
 func TestMemberThatCompresses(t *testing.T) {
 	p := openTestPool(t, "a")
 	c := memberlist.DefaultLANConfig()
-	c.Name, c.Label, c.SecretKey, c.BindAddr, c.BindPort, c.EnableCompression = "old", poolName, poolKey, "127.0.0.1", 0, true
+	c.Name, c.Label, c.SecretKey, c.EnableCompression = "old", poolName, poolKey, true
+	c.BindAddr, c.BindPort = "127.0.0.1", 0
 	c.Logger = log.New(io.Discard, "", 0)
 	old, err := memberlist.Create(c)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// callConcerned has those agents ask again whose instances may start or stop now that the unknown instances of a node changed:
-// that of the node, and those with an instance in a slot that one of the changed ones holds.
+// callConcerned has those agents ask again whose instances may start or stop now that the unknown instances of a node
+// changed: that of the node, and those with an instance in a slot that one of the changed ones holds.
 func (s *State) callConcerned(node NodeID, was, now []Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
 	if slices.ContainsFunc(changed, func(h Holding) bool { return h.Group == "" }) { // it may hold any slot

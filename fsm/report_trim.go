@@ -17,8 +17,8 @@ func (c *NodeReport) CheckSize() *Error {
 	return nil
 }
 
-// NamesStrangers reports whether a report has something that s does not know, or not on this node. A state that is behind the
-// one that the agent has heard of may not know it yet.
+// NamesStrangers reports whether a report has something that s does not know, or not on this node. A state that is
+// behind the one that the agent has heard of may not know it yet.
 func (c *NodeReport) NamesStrangers(s *State) bool {
 	for _, status := range c.Instances {
 		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID {
@@ -33,8 +33,8 @@ func (c *NodeReport) NamesStrangers(s *State) bool {
 	return len(c.Holds) > 0 && !c.sameHistory(s)
 }
 
-// Trim drops what a report says and no state from s on would take: what is not of the node, what is said twice, and what goes
-// beyond bounds. The log keeps the rest. s must not be behind what the agent has heard of.
+// Trim drops what a report says and no state from s on would take: what is not of the node, what is said twice, and
+// what goes beyond bounds. The log keeps the rest. s must not be behind what the agent has heard of.
 func (c *NodeReport) Trim(s *State) {
 	n, ok := s.Nodes.Get(c.ID)
 	if !ok {
@@ -106,15 +106,15 @@ func lastReports(list []TransferReport) []TransferReport {
 	return kept
 }
 
-// trimHoldings returns what of a report's holdings counts. One more than a node has room for stays, so that the state is told
-// that there are more.
+// trimHoldings returns what of a report's holdings counts. One more than a node has room for stays, so that the state
+// is told that there are more.
 func (s *State) trimHoldings(c *NodeReport) []Holding {
 	if !c.Full || !c.sameHistory(s) {
 		return nil
 	}
 	var list []Holding
 	for _, h := range c.Holds {
-		if len(h.ID) > maxHoldingName || len(h.Group) > maxHoldingName || len(h.Spec) > maxHoldingName || !s.strange(c, h.ID) {
+		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.strange(c, h.ID) {
 			continue
 		}
 		if !h.boundedParts() {

@@ -127,7 +127,7 @@ type Config struct {
 	Name, Version string
 	// Format is the newest that this program writes; default fsm.CurrentFormat.
 	Format uint16
-	Logger        hclog.Logger // default: none
+	Logger hclog.Logger // default: none
 
 	Store     Store
 	Consensus Consensus
