@@ -13,6 +13,7 @@ import (
 	"log"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func sealed(t *testing.T, plain []byte, stream bool) []byte {
 	named := []byte(poolName)
 	if stream {
 		head := binary.BigEndian.AppendUint32([]byte{kindEncrypted}, uint32(sealedHead+len(plain)+sealedTail))
-		message, named = append(message, head...), append(head, poolName...)
+		message, named = append(message, head...), slices.Concat(head, named)
 	}
 	nonce := make([]byte, gcm.NonceSize())
 	rand.Read(nonce)
