@@ -326,3 +326,53 @@ func TestFactsOfManyInstances(t *testing.T) {
 		t.Errorf("full %v, generation %d, %d instances", last.Full, last.FactsGen, len(last.Instances))
 	}
 }
+
+// Reports stay far below what the servers take, however much the instances say, and in the end the servers have all of it.
+func TestReportsHaveABound(t *testing.T) {
+	told := map[fsm.InstanceID]fsm.InstanceStatus{}
+	full, largest := 0, 0
+	r := newReporter("n", func(_ context.Context, q transport.ReportRequest) (transport.ReportReply, error) {
+		raw, err := transport.EncodeCBOR(q)
+		must(t, err)
+		largest = max(largest, len(raw))
+		if q.Full {
+			full = len(q.Instances)
+			clear(told) // as a registration drops the facts
+		}
+		for _, s := range q.Instances {
+			told[s.ID] = s
+		}
+		return transport.ReportReply{}, nil
+	}, testLog(t))
+	const count = 1500
+	said := facts{}
+	for i := range maxFacts {
+		said[fmt.Sprintf("fact_%02d", i)] = strings.Repeat("x", 60)
+	}
+	for epoch := range uint64(2) {
+		now := term{epoch + 1, 7}
+		r.suspend()
+		r.enrol(now)
+		for i := range count {
+			r.set(fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprintf("i%05d", i)), Generation: 1, Observed: fsm.ObservedReady, Facts: said})
+		}
+		r.begin(now, 0)
+		for more := true; more; {
+			var err error
+			more, err = r.flush(t.Context(), hclog.Warn)
+			must(t, err)
+		}
+		withFacts := 0
+		for _, s := range told {
+			if len(s.Facts) == maxFacts {
+				withFacts++
+			}
+		}
+		if full != count || withFacts != count {
+			t.Errorf("registration %d: the inventory has %d instances of %d, the servers know the facts of %d", epoch, full, count, withFacts)
+		}
+	}
+	if most := transport.DefaultMaxBody / 2; largest > most {
+		t.Errorf("the largest report has %d bytes, want at most %d", largest, most)
+	}
+}

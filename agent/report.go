@@ -21,6 +21,7 @@ const (
 	reportCoalesce = 30 * time.Millisecond // changes this close to each other go in one report
 	reportTimeout  = 10 * time.Second      // of one attempt
 	reportBatch    = 2000                  // statuses in one report that isn't the full inventory
+	reportBytes    = 256 << 10             // of the statuses in one; the servers take at most 1 MiB
 )
 
 // reporter tells the servers what changed, in batches, until they acknowledge it. A status is identified by its
@@ -275,6 +276,12 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 	}
 	if r.full {
 		req.Instances, req.Incarnation = r.collect(func(fsm.InstanceStatus) bool { return true }), r.reign
+		if sizeOf(req.Instances) > reportBytes { // the reports after it bring the facts
+			for i := range req.Instances {
+				req.Instances[i].Facts = nil
+			}
+			req.FactsGen = r.facts.acked
+		}
 		for _, h := range r.holds() {
 			if r.latest[h.ID].Observed != fsm.ObservedStopped {
 				req.Holds = append(req.Holds, h)
@@ -283,10 +290,42 @@ func (r *reporter) next() (transport.ReportRequest, sending, bool) {
 		return req, at, true
 	}
 	req.Instances = r.pending()
-	if len(req.Instances) > reportBatch { // the last one brings the newest facts
-		req.Instances, req.FactsGen = req.Instances[:reportBatch], r.facts.acked
+	if n, all := fitting(req.Instances); !all { // the last one brings the newest facts
+		req.Instances, req.FactsGen = req.Instances[:n], r.facts.acked
 	}
 	return req, at, len(req.Instances)+len(req.Transfers) > 0 || req.Self != nil
+}
+
+// fitting is how many of these statuses go in one report.
+func fitting(list []fsm.InstanceStatus) (n int, all bool) {
+	size := 0
+	for n < min(len(list), reportBatch) {
+		size += statusSize(list[n])
+		if size > reportBytes && n > 0 {
+			break
+		}
+		n++
+	}
+	return n, n == len(list)
+}
+
+func sizeOf(list []fsm.InstanceStatus) (size int) {
+	for _, s := range list {
+		size += statusSize(s)
+	}
+	return size
+}
+
+// statusSize is about how many bytes a status takes in a report.
+func statusSize(s fsm.InstanceStatus) int {
+	size := 64 + len(s.ID) + len(s.Reason)
+	for name, value := range s.Facts {
+		size += 4 + len(name) + len(value)
+	}
+	if s.Hook != nil {
+		size += 32 + len(s.Hook.Message)
+	}
+	return size
 }
 
 func (r *reporter) pending() []fsm.InstanceStatus {
@@ -314,7 +353,12 @@ func (r *reporter) book(req transport.ReportRequest, at sending) bool {
 		return r.now != term{}
 	}
 	for _, s := range req.Instances {
-		if _, known := r.latest[s.ID]; known {
+		latest, known := r.latest[s.ID]
+		switch {
+		case !known:
+		case s.Facts == nil && len(latest.Facts) > 0 && s.Generation == latest.Generation: // they did not fit
+			delete(r.acked, s.ID)
+		default:
 			r.acked[s.ID] = max(r.acked[s.ID], s.Generation)
 		}
 	}

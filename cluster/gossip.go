@@ -99,6 +99,7 @@ type Pool struct {
 	meta    []byte   // own, encoded
 	ownMeta Meta
 	wanted  []string // members that rejoin never gives up on, beside the servers
+	bounds  poolBounds
 	nudged  []string // addresses of dead members that gave a sign of life
 	nudge   chan struct{}
 	change  chan struct{}
@@ -141,7 +142,7 @@ func (p *Pool) listen() (*memberlist.Memberlist, error) {
 	if c.Transport != nil {
 		return memberlist.Create(c)
 	}
-	own, err := openSocket(c.BindAddr, c.BindPort, p.log)
+	own, err := openSocket(c.BindAddr, c.BindPort, p.cfg.Key, p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -180,11 +181,12 @@ func (p *Pool) memberlistConfig() *memberlist.Config {
 		c.BindAddr = p.cfg.Bind
 	}
 	c.AdvertiseAddr = p.cfg.Advertise
-	c.EnableCompression = false
+	c.EnableCompression = false // others would be refused: see screen
 	c.TCPTimeout = joinTimeout
 	c.DeadNodeReclaimTime = 10 * time.Second
 	c.Transport = p.cfg.Transport
 	c.Delegate, c.Events, c.Ping = gossipDelegate{p}, gossipEvents{p}, gossipPings{p}
+	c.Alive = gossipBounds{p}
 	c.Logger = newGossipLog(p.log, p.suspected)
 	return c
 }
@@ -318,6 +320,15 @@ func (p *Pool) Want(names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wanted = slices.Clone(names)
+}
+
+// wants reports whether a member is one that rejoin never gives up on, or this one itself; p.mu is held.
+func (p *Pool) wants(name string) bool { return name == p.cfg.Name || slices.Contains(p.wanted, name) }
+
+// drop forgets a member; p.mu is held.
+func (p *Pool) drop(name string, m Member) {
+	delete(p.members, name)
+	p.view.changed(m.Meta.Role, m.Meta.Role)
 }
 
 // suspected is told by memberlist's log that a probe failed: there is no event for it.

@@ -22,7 +22,7 @@ const (
 	portAttempts  = 10       // to find a port that is free for UDP and TCP, when any will do
 )
 
-// socket is gossip over UDP and TCP, one port for both. It does what memberlist's own transport does, which allocates 64 KiB for each packet that
+// socket is gossip over UDP and TCP, one port for both, screened. It does what memberlist's own transport does, which allocates 64 KiB for each packet that
 // comes: with the heartbeats of 1,000 agents that was two thirds of all that a server allocated.
 type socket struct {
 	log     hclog.Logger
@@ -31,6 +31,7 @@ type socket struct {
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	limits  *streamLimits
+	screen  *screen
 	closed  chan struct{}
 	once    sync.Once
 	wg      sync.WaitGroup
@@ -38,11 +39,15 @@ type socket struct {
 
 var _ memberlist.NodeAwareTransport = (*socket)(nil)
 
-// openSocket listens on address:port; port 0 takes a free one. Shutdown must be called.
-func openSocket(address string, port int, log hclog.Logger) (*socket, error) {
+// openSocket listens on address:port; port 0 takes a free one. What comes is encrypted with the key. Shutdown must be called.
+func openSocket(address string, port int, key []byte, log hclog.Logger) (*socket, error) {
 	ip := net.ParseIP(address)
 	if ip == nil {
 		return nil, fmt.Errorf("%q is no IP address", address)
+	}
+	looks, err := newScreen(key)
+	if err != nil {
+		return nil, err
 	}
 	attempts := 1
 	if port == 0 {
@@ -52,6 +57,7 @@ func openSocket(address string, port int, log hclog.Logger) (*socket, error) {
 	for range attempts {
 		s, err := listenBoth(ip, port, log)
 		if err == nil {
+			s.screen = looks
 			s.wg.Go(s.receive)
 			s.wg.Go(s.accept)
 			return s, nil
@@ -107,6 +113,11 @@ func (s *socket) receive() {
 			continue
 		}
 		metrics.IncrCounter([]string{"memberlist", "udp", "received"}, float32(n))
+		if err := s.screen.packet(buf[:n]); err != nil {
+			countRefusedPacket()
+			s.log.Debug("refuse a gossip packet", "remote", from, "error", err)
+			continue
+		}
 		one := &memberlist.Packet{Buf: append(make([]byte, 0, n), buf[:n]...), From: net.UDPAddrFromAddrPort(from), Timestamp: now}
 		select {
 		case s.packets <- one:
@@ -137,7 +148,7 @@ func (s *socket) accept() {
 			continue
 		}
 		select {
-		case s.streams <- stream:
+		case s.streams <- &screenedStream{Conn: stream, screen: s.screen}:
 		case <-s.closed:
 			_ = stream.Close()
 			return
@@ -216,7 +227,11 @@ func (s *socket) PacketCh() <-chan *memberlist.Packet { return s.packets }
 
 // DialTimeout implements memberlist.Transport.
 func (s *socket) DialTimeout(addr string, limit time.Duration) (net.Conn, error) {
-	return (&net.Dialer{Timeout: limit}).DialContext(context.Background(), "tcp", addr)
+	conn, err := (&net.Dialer{Timeout: limit}).DialContext(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &screenedStream{Conn: conn, screen: s.screen}, nil // gossip alone says who is there
 }
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.

@@ -288,7 +288,10 @@ func (s *Server) Leader() (leader transport.ServerInfo, self, ok bool) {
 	}
 	leader = transport.ServerInfo{ID: fsm.ServerID(id), Name: string(id), APIAddress: string(address)}
 	if m, found := s.sight.pool.Member(string(id)); found {
-		leader.Name, leader.APIAddress = m.Meta.Name, m.Meta.API
+		leader.Name = m.Meta.Name
+	}
+	if at := s.addressOf(leader.ID); at != "" {
+		leader.APIAddress = at
 	}
 	if fsm.ServerID(id) != s.dir.id {
 		return leader, false, true

@@ -79,3 +79,58 @@ func TestGossipChangesNoServers(t *testing.T) {
 		})
 	}
 }
+
+// In words: gossip about a living server that says it is somewhere else changes nothing: its leader goes on hearing it, the others go on reaching their leader,
+// and people and agents are told where it is.
+func TestGossipMovesNoLivingServer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("n1")
+		leader := r.leader(time.Second)
+		term := leader.Term()
+		lies := 0
+		for range 300 {
+			time.Sleep(100 * time.Millisecond)
+			for _, by := range r.running() {
+				for _, of := range r.running() {
+					if by == of {
+						continue
+					}
+					m, ok := by.sight.pool.Member(string(of.ID()))
+					if !ok {
+						t.Fatal("a server is not known")
+					}
+					m.Meta.API = host(9) + ":7640"
+					meta, err := by.sight.pool.codec.encodeMeta(m.Meta)
+					if err != nil {
+						t.Fatal(err)
+					}
+					node := m.node
+					node.Meta = meta
+					by.sight.pool.seen(&node, fsm.GossipAlive) // as one packet with the gossip key has it
+					lies++
+					if told, _ := by.sight.pool.Member(string(of.ID())); told.Meta.API != m.Meta.API {
+						t.Fatal("gossip does not take the lie")
+					}
+					if got, want := by.addressOf(of.ID()), of.cfg.Stream.Addr().String(); got != want {
+						t.Fatalf("%s is thought to be at %s, it is at %s", of.ID(), got, want)
+					}
+				}
+				if told, _, ok := by.Leader(); !ok || told.ID != leader.ID() || told.APIAddress != leader.cfg.Stream.Addr().String() {
+					t.Fatalf("after %d lies the leader is thought to be %+v (%v)", lies, told, ok)
+				}
+			}
+		}
+		if now := r.leader(time.Second); now != leader || now.Term() != term {
+			t.Errorf("the leader of term %d was another one, in term %d", now.Term(), term)
+		}
+		for _, s := range leader.Servers() {
+			if s.Address == host(9)+":7640" || !s.Answered {
+				t.Errorf("server %s is shown at %s, and answered: %v", s.ID, s.Address, s.Answered)
+			}
+		}
+		r.mustRegister("n2")
+		r.agree(30 * time.Second)
+	})
+}

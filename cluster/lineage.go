@@ -23,7 +23,10 @@ const tellEvery = 5 * time.Second
 
 // hello is the layer of raft's connections.
 func (s *Server) hello(log hclog.Logger) *helloLayer {
-	return &helloLayer{Stream: s.cfg.Stream, self: s.dir.id, history: s.History, join: s.joinHistory, replaced: s.replacedBy, configured: s.configuredAddress, log: log}
+	return &helloLayer{
+		Stream: s.cfg.Stream, self: s.dir.id, history: s.History, join: s.joinHistory, replaced: s.replacedBy,
+		configured: s.configuredAddress, claimed: s.claimedAddress, proven: s.sight.proven.note, log: log,
+	}
 }
 
 // joinHistory takes over the history of the server that takes this one in. It is refused once there is a log: its entries would be of another history.

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -73,38 +72,6 @@ func (s *Server) Voters() (index uint64, voters []fsm.ServerID) {
 // voters are those of the configuration that have a vote.
 func (s *Server) voters() []raft.Server {
 	return slices.DeleteFunc(s.servers(), func(v raft.Server) bool { return v.Suffrage != raft.Voter })
-}
-
-// addressBook tells raft where a server is now: where gossip sees it, else where the configuration says.
-type addressBook struct{ s *Server }
-
-// ServerAddr implements raft.ServerAddressProvider.
-func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	if address := b.s.addressOf(fsm.ServerID(id)); address != "" {
-		return peerAddress(fsm.ServerID(id), address), nil
-	}
-	return "", fmt.Errorf("no address is known of server %s", id)
-}
-
-// addressOf is the host:port of a server's TLS listener as gossip says it, else as the configuration does, or empty.
-func (s *Server) addressOf(id fsm.ServerID) string {
-	if m, ok := s.sight.pool.Member(string(id)); ok && m.Meta.API != "" && m.State != fsm.GossipDead {
-		return m.Meta.API
-	}
-	return s.configuredAddress(id)
-}
-
-// configuredAddress is the host:port that the configuration has of a server, or empty.
-func (s *Server) configuredAddress(id fsm.ServerID) string {
-	if !s.opened.Load() { // raft asks while it is being made
-		return ""
-	}
-	for _, v := range s.servers() {
-		if fsm.ServerID(v.ID) == id {
-			return string(v.Address)
-		}
-	}
-	return ""
 }
 
 // membership is what this server knows of the servers. What it knows by ticks is only there while it leads.

@@ -197,6 +197,33 @@ func TestServerWithANewAddress(t *testing.T) {
 	})
 }
 
+// All servers move to other addresses at once, and the old ones lead nowhere: they find each other by gossip.
+func TestAllServersWithNewAddresses(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := newRig(t)
+		r.threeServersRunning(nil)
+		r.mustRegister("n1")
+		for i, s := range r.running() {
+			s.stop()
+			r.mu.Lock()
+			delete(r.servers, s.host)
+			r.servers[host(7+i)] = &rigServer{dir: s.dir, host: host(7 + i), done: s.done}
+			r.mu.Unlock()
+			r.isolate(s.host)
+		}
+		for i := range 3 {
+			r.start(7+i, func(c *Config) { c.Gossip.Join = []string{host(7) + ":7642", host(8) + ":7642", host(9) + ":7642"} })
+		}
+		now := []string{host(7) + ":7640", host(8) + ":7640", host(9) + ":7640"}
+		leader := r.leader(time.Minute)
+		eventually(t, time.Minute, "the new addresses are in the configuration", func() bool {
+			return !slices.ContainsFunc(leader.servers(), func(v raft.Server) bool { return !slices.Contains(now, string(v.Address)) })
+		})
+		r.mustRegister("n2")
+		r.agree(10 * time.Second)
+	})
+}
+
 func TestDataDirOfAnotherCluster(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		one := newRig(t)

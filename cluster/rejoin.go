@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	rejoinEvery  = 30 * time.Second // while a server is alive
-	joinEvery    = time.Second      // while none is known to be
-	maxNudged    = 64
-	rejoinOthers = 3               // known but missing members tried each time, beside every wanted one
-	joinTimeout  = 5 * time.Second // for one member
-	resolveLimit = 5 * time.Second // for one name or one program that prints addresses
-	forgetAfter  = 24 * time.Hour  // a dead member is dropped from the pool's memory
+	rejoinEvery   = 30 * time.Second // while a server is alive
+	joinEvery     = time.Second      // while none is known to be
+	maxNudged     = 64
+	rejoinServers = 16              // servers that are missing and not wanted tried each time: gossip alone says that they are servers
+	rejoinOthers  = 3               // known but missing members tried each time, beside every wanted one
+	joinTimeout   = 5 * time.Second // for one member
+	resolveLimit  = 5 * time.Second // for one name or one program that prints addresses
+	forgetAfter   = 24 * time.Hour  // a dead member is dropped from the pool's memory
 )
 
 // rejoin contacts the members that should be there and are not. memberlist forgets a dead member after 30 s and
@@ -94,10 +95,10 @@ func (p *Pool) aliveAt(address string) bool {
 	return false
 }
 
-// missing lists the addresses to contact now: each wanted member and server, some others that were known, and the configured
+// missing lists the addresses to contact now: each wanted member, some servers and some others that were known, and the configured
 // ones while a wanted one or everybody is missing.
 func (p *Pool) missing(ctx context.Context) (addresses []string) {
-	var dead []string
+	var servers, dead []string
 	alone := true
 	p.mu.Lock()
 	lost := slices.ContainsFunc(p.wanted, func(name string) bool {
@@ -108,23 +109,30 @@ func (p *Pool) missing(ctx context.Context) (addresses []string) {
 		case name == p.cfg.Name:
 		case m.State != fsm.GossipDead:
 			alone = false
-		case slices.Contains(p.wanted, name), m.Meta.Role == transport.RoleServer && time.Since(m.since) < forgetAfter:
+		case slices.Contains(p.wanted, name):
 			addresses = append(addresses, m.Address)
 		case time.Since(m.since) > forgetAfter:
-			delete(p.members, name)
-			p.view.changed(m.Meta.Role, m.Meta.Role)
+			p.drop(name, m)
+		case m.Meta.Role == transport.RoleServer:
+			servers = append(servers, m.Address)
 		default:
 			dead = append(dead, m.Address)
 		}
 	}
 	p.mu.Unlock()
-	rand.Shuffle(len(dead), func(i, j int) { dead[i], dead[j] = dead[j], dead[i] })
-	addresses = append(addresses, dead[:min(rejoinOthers, len(dead))]...)
+	addresses = append(addresses, someOf(servers, rejoinServers)...)
+	addresses = append(addresses, someOf(dead, rejoinOthers)...)
 	if alone || lost {
 		addresses = append(addresses, p.configured(ctx)...)
 	}
 	slices.Sort(addresses)
 	return slices.Compact(addresses)
+}
+
+// someOf picks at most so many addresses by chance.
+func someOf(addresses []string, most int) []string {
+	rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
+	return addresses[:min(most, len(addresses))]
 }
 
 // configured resolves the addresses of the configuration. memberlist's own resolver would ask name servers over

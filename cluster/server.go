@@ -108,6 +108,7 @@ type sight struct {
 	given  givenUp
 	stall  *stallWatch
 	judge  *judge
+	proven provenAddresses
 }
 
 // serverState is what changes while a server runs.

@@ -81,8 +81,8 @@ func (s *Server) Servers() []ServerStatus {
 			ID: v.ID, Name: string(v.ID), Address: v.Address, Leader: raft.ServerID(v.ID) == leader, Voter: v.Voter, Member: v.member(),
 			Gossip: fsm.GossipUnknown, Room: v.Room, Answered: v.Answered,
 		}
-		if one.Address == "" {
-			one.Address = v.Configured
+		if at := s.addressOf(v.ID); at != "" {
+			one.Address = at
 		}
 		if g, ok := s.sight.pool.Member(string(v.ID)); ok {
 			one.Name, one.Gossip = g.Meta.Name, g.State

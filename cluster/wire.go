@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -148,9 +149,10 @@ type helloLayer struct {
 	history  func() fsm.History      // of this server; zero while unknown
 	join     func(fsm.History) error // a server with lineages takes this one in, which has no history yet
 	replaced func(by fsm.History)    // another server was recovered, and this one must not go on
-	// configured is the address of a server in the configuration, or empty.
-	configured func(fsm.ServerID) string
-	log        hclog.Logger
+	// configured and claimed are the addresses of a server in the configuration and in gossip, or empty.
+	configured, claimed func(fsm.ServerID) string
+	proven              func(id fsm.ServerID, hostPort string) // the server answered there
+	log                 hclog.Logger
 }
 
 const (
@@ -167,23 +169,23 @@ func peerAddress(id fsm.ServerID, hostPort string) raft.ServerAddress {
 	return raft.ServerAddress(string(id) + "@" + hostPort)
 }
 
-// Dial implements raft.StreamLayer. The address may come from gossip, which proves nothing: where the server isn't there, Dial tries the address of the
-// configuration.
+// Dial implements raft.StreamLayer. Beside the address it tries those of the configuration and of gossip, which proves nothing.
 func (h *helloLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	text, hostPort, ok := strings.Cut(string(address), "@")
 	if !ok {
 		return nil, fmt.Errorf("dial %s: the id of the server there is not known", address)
 	}
 	id := fsm.ServerID(text)
-	other := h.configured(id)
-	if other == "" || other == hostPort {
+	addresses := []string{hostPort}
+	for _, other := range [...]string{h.configured(id), h.claimed(id)} {
+		if other != "" && !slices.Contains(addresses, other) {
+			addresses = append(addresses, other)
+		}
+	}
+	if len(addresses) == 1 {
 		return h.dialAt(id, hostPort, timeout)
 	}
-	conn, err := h.dialAt(id, hostPort, timeout/2)
-	if err != nil {
-		conn, err = h.dialAt(id, other, timeout/2)
-	}
-	return conn, err
+	return h.dialAny(id, addresses, timeout)
 }
 
 // dialAt connects to the server at an address, and makes sure that it is that server.
@@ -198,6 +200,7 @@ func (h *helloLayer) dialAt(id fsm.ServerID, hostPort string, timeout time.Durat
 		_ = conn.Close()
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
+	h.proven(id, hostPort)
 	return conn, nil
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,8 +21,9 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-// TestFlood has somebody with the certificate of one agent send registrations of 1 MiB, registrations as large as are allowed, and 100,000 writes with an id
-// each. No server grows by more than 100 MB, a person's writes go through meanwhile, and the servers count what they refuse.
+// TestFlood has somebody with the certificate of one agent send registrations of 1 MiB, registrations as large as are allowed, reports of thousands of instances
+// that nobody knows, and 100,000 writes with an id each. No server grows by more than 100 MB, a person's writes go through meanwhile, the log keeps nothing of
+// those reports, and the servers count what they refuse.
 func TestFlood(t *testing.T) {
 	long(t)
 	c := newCluster(t, options{servers: 3, agents: 1, unhurried: true})
@@ -36,11 +39,19 @@ func TestFlood(t *testing.T) {
 	before := largest()
 	stop := c.writeAllTheTime(t)
 
+	kept := c.logBytes(t)
+	reported, tooMany := c.reportStrangers(t, "n9", 100)
+	kept = c.logBytes(t) - kept
+	t.Logf("%d reports were accepted, %d refused; the log grew by %d KB", reported, tooMany, kept>>10)
+	if reported < 1 || tooMany < 20 || kept > 4<<20 {
+		t.Errorf("%d reports were accepted, %d refused, and the log grew by %d KB", reported, tooMany, kept>>10)
+	}
 	registered, refused := c.registerLarge(t, "n9", 150)
 	t.Logf("%d registrations were accepted, %d refused", registered, refused)
 	if refused < 100 || registered < 1 {
 		t.Errorf("%d registrations were accepted, %d refused", registered, refused)
 	}
+	refused += tooMany
 	const ids = 100_000
 	answered, busy := c.requestIDs(t, "n9", ids)
 	t.Logf("%d writes with ids of their own had an answer, %d were refused unseen", answered, busy)
@@ -91,8 +102,8 @@ func (c *cluster) writeAllTheTime(t *testing.T) (stop func() []time.Duration) {
 	}
 }
 
-// registerLarge registers a node n times with a text of 1 MiB, and n times with texts as long as are allowed.
-func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, refused int64) {
+// agentClient speaks for an agent.
+func (c *cluster) agentClient(t *testing.T, name string) *transport.Client {
 	t.Helper()
 	credentials, err := transport.LoadCredentials(transport.CredentialsConfig{
 		CAFile: c.path("tls", "ca.pem"), CertFile: c.path("tls", "agent-"+name+".pem"), KeyFile: c.path("tls", "agent-"+name+"-key.pem"),
@@ -108,15 +119,73 @@ func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, ref
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer agent.Close()
+	t.Cleanup(agent.Close)
+	return agent
+}
+
+// reportStrangers sends n reports of nearly 1 MiB about instances that nobody knows.
+func (c *cluster) reportStrangers(t *testing.T, name string, n int) (accepted, refused int64) {
+	t.Helper()
+	agent := c.agentClient(t, name)
+	registered, err := agent.Register(t.Context(), c.registration(name, n, "w"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := transport.ReportRequest{Node: fsm.NodeID(name), Epoch: registered.Epoch}
+	for i := range 4000 {
+		report.Instances = append(report.Instances, fsm.InstanceStatus{
+			ID: fsm.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: fsm.ObservedStopped, Reason: strings.Repeat("r", 200),
+		})
+	}
+	for range n {
+		_, err := agent.Report(t.Context(), report)
+		if refusal := (*fsm.Error)(nil); err == nil {
+			accepted++
+		} else if errors.As(err, &refusal) {
+			refused++
+		} else {
+			t.Fatal(err)
+		}
+	}
+	return accepted, refused
+}
+
+// logBytes is how many bytes the leader's log takes on disk, and its snapshots.
+func (c *cluster) logBytes(t *testing.T) (sum int64) {
+	t.Helper()
+	err := filepath.WalkDir(c.leader(t).data(), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			sum += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// registration is one of an agent, with a warning.
+func (c *cluster) registration(name string, incarnation int, warning string) transport.RegisterRequest {
+	return transport.RegisterRequest{Node: fsm.NodeID(name), Name: name, Agent: fsm.AgentInfo{
+		BootID: "b", Incarnation: strconv.Itoa(incarnation), Machine: "m", Address: c.agents[0].address, Warnings: []string{warning},
+	}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999}}
+}
+
+// registerLarge registers a node n times with a text of 1 MiB, and n times with texts as long as are allowed.
+func (c *cluster) registerLarge(t *testing.T, name string, n int) (accepted, refused int64) {
+	t.Helper()
+	agent := c.agentClient(t, name)
 	for i := range 2 * n {
 		size := 1<<20 - 4096
 		if i >= n {
 			size = 1000
 		}
-		r := transport.RegisterRequest{Node: fsm.NodeID(name), Name: name, Agent: fsm.AgentInfo{
-			BootID: "b", Incarnation: strconv.Itoa(i), Machine: "m", Address: c.agents[0].address, Warnings: []string{strings.Repeat("w", size)},
-		}, Shape: fsm.NodeShape{Capacity: fsm.Resources{CPU: 1000, MemoryBytes: 1 << 30}, PortMin: 20000, PortMax: 20999}}
+		r := c.registration(name, i, strings.Repeat("w", size))
 		_, err := agent.Register(t.Context(), r)
 		if refusal := (*fsm.Error)(nil); err == nil {
 			accepted++

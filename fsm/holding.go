@@ -316,8 +316,10 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	s.indexNode(&next)
 	s.touch("nodes", Topic("node/"+n.ID))
 	switch {
-	case was.Owes && !r.Owes || !slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal):
+	case was.Owes && !r.Owes:
 		s.callAgents()
+	case !slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal):
+		s.callConcerned(n.ID, was.Unknown, r.Unknown)
 	case was.Behind != r.Behind:
 		s.callAgent(n.ID) // it may stop what is not to be kept
 	}

@@ -264,6 +264,10 @@ func (c *NodeIntent) apply(s *State) error {
 	if !intentEdge(n.Intent, c.Intent) {
 		return Refuse(CodeConflict, "node %s is %s and can't become %s", n.Name, n.Intent, c.Intent).WithHint("%s", intentHint(n))
 	}
+	if n.Intent == IntentDisabled && n.Health != HealthOffline && n.Agent.Reads() < s.Format {
+		return Refuse(CodeNeedsFormat, "the cluster writes format %d, and the agent of node %s reads formats up to %d", s.Format, n.Name, n.Agent.Reads()).
+			WithHint("upgrade the agent on that machine first")
+	}
 	over := n.Intent == IntentDraining || n.Intent == IntentDisabled
 	if over {
 		s.endDrainOf(n, PhaseCanceled, "node is "+string(c.Intent)+" now")

@@ -25,7 +25,8 @@ func (c *FormatRaise) apply(s *State) error {
 	}
 	if old := s.CantRead(c.Format); old != nil {
 		return Refuse(CodeConflict, "the agent of node %s reads formats up to %d, not %d", old.Name, old.Agent.Reads(), c.Format).
-			WithHint("upgrade the agent; if the machine is gone: outspan node confirm-dead %s", old.Name)
+			WithHint("upgrade the agent; to go on without it: outspan node drain %s, then: outspan node disable %s; if the machine is gone: outspan node confirm-dead %s",
+				old.Name, old.Name, old.Name)
 	}
 	if c.Format > CurrentFormat { // DecodeEntry stops the server before it comes to this
 		return needsFormat("the cluster", c.Format)
@@ -34,15 +35,21 @@ func (c *FormatRaise) apply(s *State) error {
 	return nil
 }
 
-// CantRead is a node, not offline, whose agent can't read a format; nil if there is none. An agent refuses an assignment with a field that it does not know,
-// and what it is told to stop with it.
+// CantRead is a node whose agent can't read a format; nil if there is none. An agent refuses an assignment with a field that it does not know,
+// and what it is told to stop with it. Nodes that are offline, or that a person has disabled and that run nothing, don't count: they are assigned nothing.
 func (s *State) CantRead(format uint16) *Node {
 	for _, n := range s.Nodes.All() {
-		if n.Health != HealthOffline && n.Agent.Reads() < format {
+		if n.HoldsBack(format) {
 			return n
 		}
 	}
 	return nil
+}
+
+// HoldsBack reports whether a format can't be raised because of the node's agent.
+func (n *Node) HoldsBack(format uint16) bool {
+	idle := n.Health == HealthOffline || n.Intent == IntentDisabled && n.Placed.Instances == 0
+	return !idle && n.Agent.Reads() < format
 }
 
 // Check returns what is wrong with the settings. Code: invalid.

@@ -97,6 +97,16 @@ func TestFormatWaitsForAgents(t *testing.T) {
 	if refusal := apply(&fsm.FormatRaise{Format: next}); refusal == nil || refusal.Code != fsm.CodeConflict || s.CantRead(next).Name != "old" {
 		t.Errorf("with an old agent: %v", refusal)
 	}
+	// A person who can't upgrade it goes on without it, and can't take it back before it is upgraded.
+	without := s
+	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: fsm.IntentDisabled}); refusal != nil || s.CantRead(next) != nil {
+		t.Errorf("with the old agent's node disabled: %v, %v", refusal, s.CantRead(next))
+	}
+	s.Format = next
+	if refusal := apply(&fsm.NodeIntent{ID: "old", Intent: fsm.IntentActive}); refusal == nil || refusal.Code != fsm.CodeNeedsFormat {
+		t.Errorf("enabled again: %v", refusal)
+	}
+	s = without
 	old, _ := s.Nodes.Get("old")
 	offline := &fsm.NodeHealth{ID: "old", Health: fsm.HealthOffline, BootID: "b", Epoch: old.Agent.Epoch}
 	if refusal := apply(offline); refusal != nil {

@@ -1,6 +1,8 @@
 package api_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/outspan/outspan/fsm"
@@ -32,15 +34,105 @@ func TestRepeatedReportsWriteNothing(t *testing.T) {
 		}
 	}
 	for what, news := range map[string]transport.ReportRequest{
-		"a newer status":      {Instances: []fsm.InstanceStatus{{ID: "inst-c", Generation: 20, Observed: fsm.ObservedReady}}},
-		"newer facts":         {FactsGen: 99},
-		"an unknown instance": {Instances: []fsm.InstanceStatus{{ID: "inst-x", Generation: 1, Observed: fsm.ObservedReady}}},
-		"nothing is there":    {Full: true},
+		"a newer status":   {Instances: []fsm.InstanceStatus{{ID: "inst-c", Generation: 20, Observed: fsm.ObservedReady}}},
+		"newer facts":      {FactsGen: 99},
+		"nothing is there": {Full: true},
 	} {
 		news.Node, news.Epoch = "01N2", r.epoch("01N2")
 		before := r.machine.State().Index
 		if got := must(c.Report(t.Context(), news))(t); got.Index != before+1 {
 			t.Errorf("%s: at %d after %d", what, got.Index, before)
 		}
+	}
+}
+
+// What an agent says of instances that are not on its node, or said at length, is not logged. It is a sign of life all the same.
+func TestReportsOfStrangersWriteNothing(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.place("inst-c", 2, "01N2", fsm.ObservedReady)
+	c := r.client(transport.RoleAgent, "n2")
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Transfers: []fsm.TransferReport{{ID: "t", State: fsm.SideDropped}}}
+	for i := range 3000 {
+		said.Instances = append(said.Instances, fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: fsm.ObservedStopped, Reason: strings.Repeat("x", 200)})
+	}
+	before, heard := r.entries(), r.signs("01N2")
+	must(c.Report(t.Context(), said))(t)
+	if now := r.entries(); now != before {
+		t.Errorf("%d entries were written for what is not on the node", now-before)
+	}
+	if r.signs("01N2") != heard+1 {
+		t.Error("it was no sign of life")
+	}
+	said.Instances = append(said.Instances, fsm.InstanceStatus{ID: "inst-c", Generation: 9, Observed: fsm.ObservedUnready, Reason: strings.Repeat("x", 1000)})
+	must(c.Report(t.Context(), said))(t)
+	written, ok := r.lastEntry().Groups[0][0].(*fsm.NodeReport)
+	if !ok || r.entries() != before+1 {
+		t.Fatalf("%d entries were written, the last is a %T", r.entries()-before, r.lastEntry().Groups[0][0])
+	}
+	if len(written.Instances) != 1 || len(written.Transfers) != 0 || len(written.Instances[0].Reason) > 256 {
+		t.Errorf("%d instances and %d transfers were written, a reason of %d bytes", len(written.Instances), len(written.Transfers), len(written.Instances[0].Reason))
+	}
+}
+
+// A leader that has not applied yet what the agent has heard of takes its word all the same.
+func TestReportAheadOfTheLeader(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.beforeReads(func() { r.place("inst-c", 2, "01N2", fsm.ObservedPending) }) // what another server has applied already
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: []fsm.InstanceStatus{{ID: "inst-c", Generation: 1, Observed: fsm.ObservedReady}}}
+	must(r.client(transport.RoleAgent, "n2").Report(t.Context(), said))(t)
+	if inst, ok := r.machine.State().Instances.Get("inst-c"); !ok || inst.Status.Observed != fsm.ObservedReady {
+		t.Errorf("the state has %+v", inst)
+	}
+}
+
+// One agent can't have the leader decode and log more than its share, and keeps no other agent out.
+func TestReportsHaveARate(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Cluster: ""}
+	for i := range 5000 {
+		said.Instances = append(said.Instances, fsm.InstanceStatus{ID: fsm.InstanceID(fmt.Sprint("x", i)), Generation: 1, Observed: fsm.ObservedReady, Reason: strings.Repeat("x", 150)})
+	}
+	c := r.client(transport.RoleAgent, "n2")
+	var err error
+	taken := 0
+	for ; taken < 100 && err == nil; taken++ {
+		_, err = c.Report(t.Context(), said)
+	}
+	wantCode(t, err, transport.CodeRateLimited)
+	if taken < 5 {
+		t.Errorf("only %d large reports were taken", taken)
+	}
+	if _, err := r.client(transport.RoleAgent, "n1").Report(t.Context(), transport.ReportRequest{Node: "01N1", Epoch: r.epoch("01N1")}); err != nil {
+		t.Errorf("another agent: %v", err)
+	}
+}
+
+// A report has a bound that no agent comes near, and the refusal names it.
+func TestReportOfTooMuch(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Instances: make([]fsm.InstanceStatus, fsm.MaxReportItems+1)}
+	_, err := r.client(transport.RoleAgent, "n2").Report(t.Context(), said)
+	wantCode(t, err, fsm.CodeTooLarge)
+}
+
+// An agent that finds something else on its machine again and again is slowed down: others may have to ask again each time.
+func TestInventoriesHaveARate(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	c := r.client(transport.RoleAgent, "n2")
+	before := r.entries()
+	var err error
+	for i := 0; i < 200 && err == nil; i++ {
+		said := transport.ReportRequest{Node: "01N2", Epoch: r.epoch("01N2"), Full: true, Incarnation: r.machine.State().Incarnation}
+		said.Holds = []fsm.Holding{{ID: fsm.InstanceID(fmt.Sprint("x", i))}}
+		_, err = c.Report(t.Context(), said)
+	}
+	wantCode(t, err, transport.CodeRateLimited)
+	if got := r.entries() - before; got < 5 || got > 60 {
+		t.Errorf("%d inventories were written", got)
 	}
 }

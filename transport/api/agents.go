@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/outspan/outspan/fsm"
@@ -31,20 +30,23 @@ type agentDesk struct {
 // agentCall is what answers a call of agents: CBOR in, CBOR out.
 type agentCall struct {
 	byLeader bool // only the leader can answer it
-	answer   func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
+	answer   answerCall
 }
+
+// answerCall answers one call of an agent.
+type answerCall func(ctx context.Context, who caller, question []byte) (answer []byte, err error)
 
 func (s *Server) agentCalls() map[transport.AgentCall]agentCall {
 	return map[transport.AgentCall]agentCall{
 		transport.CallRegister:    {true, inCBOR(s.registerAgent)},
-		transport.CallReport:      {true, inCBOR(s.reportAgent)},
+		transport.CallReport:      {true, s.limitReports(inCBOR(s.reportAgent))},
 		transport.CallAssignments: {false, inCBOR(s.assignments)},
 		transport.CallServices:    {false, inCBOR(s.agentServices)},
 		transport.CallPeers:       {false, inCBOR(s.agentPeers)},
 	}
 }
 
-func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) func(context.Context, caller, []byte) ([]byte, error) {
+func inCBOR[Q, A any](answer func(context.Context, caller, Q) (A, error)) answerCall {
 	return func(ctx context.Context, who caller, raw []byte) ([]byte, error) {
 		var question Q
 		if err := transport.DecodeCBOR(raw, &question); err != nil {
@@ -216,87 +218,6 @@ func (s *Server) serverInfos(ctx context.Context) []transport.ServerInfo {
 		all = append(all, transport.ServerInfo{ID: m.ID, Name: m.Name, APIAddress: m.Address, Gossip: m.Gossip})
 	}
 	return all
-}
-
-func (s *Server) reportAgent(ctx context.Context, who caller, q transport.ReportRequest) (transport.ReportReply, error) {
-	if err := s.replaced(q.Cluster); err != nil {
-		return transport.ReportReply{}, err
-	}
-	n, err := s.ownNode(who, q.Node)
-	if err != nil {
-		return transport.ReportReply{}, err
-	}
-	if refusal := n.TakesReport(q.Epoch); refusal != nil {
-		return transport.ReportReply{}, refusal
-	}
-	for i := range q.Instances {
-		one := &q.Instances[i]
-		one.Reason = bounded(one.Reason)
-		if one.Hook != nil {
-			one.Hook.Message = bounded(one.Hook.Message)
-		}
-	}
-	report := &fsm.NodeReport{ID: q.Node, Epoch: q.Epoch, Full: q.Full, Instances: q.Instances, FactsGen: q.FactsGen, Transfers: q.Transfers, Holds: q.Holds, Incarnation: q.Incarnation, Self: q.Self}
-	state := s.cfg.Store.Current()
-	index := state.Index
-	if report.News(state) { // not one that is sent again because its answer got lost
-		size, refusal := fsm.GroupSize([]fsm.Command{report})
-		if refusal != nil {
-			return transport.ReportReply{}, refusal
-		}
-		result, err := s.agents.reports.do(ctx, agentReport{who.actor(), report, size})
-		if err == nil && result.Refusal != nil {
-			err = refusedAt(result.Refusal, result.Index)
-		}
-		if err != nil {
-			return transport.ReportReply{}, err
-		}
-		index = result.Index
-	}
-	s.cfg.Liveness.Heard(q.Node)
-	return transport.ReportReply{Index: index}, nil
-}
-
-// Bounds of the reports in one entry.
-const (
-	reportsAtOnce = 256
-	reportBytes   = fsm.MaxEntryBytes / 4 // of all reports, unless one alone has more
-	reportEntries = 8                     // under way
-)
-
-// agentReport is a report on its way into the log.
-type agentReport struct {
-	by     fsm.Actor
-	report *fsm.NodeReport
-	size   int // encoded, in bytes
-}
-
-func (s *Server) newReports() batcher[agentReport, fsm.Result] {
-	return batcher[agentReport, fsm.Result]{
-		send: s.commitReports, weight: func(r agentReport) int { return r.size },
-		bounds: batchBounds{calls: reportsAtOnce, weight: reportBytes, flying: reportEntries, time: writeLimit},
-	}
-}
-
-// commitReports proposes reports in one entry, each in a group of its own: one that is refused changes nothing for the others.
-func (s *Server) commitReports(ctx context.Context, reports []agentReport) ([]fsm.Result, error) {
-	state := s.cfg.Store.Current()
-	entry := fsm.Entry{Format: state.Format, At: max(state.Now, s.cfg.Consensus.Now()), Wall: time.Now().UnixMilli(), Actor: fsm.ActorAgents}
-	for _, one := range reports {
-		entry.Groups = append(entry.Groups, []fsm.Command{one.report})
-	}
-	if len(reports) == 1 {
-		entry.Actor = reports[0].by
-	}
-	return s.proposeAll(ctx, entry)
-}
-
-// bounded cuts what an agent says, for the log.
-func bounded(text string) string {
-	if len(text) <= 256 {
-		return text
-	}
-	return strings.ToValidUTF8(text[:256], "")
 }
 
 // ownNode finds the node that an agent speaks for. Codes: not_found, forbidden.

@@ -125,7 +125,9 @@ type Peers interface {
 type Config struct {
 	// Name of this server, and the version of the program.
 	Name, Version string
-	Logger        hclog.Logger // default: none
+	// Format is the newest that this program writes; default fsm.CurrentFormat.
+	Format uint16
+	Logger hclog.Logger // default: none
 
 	Store     Store
 	Consensus Consensus

@@ -60,7 +60,7 @@ func (l *linger) wait(ctx context.Context) {
 func (l *linger) goesAtOnce() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.free.take(time.Now(), lingerAtOnce/l.time.Seconds(), lingerAtOnce)
+	return l.free.take(time.Now(), 1, lingerAtOnce/l.time.Seconds(), lingerAtOnce)
 }
 
 // hold counts those who wait, and returns for how long they do at present.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -40,6 +41,7 @@ const (
 	ProblemNodeUnreachable   ProblemCode = "node_unreachable"
 	ProblemNodeDegraded      ProblemCode = "node_degraded"
 	ProblemNodeCertificate   ProblemCode = "node_certificate"
+	ProblemNodeFormat        ProblemCode = "node_format"
 	ProblemInstanceDisk      ProblemCode = "instance_disk"
 	ProblemBackup            ProblemCode = "backup_old"
 )
@@ -49,7 +51,7 @@ func ProblemCodes() []ProblemCode {
 	return []ProblemCode{
 		ProblemNoLeader, ProblemServerSilent, ProblemServerDisk, ProblemServerClock, ProblemServerCertificate, ProblemVoters,
 		ProblemStateDiffers, ProblemHold, ProblemRestore, ProblemPaused, ProblemNodeOffline, ProblemNodeUnreachable,
-		ProblemNodeDegraded, ProblemNodeCertificate, ProblemInstanceDisk, ProblemBackup,
+		ProblemNodeDegraded, ProblemNodeCertificate, ProblemNodeFormat, ProblemInstanceDisk, ProblemBackup,
 	}
 }
 
@@ -84,6 +86,7 @@ func (s *Server) problems(r *reading, members []Member, differing []DifferentSta
 	p.nodes()
 	p.disks()
 	p.agents()
+	p.formats(s.cfg.Format)
 	p.backup()
 	return p
 }
@@ -243,6 +246,19 @@ func (p *problems) agents() {
 		}
 	}
 }
+
+// formats are the nodes for which the cluster keeps to an older format than the newest one.
+func (p *problems) formats(newest uint16) {
+	for _, n := range p.r.Nodes.All() {
+		if p.r.Format < newest && n.HoldsBack(newest) {
+			next := fmt.Sprintf("upgrade its agent; to go on without it: outspan node drain %s, then: outspan node disable %s", n.Name, n.Name)
+			p.add(ProblemNodeFormat, "node/"+n.Name, next, "its agent %s reads formats up to %d: the cluster keeps to format %d until it is upgraded",
+				agentVersion(n), n.Agent.Reads(), p.r.Format)
+		}
+	}
+}
+
+func agentVersion(n *fsm.Node) string { return "(version " + cmp.Or(n.Agent.Version, "unknown") + ")" }
 
 // backup looks at when the state was last saved; for a cluster of which nobody knows, at how old it is.
 func (p *problems) backup() {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,5 +163,22 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 	if n := r.servers["s1"].api.ProblemCounts()[api.ProblemNodeOffline]; n != 30 {
 		t.Errorf("%d offline nodes are counted", n)
+	}
+}
+
+// An agent that keeps the cluster from raising its format is named, with the way to go on without it; that way works.
+func TestProblemOfAnOldAgent(t *testing.T) {
+	r := newRig(t)
+	r.node("01N1", "n1")
+	r.startWith("s2", func(c *api.Config) { c.Format = fsm.CurrentFormat + 1 })
+	r.setLeader("s2")
+	want := "node_format node/n1: its agent (version unknown) reads formats up to 1: the cluster keeps to format 1 until it is upgraded" +
+		" -> upgrade its agent; to go on without it: outspan node drain n1, then: outspan node disable n1"
+	if got := problemsNow(t, r, ""); !slices.Contains(got, want) {
+		t.Errorf("problems: %q", got)
+	}
+	r.apply(&fsm.NodeIntent{ID: "01N1", Intent: fsm.IntentDisabled})
+	if got := problemsNow(t, r, ""); strings.Contains(strings.Join(got, " "), "node_format") {
+		t.Errorf("problems of a disabled node: %q", got)
 	}
 }

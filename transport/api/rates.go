@@ -25,14 +25,14 @@ type bucket struct {
 	at   time.Time
 }
 
-// take takes one, if there is one. The bucket fills by perSec a second up to full.
-func (b *bucket) take(now time.Time, perSec, full float64) bool {
+// take takes so many, if they are there. The bucket fills by perSec a second up to full.
+func (b *bucket) take(now time.Time, many, perSec, full float64) bool {
 	b.left = min(full, b.left+now.Sub(b.at).Seconds()*perSec)
 	b.at = now
-	if b.left < 1 {
+	if b.left < many {
 		return false
 	}
-	b.left--
+	b.left -= many
 	return true
 }
 
@@ -45,6 +45,13 @@ func requestRates(perSecond int) *rates { return newRates(float64(perSecond), 2*
 
 // registrationRates lets an agent register whenever a person restarts it, and not so often that its registrations fill the log.
 func registrationRates() *rates { return newRates(0.2, 20) }
+
+// inventoryRates lets an agent send its inventory after each registration, and twice as often: it may have other agents ask again
+// what they must run.
+func inventoryRates() *rates { return newRates(0.4, 40) }
+
+// reportRates bounds the bytes of an agent's reports.
+func reportRates() *rates { return newRates(reportBytesPerSecond, reportBytesAtOnce) }
 
 func (r *rates) set(perSecond int) {
 	r.mu.Lock()
@@ -62,7 +69,10 @@ func (r *rates) takeRequest(who transport.Identity) error {
 }
 
 // take counts one deed of a caller, unless it is one too many.
-func (r *rates) take(who transport.Identity) bool {
+func (r *rates) take(who transport.Identity) bool { return r.takeMany(who, 1) }
+
+// takeMany counts so many deeds of a caller at once, unless they are too many.
+func (r *rates) takeMany(who transport.Identity, many float64) bool {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +83,7 @@ func (r *rates) take(who transport.Identity) bool {
 		}
 		b = bucket{left: r.burst, at: now}
 	}
-	taken := b.take(now, r.perSec, r.burst)
+	taken := b.take(now, many, r.perSec, r.burst)
 	r.buckets[who] = b
 	return taken
 }

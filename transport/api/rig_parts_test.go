@@ -62,7 +62,23 @@ func (s *server) Propose(_ context.Context, e fsm.Entry) ([]fsm.Result, error) {
 }
 
 // ReadBarrier implements api.Consensus.
-func (s *server) ReadBarrier(context.Context) error { return nil }
+func (s *server) ReadBarrier(context.Context) error {
+	s.r.mu.Lock()
+	catchUp := s.r.behind
+	s.r.behind = nil
+	s.r.mu.Unlock()
+	if catchUp != nil {
+		catchUp()
+	}
+	return nil
+}
+
+// beforeReads has a server apply something when it next has to have everything that is committed.
+func (r *rig) beforeReads(catchUp func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.behind = catchUp
+}
 
 // Now implements api.Consensus.
 func (s *server) Now() fsm.Time { return s.r.now() }

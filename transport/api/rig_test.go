@@ -33,6 +33,7 @@ type rig struct {
 	shape  func(*api.Member)
 	twin   string // the name of one more server, which another one has
 	broken error  // what Propose answers
+	behind func() // what a server has not applied yet
 	after  error  // what Propose answers after it committed
 	log    []fsm.Entry
 
@@ -79,6 +80,12 @@ func newRig(t testing.TB, names ...string) *rig {
 // start runs a server on a free port of loopback.
 func (r *rig) start(name string, limits api.Limits) *server {
 	r.t.Helper()
+	return r.startWith(name, func(c *api.Config) { c.Limits = limits })
+}
+
+// startWith is start with a configuration that edit changes.
+func (r *rig) startWith(name string, edit func(*api.Config)) *server {
+	r.t.Helper()
 	creds := must(r.ca.Credentials(transport.RoleServer, name))(r.t)
 	raw := must(transport.ListenTCP(r.t.Context(), "127.0.0.1:0"))(r.t)
 	l := must(transport.NewListener(raw, transport.ListenerConfig{Credentials: creds}))(r.t)
@@ -86,12 +93,14 @@ func (r *rig) start(name string, limits api.Limits) *server {
 	peers := transport.NewPeerClient(transport.Dialer{Credentials: creds})
 	s.passing = &passing{RoundTripper: peers}
 	agents := transport.NewAgentTransport(transport.Dialer{Credentials: creds})
-	s.api = must(api.New(api.Config{
+	config := api.Config{
 		Name: name, Version: "1.2.3", Store: store{r.machine, r}, Consensus: s, Freshness: s, Liveness: s, Explainer: r, Planner: r,
 		Servers:       api.Servers{Roster: r, Ops: r, Snapshots: r, Peers: r, Verifier: r},
-		PeerTransport: s.passing, AgentTransport: agents, Limits: limits,
+		PeerTransport: s.passing, AgentTransport: agents,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "outspan_up 1\n") }),
-	}))(r.t)
+	}
+	edit(&config)
+	s.api = must(api.New(config))(r.t)
 	r.servers[name] = s
 	s.stop = r.serve(l, s.api, func(ctx context.Context, who transport.Identity, call transport.AgentCall, question []byte) ([]byte, error) {
 		s.asked.Add(1)

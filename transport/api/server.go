@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"runtime/debug"
@@ -28,6 +29,8 @@ type Server struct {
 
 	rates         *rates // of requests
 	registrations *rates
+	inventories   *rates
+	reportBytes   *rates // of each agent
 	streams       *streams
 	watches       *watches
 	waiting       *sharedWaiting
@@ -43,6 +46,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = hclog.NewNullLogger()
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
+	cfg.Format = cmp.Or(cfg.Format, fsm.CurrentFormat)
 	if cfg.Bodies == nil {
 		cfg.Bodies = transport.NewBodies(0, 0)
 	}
@@ -51,7 +55,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), byMatch: map[string]route{},
-		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
+		rates: requestRates(cfg.Limits.RequestsPerSecond), registrations: registrationRates(), inventories: inventoryRates(), reportBytes: reportRates(), streams: newStreams(cfg.Limits.Streams), watches: newWatches(cfg.Store), waiting: &sharedWaiting{},
 	}
 	s.agents = agentDesk{
 		lookout: &lookout{look: s.caughtUp, every: staleLook}, assigned: newLinger(lingerAssigned), services: newLinger(lingerServices), peers: newLinger(lingerPeers),

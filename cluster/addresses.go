@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// provenAddresses are where servers answered last, with their certificate and their id. The zero value is ready. Safe
+// for many goroutines.
+type provenAddresses struct {
+	mu   sync.Mutex
+	last map[fsm.ServerID]string // host:port
+}
+
+func (p *provenAddresses) note(id fsm.ServerID, hostPort string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == nil {
+		p.last = map[fsm.ServerID]string{}
+	}
+	p.last[id] = hostPort
+}
+
+func (p *provenAddresses) is(id fsm.ServerID, hostPort string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last[id] == hostPort
+}
+
+// addressBook tells raft where a server is now.
+type addressBook struct{ s *Server }
+
+// ServerAddr implements raft.ServerAddressProvider.
+func (b addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	if address := b.s.addressOf(fsm.ServerID(id)); address != "" {
+		return peerAddress(fsm.ServerID(id), address), nil
+	}
+	return "", fmt.Errorf("no address is known of server %s", id)
+}
+
+// addressOf is the host:port of a server's TLS listener, or empty: where the configuration has it, or where gossip
+// says that it is now, if it has answered there. Whoever has the gossip key can say anything there.
+func (s *Server) addressOf(id fsm.ServerID) string {
+	if id == s.dir.id {
+		return s.cfg.Stream.Addr().String()
+	}
+	configured, claimed := s.configuredAddress(id), s.claimedAddress(id)
+	if configured == "" || claimed != "" && s.sight.proven.is(id, claimed) {
+		return claimed
+	}
+	return configured
+}
+
+// claimedAddress is the host:port of a server's TLS listener as gossip says it, or empty.
+func (s *Server) claimedAddress(id fsm.ServerID) string {
+	if m, ok := s.sight.pool.Member(string(id)); ok && m.State != fsm.GossipDead {
+		return m.Meta.API
+	}
+	return ""
+}
+
+// configuredAddress is the host:port that the configuration has of a server, or empty.
+func (s *Server) configuredAddress(id fsm.ServerID) string {
+	if !s.opened.Load() { // raft asks while it is being made
+		return ""
+	}
+	for _, v := range s.servers() {
+		if fsm.ServerID(v.ID) == id {
+			return string(v.Address)
+		}
+	}
+	return ""
+}
+
+// dialAny connects to a server at the first of these addresses where it answers. It tries them all at once: an
+// address that leads nowhere must not hold up another one.
+func (h *helloLayer) dialAny(id fsm.ServerID, addresses []string, timeout time.Duration) (net.Conn, error) {
+	type outcome struct {
+		conn net.Conn
+		err  error
+	}
+	outcomes := make(chan outcome, len(addresses))
+	for _, address := range addresses {
+		go func() { // for at most the time of a dial
+			conn, err := h.dialAt(id, address, timeout)
+			outcomes <- outcome{conn, err}
+		}()
+	}
+	var failed error
+	for tried := range len(addresses) {
+		o := <-outcomes
+		if o.err != nil {
+			failed = o.err
+			continue
+		}
+		go func() { // the others may still answer
+			for range len(addresses) - tried - 1 {
+				if late := <-outcomes; late.err == nil {
+					_ = late.conn.Close()
+				}
+			}
+		}()
+		return o.conn, nil
+	}
+	return nil, failed
+}

@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// Bounds of the members that a pool knows, dead ones too: whoever has the gossip key can make up any number. All of
+// them have to fit into one exchange of at most maxStreamBytes.
+const (
+	maxMembers    = 10_000
+	sweepEvery    = time.Second      // while a pool is full
+	fullSaidEvery = 10 * time.Minute // in the log
+)
+
+var (
+	errPoolFull   = errors.New("there are too many members")
+	errMemberSize = errors.New("its name or what it says of itself is too long")
+)
+
+// poolBounds is when a full pool did something about it.
+type poolBounds struct{ swept, said time.Time }
+
+// gossipBounds is a memberlist.AliveDelegate: what it refuses, memberlist does not take in either.
+type gossipBounds struct{ p *Pool }
+
+// NotifyAlive implements memberlist.AliveDelegate.
+func (b gossipBounds) NotifyAlive(n *memberlist.Node) error {
+	if len(n.Name) > maxMetaID || len(n.Meta) > metaLimit {
+		return errMemberSize
+	}
+	b.p.mu.Lock()
+	defer b.p.mu.Unlock()
+	if b.p.hasRoom(n.Name) {
+		return nil
+	}
+	if now := time.Now(); now.Sub(b.p.bounds.said) >= fullSaidEvery {
+		b.p.bounds.said = now
+		b.p.log.Warn("gossip knows too many members and takes no new ones; somebody with the gossip key may make them up",
+			"members", len(b.p.members), "refused", n.Name, "address", n.Address())
+	}
+	return errPoolFull
+}
+
+// hasRoom reports whether a member may be taken in; p.mu is held. Dead members make room for living ones, and the
+// voters always have it.
+func (p *Pool) hasRoom(name string) bool {
+	if _, known := p.members[name]; known || len(p.members) < maxMembers || p.wants(name) {
+		return true
+	}
+	if now := time.Now(); now.Sub(p.bounds.swept) >= sweepEvery {
+		p.bounds.swept = now
+		for other, m := range p.members {
+			if m.State == fsm.GossipDead && !p.wants(other) {
+				p.drop(other, m)
+			}
+		}
+	}
+	return len(p.members) < maxMembers
+}

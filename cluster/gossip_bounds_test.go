@@ -1,0 +1,87 @@
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// madeUp is a member that somebody with the gossip key makes up.
+func madeUp(t *testing.T, p *Pool, i int, role transport.Role) *memberlist.Node {
+	t.Helper()
+	meta, err := p.codec.encodeMeta(Meta{Role: role, Name: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := net.IPv4(10, 0, byte(i>>8), byte(i))
+	return &memberlist.Node{Name: fmt.Sprintf("x%06d", i), Addr: address, Port: 7642, Meta: meta}
+}
+
+// A pool knows so many members at most, whoever makes them up. Dead ones make room, and the voters always have it.
+func TestPoolIsBounded(t *testing.T) {
+	p := openTestPool(t, "a")
+	say := func(i int, state fsm.Gossip) {
+		if n := madeUp(t, p, i, transport.RoleAgent); (gossipBounds{p}).NotifyAlive(n) == nil {
+			p.seen(n, state)
+		}
+	}
+	for i := range maxMembers + 500 {
+		say(i, fsm.GossipAlive)
+	}
+	if got := len(p.Members()); got != maxMembers {
+		t.Fatalf("%d members are known, at most %d may be", got, maxMembers)
+	}
+	if err := (gossipBounds{p}).NotifyAlive(madeUp(t, p, 7, transport.RoleAgent)); err != nil {
+		t.Errorf("a known member is refused: %v", err)
+	}
+	full := openTestPool(t, "b")
+	if err := full.Join(p.Address()); err != nil { // memberlist does not tell
+		t.Fatal(err)
+	}
+	if _, known := p.Member("b"); known || p.list.NumMembers() != 1 {
+		t.Errorf("a full pool took one more member, memberlist knows %d", p.list.NumMembers())
+	}
+	p.Want([]string{"b"})
+	if err := full.Join(p.Address()); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := p.Member("b"); !known {
+		t.Error("a voter is not taken in")
+	}
+	for i := range 100 {
+		p.seen(madeUp(t, p, i, transport.RoleAgent), fsm.GossipDead)
+	}
+	time.Sleep(sweepEvery) // real sockets have real time
+	if say(maxMembers+1000, fsm.GossipAlive); len(p.Members()) > maxMembers {
+		t.Errorf("%d members are known", len(p.Members()))
+	}
+	if _, known := p.Member(fmt.Sprintf("x%06d", maxMembers+1000)); !known {
+		t.Error("the dead make no room")
+	}
+	long := madeUp(t, p, 1, transport.RoleAgent)
+	long.Name = strings.Repeat("x", maxMetaID+1)
+	if err := (gossipBounds{p}).NotifyAlive(long); err == nil {
+		t.Error("a long name is taken in")
+	}
+}
+
+// Servers that somebody made up, and that are dead, do not keep a pool from contacting those that it wants.
+func TestRejoinIsBounded(t *testing.T) {
+	p := openTestPool(t, "a")
+	for i := range 1000 {
+		p.seen(madeUp(t, p, i, transport.RoleServer), fsm.GossipDead)
+	}
+	p.Want([]string{"x000999"})
+	got := p.missing(t.Context())
+	wanted := madeUp(t, p, 999, transport.RoleServer).Address()
+	if len(got) > 1+16+3 || !strings.Contains(strings.Join(got, " "), wanted) {
+		t.Errorf("it contacts %d addresses, %v", len(got), got[:min(5, len(got))])
+	}
+}

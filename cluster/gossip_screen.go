@@ -1,0 +1,295 @@
+package cluster
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/hashicorp/go-metrics"
+)
+
+// screen looks at each message before memberlist does, and refuses what no member of the pool sends: members never
+// compress. memberlist believes what a message with the right key says of itself. It unpacks a compressed one of 30
+// KiB into 40 MiB, and makes room for a million members because a stream of 60 bytes says that it has them. Of a
+// stream without the right key it buffers all that is announced; the screen knows one by its first bytes, which make
+// no sense. Safe for many goroutines.
+type screen struct{ key cipher.Block }
+
+// The kinds of memberlist's messages, and what stands before them.
+const (
+	kindAck        = 2
+	kindPushPull   = 6
+	kindCompound   = 7
+	kindCompressed = 9
+	kindEncrypted  = 10
+	kindChecksum   = 12
+	kindError      = 13
+	kindPing       = 0
+	kindLabel      = 244
+
+	checksumBytes = 4
+	sealedHead    = 1 + 12 // version and nonce
+	sealedTail    = 16     // what authenticates it
+	streamHead    = 1 + 4  // kind and length
+	openedBytes   = 256    // of a stream: its kind and the header of an exchange
+	memberBytes   = 32     // a member takes more than that in an exchange
+)
+
+var (
+	errCompressed = errors.New("it is compressed, which no member does")
+	errCutOff     = errors.New("it is cut off")
+	errKind       = errors.New("no member sends such a message")
+	errTooMany    = errors.New("it says that it holds more than it can")
+)
+
+// newScreen screens messages that are encrypted with a gossip key.
+func newScreen(key []byte) (*screen, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("gossip key: %w", err)
+	}
+	return &screen{block}, nil
+}
+
+func countRefusedPacket() { metrics.IncrCounter([]string{"memberlist", "udp", "refused"}, 1) }
+
+// packet returns nil if memberlist may have a packet, or why not. What is not encrypted with the key passes:
+// memberlist refuses it without unpacking it.
+func (s *screen) packet(raw []byte) error {
+	raw, ok := withoutLabel(raw)
+	if !ok {
+		return errCutOff
+	}
+	plain := s.open(raw, len(raw)-sealedHead-sealedTail)
+	if len(plain) > checksumBytes && plain[0] == kindChecksum {
+		plain = plain[1+checksumBytes:]
+	}
+	if len(plain) == 0 {
+		return nil
+	}
+	switch plain[0] {
+	case kindCompressed:
+		return errCompressed
+	case kindCompound:
+		return screenParts(plain[1:])
+	}
+	return nil
+}
+
+// screenParts looks at the messages of a compound one. Members put no compound one into another.
+func screenParts(parts []byte) error {
+	if len(parts) == 0 {
+		return nil
+	}
+	count := int(parts[0])
+	if len(parts) < 1+2*count {
+		return nil // memberlist refuses it
+	}
+	sizes, rest := parts[1:1+2*count], parts[1+2*count:]
+	for i := range count {
+		size := int(binary.BigEndian.Uint16(sizes[2*i:]))
+		if size > len(rest) {
+			return nil // memberlist takes none of what follows
+		}
+		if size > 0 && rest[0] == kindCompressed {
+			return errCompressed
+		}
+		if size > 0 && rest[0] == kindCompound {
+			return errKind
+		}
+		rest = rest[size:]
+	}
+	return nil
+}
+
+// open decrypts at most so many bytes of a sealed message without authenticating it, which memberlist does. AES-GCM
+// counts the blocks of the text from 2 after the nonce.
+func (s *screen) open(sealed []byte, most int) []byte {
+	if len(sealed) <= sealedHead || most <= 0 {
+		return nil
+	}
+	text := sealed[sealedHead:]
+	text = text[:min(len(text), most)]
+	counter := append(make([]byte, 0, aes.BlockSize), sealed[1:sealedHead]...)
+	counter = binary.BigEndian.AppendUint32(counter, 2)
+	plain := make([]byte, len(text))
+	cipher.NewCTR(s.key, counter).XORKeyStream(plain, text)
+	return plain
+}
+
+// withoutLabel cuts off the name of the pool, which stands before an encrypted message.
+func withoutLabel(raw []byte) (rest []byte, ok bool) {
+	if len(raw) == 0 || raw[0] != kindLabel {
+		return raw, true
+	}
+	if len(raw) < 2 || len(raw) < 2+int(raw[1]) {
+		return nil, false
+	}
+	return raw[2+int(raw[1]):], true
+}
+
+// headBytes is how many bytes of a stream the screen has to see. whole is false while even that can't be told.
+func headBytes(raw []byte) (n int, whole bool) {
+	labelled := 0
+	if len(raw) > 0 && raw[0] == kindLabel {
+		if len(raw) < 2 {
+			return 2, false
+		}
+		labelled = 2 + int(raw[1])
+	}
+	n = labelled + streamHead
+	if len(raw) < n {
+		return n, false
+	}
+	if raw[labelled] != kindEncrypted {
+		return n, true
+	}
+	sealed := int64(binary.BigEndian.Uint32(raw[labelled+1:]))
+	return n + int(min(sealed, sealedHead+openedBytes)), true
+}
+
+// stream returns nil if memberlist may have a stream that begins with these bytes, or why not.
+func (s *screen) stream(head []byte) error {
+	head, ok := withoutLabel(head)
+	if !ok || len(head) < streamHead {
+		return errCutOff
+	}
+	if head[0] != kindEncrypted {
+		return nil // memberlist refuses it
+	}
+	sealed := int64(binary.BigEndian.Uint32(head[1:]))
+	size := sealed - sealedHead - sealedTail
+	if sealed > maxStreamBytes {
+		return errStreamTooLarge
+	}
+	plain := s.open(head[streamHead:], int(min(size, openedBytes)))
+	if len(plain) == 0 {
+		return errCutOff
+	}
+	switch plain[0] {
+	case kindPing, kindAck, kindError:
+		if size > smallStream {
+			return errTooMany
+		}
+		return nil
+	case kindPushPull:
+		return screenExchange(plain[1:], size)
+	case kindCompressed:
+		return errCompressed
+	}
+	return errKind
+}
+
+// screenExchange looks at the header of an exchange of members, of which a message of so many bytes is said to
+// consist. Members add nothing to it, and each of them knows at least itself.
+func screenExchange(plain []byte, size int64) error {
+	header, ok := decodeHeader(plain)
+	switch {
+	case !ok || header["Nodes"] < 1:
+		return errKind
+	case header["Nodes"] > uint64(size/memberBytes) || header["UserStateLen"] != 0: //nolint:gosec // size is not negative
+		return errTooMany
+	}
+	return nil
+}
+
+// decodeHeader reads the map of three short texts to numbers and truth values with which an exchange begins, in
+// MessagePack.
+func decodeHeader(b []byte) (header map[string]uint64, ok bool) {
+	const threePairs, shortText = 0x83, 0xa0
+	if len(b) == 0 || b[0] != threePairs {
+		return nil, false
+	}
+	header, b = map[string]uint64{}, b[1:]
+	for range 3 {
+		if len(b) == 0 || b[0]&^0x1f != shortText || len(b) < 2+int(b[0]&0x1f) {
+			return nil, false
+		}
+		size := 1 + int(b[0]&0x1f)
+		name := string(b[1:size])
+		if header[name], b, ok = decodeNumber(b[size:]); !ok {
+			return nil, false
+		}
+	}
+	return header, true
+}
+
+// decodeNumber reads one value in MessagePack: a number from 0, or true or false as 1 or 0.
+func decodeNumber(b []byte) (value uint64, rest []byte, ok bool) {
+	const (
+		small   = 0x7f // up to here the number itself
+		falsity = 0xc2
+		truth   = 0xc3
+	)
+	width := 0
+	switch first := b[0]; {
+	case first <= small:
+		return uint64(first), b[1:], true
+	case first == falsity, first == truth:
+		return uint64(first - falsity), b[1:], true
+	case first >= 0xcc && first <= 0xcf: // without a sign, of 1, 2, 4 or 8 bytes
+		width = 1 << (first - 0xcc)
+	case first >= 0xd0 && first <= 0xd3: // with one
+		width = 1 << (first - 0xd0)
+	}
+	if width == 0 || len(b) < 1+width {
+		return 0, nil, false
+	}
+	for _, one := range b[1 : 1+width] {
+		value = value<<8 | uint64(one)
+	}
+	return value, b[1+width:], true
+}
+
+// screenedStream is a stream of which memberlist gets nothing before its head has passed the screen. One goroutine
+// reads it at a time.
+type screenedStream struct {
+	net.Conn
+	screen *screen
+	seen   bool
+	head   []byte // read and not yet handed on
+	why    error  // it did not pass
+}
+
+// Read implements net.Conn.
+func (c *screenedStream) Read(b []byte) (int, error) {
+	if !c.seen {
+		c.seen = true
+		c.head, c.why = c.look()
+	}
+	if len(c.head) > 0 {
+		n := copy(b, c.head)
+		c.head = c.head[n:]
+		return n, nil
+	}
+	if c.why != nil {
+		return 0, c.why
+	}
+	return c.Conn.Read(b)
+}
+
+// look reads the head of the stream and screens it. Of one that is refused it returns the name of the pool, after
+// which memberlist tells the sender why.
+func (c *screenedStream) look() (head []byte, why error) {
+	head = make([]byte, 0, 2+255+streamHead+sealedHead+openedBytes)
+	for {
+		n, whole := headBytes(head)
+		if whole && len(head) >= n {
+			break
+		}
+		got, err := c.Conn.Read(head[len(head):n])
+		head = head[:len(head)+got]
+		if err != nil && got == 0 {
+			return nil, err
+		}
+	}
+	if err := c.screen.stream(head); err != nil {
+		countRefusedStream()
+		rest, _ := withoutLabel(head)
+		return head[:len(head)-len(rest)], fmt.Errorf("a gossip stream is refused: %w", err)
+	}
+	return head, nil
+}

@@ -1,0 +1,41 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+)
+
+// callConcerned has those agents ask again whose instances may start or stop now that the unknown instances of a node
+// changed: that of the node, and those with an instance in a slot that one of the changed ones holds.
+func (s *State) callConcerned(node NodeID, was, now []Holding) {
+	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
+	if slices.ContainsFunc(changed, func(h Holding) bool { return h.Group == "" }) { // it may hold any slot
+		s.callAgents()
+		return
+	}
+	called := map[NodeID]bool{node: true}
+	s.callAgent(node)
+	for _, h := range changed {
+		var nodes []NodeID
+		for inst := range s.InstancesInSlot(h.Group, h.Slot) {
+			nodes = append(nodes, inst.Node)
+		}
+		for _, id := range nodes {
+			if !called[id] {
+				called[id] = true
+				s.callAgent(id)
+			}
+		}
+	}
+}
+
+// holdingsWithout returns what of a list another one lacks; both are in order of id.
+func holdingsWithout(list, other []Holding) (rest []Holding) {
+	for _, h := range list {
+		i, found := slices.BinarySearchFunc(other, h.ID, func(o Holding, id InstanceID) int { return cmp.Compare(o.ID, id) })
+		if !found || !h.equal(other[i]) {
+			rest = append(rest, h)
+		}
+	}
+	return rest
+}

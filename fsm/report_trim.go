@@ -1,0 +1,153 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+)
+
+// MaxReportItems bounds the instances, transfers and holdings of one report together.
+const MaxReportItems = 16384
+
+// CheckSize returns nil if a report has no more items than one may have. Code: too_large.
+func (c *NodeReport) CheckSize() *Error {
+	if n := len(c.Instances) + len(c.Transfers) + len(c.Holds); n > MaxReportItems {
+		return Refuse(CodeTooLarge, "a report has %d instances and transfers, at most %d are allowed", n, MaxReportItems).
+			WithHint("spread the node's instances over more nodes")
+	}
+	return nil
+}
+
+// NamesStrangers reports whether a report has something that s does not know, or not on this node. A state that is
+// behind the one that the agent has heard of may not know it yet.
+func (c *NodeReport) NamesStrangers(s *State) bool {
+	for _, status := range c.Instances {
+		if inst, ok := s.Instances.Get(status.ID); !ok || inst.Node != c.ID {
+			return true
+		}
+	}
+	for _, r := range c.Transfers {
+		if t, ok := s.Transfers.Get(r.ID); !ok || !t.concerns(c.ID) {
+			return true
+		}
+	}
+	return len(c.Holds) > 0 && !c.sameHistory(s)
+}
+
+// Trim drops what a report says and no state from s on would take: what is not of the node, what is said twice, and
+// what goes beyond bounds. The log keeps the rest. s must not be behind what the agent has heard of.
+func (c *NodeReport) Trim(s *State) {
+	n, ok := s.Nodes.Get(c.ID)
+	if !ok {
+		c.Instances, c.Transfers, c.Holds = nil, nil, nil
+		return
+	}
+	unknown := map[InstanceID]bool{}
+	for _, h := range n.Restore.Unknown {
+		unknown[h.ID] = true
+	}
+	c.Instances = newestStatuses(slices.DeleteFunc(slices.Clone(c.Instances), func(status InstanceStatus) bool {
+		inst, ok := s.Instances.Get(status.ID)
+		own := ok && inst.Node == c.ID
+		return !own && !(status.Observed == ObservedStopped && unknown[status.ID])
+	}))
+	for i := range c.Instances {
+		trimStatus(&c.Instances[i])
+	}
+	c.Transfers = lastReports(slices.DeleteFunc(slices.Clone(c.Transfers), func(r TransferReport) bool {
+		t, ok := s.Transfers.Get(r.ID)
+		return !ok || !r.State.Valid() || !t.concerns(c.ID)
+	}))
+	for i := range c.Transfers {
+		r := &c.Transfers[i]
+		r.Code, r.Message, r.Sum = Code(clipText(string(r.Code), 64)), clipText(r.Message, 256), clipText(r.Sum, 64)
+	}
+	c.Holds = s.trimHoldings(c)
+}
+
+// trimStatus cuts what an agent says of one instance to what a row keeps.
+func trimStatus(status *InstanceStatus) {
+	status.Reason = clipText(status.Reason, maxAgentText)
+	status.Facts = CleanFacts(status.Facts)
+	if status.Hook != nil {
+		short := *status.Hook
+		short.Message = clipText(short.Message, maxHookMessage)
+		status.Hook = &short
+	}
+}
+
+// newestStatuses keeps one status of each instance, the newest, where the first one stood.
+func newestStatuses(list []InstanceStatus) []InstanceStatus {
+	kept, at := list[:0], map[InstanceID]int{}
+	for _, status := range list {
+		i, twice := at[status.ID]
+		switch {
+		case !twice:
+			at[status.ID] = len(kept)
+			kept = append(kept, status)
+		case status.Generation > kept[i].Generation:
+			kept[i] = status
+		}
+	}
+	return kept
+}
+
+// lastReports keeps one report of each transfer, the last, where the first one stood.
+func lastReports(list []TransferReport) []TransferReport {
+	kept, at := list[:0], map[TransferID]int{}
+	for _, r := range list {
+		i, twice := at[r.ID]
+		if !twice {
+			i = len(kept)
+			at[r.ID] = i
+			kept = append(kept, r)
+		}
+		kept[i] = r
+	}
+	return kept
+}
+
+// trimHoldings returns what of a report's holdings counts. One more than a node has room for stays, so that the state
+// is told that there are more.
+func (s *State) trimHoldings(c *NodeReport) []Holding {
+	if !c.Full || !c.sameHistory(s) {
+		return nil
+	}
+	var list []Holding
+	for _, h := range c.Holds {
+		if max(len(h.ID), len(h.Group), len(h.Spec)) > maxHoldingName || !s.strange(c, h.ID) {
+			continue
+		}
+		if !h.boundedParts() {
+			h.Spec, h.Ports, h.Copies = "", nil, nil
+		}
+		list = append(list, h)
+	}
+	slices.SortStableFunc(list, func(a, b Holding) int { return cmp.Compare(a.ID, b.ID) })
+	list = slices.CompactFunc(list, func(a, b Holding) bool { return a.ID == b.ID })
+	if len(list) > maxHoldings+1 {
+		holds := func(h Holding) bool { return h.Group == "" || s.Keeps(h) }
+		slices.SortStableFunc(list, func(a, b Holding) int { return count(holds(b)) - count(holds(a)) })
+		list = list[:maxHoldings+1]
+	}
+	return list
+}
+
+// boundedParts reports whether the ports and volumes of a holding can be those of an instance.
+func (h Holding) boundedParts() bool {
+	for _, p := range h.Ports {
+		if len(p.Name) > maxHoldingName {
+			return false
+		}
+	}
+	for _, v := range h.Copies {
+		if len(v.Name) > maxHoldingName {
+			return false
+		}
+	}
+	return len(h.Ports)+len(h.Copies) <= maxHoldingParts
+}
+
+// concerns reports whether a node has a part in a transfer.
+func (t *Transfer) concerns(node NodeID) bool {
+	return node == t.From || node == t.To || node == t.Left.Old
+}

@@ -1,0 +1,134 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// What is trimmed off a report changes nothing: with it and without it the same state comes of it.
+func TestTrimmedReportSaysTheSame(t *testing.T) {
+	trimmed := 0
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t)
+		for _, seed := range seeds(40).Draw(t, "steps") {
+			h.step(seed, map[string]int{})
+			w := newWorld(seed, &h.first, &h.seq)
+			c, ok := w.nodeReport().(*NodeReport)
+			if !ok {
+				continue
+			}
+			if c.Full && w.bool() {
+				c.Incarnation = h.first.Incarnation
+				for _, id := range []InstanceID{"x2", "x1", w.instance().ID, "x1"} {
+					c.Holds = append(c.Holds, Holding{ID: id, Group: w.instance().Group, Spec: "s"})
+				}
+			}
+			c.Instances, c.Transfers = newestStatuses(c.Instances), lastReports(c.Transfers) // of two only the newest counts
+			c.Instances = append(c.Instances, InstanceStatus{ID: "x1", Generation: 7, Observed: pick(w, ObservedReady, ObservedStopped)})
+			short := *c
+			short.Trim(&h.first)
+			trimmed += len(c.Instances) + len(c.Transfers) + len(c.Holds) - len(short.Instances) - len(short.Transfers) - len(short.Holds)
+			if got, want := afterReport(t, h.first, &short), afterReport(t, h.first, c); !bytes.Equal(got, want) {
+				t.Fatalf("at index %d another state comes of\n%+v than of\n%+v", h.first.Index, short, *c)
+			}
+		}
+	})
+	if trimmed == 0 {
+		t.Error("nothing was trimmed")
+	}
+}
+
+// afterReport is the state after a report, encoded.
+func afterReport(t *rapid.T, s State, c *NodeReport) []byte {
+	draft := s.NewDraft(s.Now)
+	if refusal := draft.Try(c); refusal != nil {
+		return []byte(refusal.Error())
+	}
+	var out bytes.Buffer
+	if err := WriteSnapshot(&out, *draft.State()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// What an agent may say of what is not its own, or twice, or at length, is not kept.
+func TestTrimBoundsAReport(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	s = inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 5, Observed: ObservedReady}}, Holding{ID: "lost", Group: aloneGroup})
+	long := strings.Repeat("x", 1<<16)
+	c := &NodeReport{ID: "n1", Full: true, Incarnation: s.Incarnation, Transfers: []TransferReport{{ID: "t", Message: long}}}
+	for i := range 3000 {
+		id := InstanceID(fmt.Sprint("x", i))
+		c.Instances = append(c.Instances,
+			InstanceStatus{ID: id, Generation: 1, Observed: ObservedStopped, Reason: long[:200]},
+			InstanceStatus{ID: "i1", Generation: 6 + uint64(i), Observed: ObservedReady, Reason: long[:300], Facts: map[string]string{"fact.a": long[:100], "fact.b": "1"}},
+		)
+		c.Holds = append(c.Holds, Holding{ID: id, Group: aloneGroup, Ports: Ports{{Name: long[:200], Number: 1}}})
+	}
+	c.Instances = append(c.Instances, InstanceStatus{ID: "lost", Generation: 9, Observed: ObservedStopped})
+	if !c.NamesStrangers(&s) {
+		t.Error("nothing in it is said to be unknown")
+	}
+	c.Trim(&s)
+	if len(c.Instances) != 2 || c.Instances[0].Generation != 3005 || c.Instances[1].ID != "lost" || len(c.Transfers) != 0 {
+		t.Errorf("%d instances and %d transfers are left: %.300v", len(c.Instances), len(c.Transfers), c.Instances)
+	}
+	if got := c.Instances[0]; len(got.Reason) != maxAgentText || len(got.Facts) != 1 {
+		t.Errorf("of i1 a reason of %d bytes and the facts %v are left", len(got.Reason), got.Facts)
+	}
+	if len(c.Holds) != maxHoldings+1 || c.Holds[0].Ports != nil {
+		t.Errorf("%d holdings are left, the first has the ports %.100v", len(c.Holds), c.Holds[0].Ports)
+	}
+	if size, refusal := GroupSize([]Command{c}); refusal != nil || size > 64<<10 {
+		t.Errorf("the log is to keep %d bytes, %v", size, refusal)
+	}
+	if refusal := (&NodeReport{Instances: make([]InstanceStatus, MaxReportItems+1)}).CheckSize(); refusal == nil || refusal.Code != CodeTooLarge {
+		t.Errorf("a report of %d instances: %v", MaxReportItems+1, refusal)
+	}
+}
+
+// Unknown instances beyond what a node has room for are cut from a report, and the state still learns that there are more.
+func TestTrimKeepsThatThereAreMore(t *testing.T) {
+	s := run(t, aloneState(t), 2000, &RestoreMark{})
+	c := &NodeReport{ID: "n3", Full: true, Incarnation: s.Incarnation}
+	for i := range 3 * maxHoldings {
+		c.Holds = append(c.Holds, Holding{ID: InstanceID(fmt.Sprintf("x%04d", i)), Group: aloneGroup})
+	}
+	c.Trim(&s)
+	s = run(t, s, 2000, c)
+	if n, _ := s.Nodes.Get("n3"); !n.Restore.Owes || len(n.Restore.Unknown) != maxHoldings {
+		t.Errorf("owes %v, %d unknown instances", n.Restore.Owes, len(n.Restore.Unknown))
+	}
+}
+
+// What an agent says of unknown instances has only those agents ask again whose instances it concerns.
+func TestUnknownInstancesCallFewAgents(t *testing.T) {
+	s := aloneState(t)
+	before := s.Index
+	called := func(s State) (ids string) {
+		for id, n := range s.Nodes.All() {
+			if n.Assigned > before {
+				ids += string(id) + " "
+			}
+		}
+		return ids
+	}
+	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"})
+	if got := called(s); got != "n3 " {
+		t.Errorf("an instance that holds no slot of another node called %s", got)
+	}
+	before = s.Index
+	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"}, Holding{ID: "y", Group: aloneGroup})
+	if got := called(s); got != "n1 n3 " {
+		t.Errorf("one in the slot of i1 called %s", got)
+	}
+	before = s.Index
+	s = inventory(t, s, "n3", nil, Holding{ID: "x", Group: "other/group"})
+	if got := called(s); got != "n1 n3 " {
+		t.Errorf("that it has stopped called %s", got)
+	}
+}
