@@ -22,7 +22,7 @@ type Plan struct {
 
 // Refusal is one wish that can't be fulfilled now.
 type Refusal struct {
-	Subject string // "instance/ID", "group/JOB/GROUP", "drain/ID/NODE", "deployment/ID"
+	Subject string // "instance/ID", "group/JOB/GROUP", "group/JOB/GROUP/SLOT", or "/SLOT-SLOT" of several, "drain/ID/NODE", "deployment/ID"
 	Code    fsm.Code
 	Message string
 }
