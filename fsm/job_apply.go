@@ -43,7 +43,10 @@ func (c *JobSubmit) apply(s *State) error {
 	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
 		return refusal
 	}
-	if refusal := s.checkLimits(&spec, c.Message, false); refusal != nil {
+	if refusal := s.checkCounts(&spec); refusal != nil {
+		return refusal
+	}
+	if refusal := s.checkBytes(&spec, c.Message, false); refusal != nil {
 		return refusal
 	}
 	s.submit(spec, c.Message, false, "")
@@ -306,10 +309,12 @@ func (c *JobRevert) apply(s *State) error {
 	if message == "" {
 		message = fmt.Sprintf("revert to version %d", c.Version)
 	}
-	if !c.KeepCounts { // a version that failed always gives way to the one before
-		if refusal := s.checkLimits(&spec, message, true); refusal != nil {
-			return refusal
-		}
+	if refusal := s.checkCounts(&spec); refusal != nil {
+		return refusal
+	}
+	// What the leader reverts was let in as a version of its own, so this at most doubles what is kept.
+	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != ActorLeader {
+		return refusal
 	}
 	s.submit(spec, message, true, "")
 	return nil

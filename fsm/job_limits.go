@@ -98,14 +98,6 @@ func (s *State) delVersion(v *JobVersion) {
 	s.addSum(v.Job, jobSum{bytes: v.keptBytes()}, jobSum{})
 }
 
-// checkLimits refuses a spec that goes past the bounds of this file.
-func (s *State) checkLimits(spec *JobSpec, message string, forced bool) *Error {
-	if refusal := s.checkCounts(spec); refusal != nil {
-		return refusal
-	}
-	return s.checkBytes(spec, message, forced)
-}
-
 // checkCounts refuses a spec with which its job, or all jobs together, would want too many instances. A change that
 // wants no more than before is never refused: the sums may be above their bounds already.
 // Codes: invalid, quota_exceeded:instances.

@@ -114,16 +114,54 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	g.readBack()
 }
 
-// A version that failed gives way to the one before, whatever others took of the room in the meantime.
-func TestAFailedVersionIsRevertedPastTheBounds(t *testing.T) {
+// The leader takes back a version that failed also where the bytes have no room for one more; people are refused. The
+// counts are asked in both cases.
+func TestRevertsAtTheBounds(t *testing.T) {
 	g := &glutton{t: t, s: NewState()}
 	g.must(&JobSubmit{Spec: wantingJob("web", 100_000, 100_000)})
 	g.must(&JobSubmit{Spec: wantingJob("web", 1)})
+	g.must(&JobScale{Job: "web", Group: "g0", Count: 90_000})
 	for _, job := range []JobName{"a", "b"} {
 		g.must(&JobSubmit{Spec: wantingJob(job, 100_000, 100_000)})
 	}
-	limitRefused(t, "by hand", g.try(&JobRevert{Job: "web", Version: 1}), QuotaExceeded("instances"))
+	g.must(&JobScale{Job: "web", Group: "g0", Count: 100_000})
+	for _, keep := range []bool{false, true} {
+		revert := &JobRevert{Job: "web", Version: 1, KeepCounts: keep}
+		limitRefused(t, "too many", g.try(revert), QuotaExceeded("instances"), "asks for 100000 more")
+	}
+	g.must(&JobStop{Job: "b"})
+
+	for i := range 100 {
+		if g.try(&JobSubmit{Spec: longJob(JobName(fmt.Sprint("j", i)), 1<<20*19/10)}) != nil {
+			break
+		}
+	}
+	room := maxJobsBytes - g.s.jobSum(everyJob).bytes
+	g.must(&JobSubmit{Spec: longJob("web", room-1000)})
+	revert := &JobRevert{Job: "web", Version: 2, KeepCounts: true, Message: strings.Repeat("x", 2000)}
+	limitRefused(t, "by hand", g.try(revert), QuotaExceeded("job_bytes"), "job web adds")
+	after, results := g.s.Apply(g.s.Index+1, 1, Entry{Format: 1, At: g.s.Now + 1, Actor: ActorLeader, Groups: [][]Command{{revert}}})
+	if job, _ := after.Jobs.Get("web"); results[0].Refusal != nil || job.Version != 4 {
+		t.Errorf("by the leader: %v", results[0].Refusal)
+	}
+}
+
+// An automatic revert keeps the counts of groups that were scaled. Where they leave no room for the others, those of the
+// version before do.
+func TestRevertWithoutRoomForScaledCounts(t *testing.T) {
+	g := &glutton{t: t, s: NewState()}
+	g.must(&JobSubmit{Spec: wantingJob("web", 1, 99_999)})
+	g.must(&JobSubmit{Spec: wantingJob("web", 1, 0)})
+	g.must(&JobScale{Job: "web", Group: "g0", Count: 100_000})
+	for _, job := range []JobName{"a", "b"} {
+		g.must(&JobSubmit{Spec: wantingJob(job, 100_000, 100_000)})
+	}
 	g.must(&JobRevert{Job: "web", Version: 1, KeepCounts: true})
+	one, _ := g.s.Groups.Get("web/g0")
+	other, _ := g.s.Groups.Get("web/g1")
+	if one.Count != 1 || other.Count != 99_999 {
+		t.Errorf("the groups want %d and %d", one.Count, other.Count)
+	}
 }
 
 // longJob is a job whose spec has so many bytes, and a few more.

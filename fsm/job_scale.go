@@ -35,7 +35,7 @@ func (s *State) withCountsOf(spec JobSpec, current *JobVersion) JobSpec {
 			g.Count = n
 		}
 	}
-	if scaled.Check() != nil || s.checkAgainstCluster(&scaled) != nil {
+	if scaled.Check() != nil || s.checkAgainstCluster(&scaled) != nil || s.checkCounts(&scaled) != nil {
 		return spec
 	}
 	return scaled

@@ -57,7 +57,7 @@ func TestHolesHaveTheSameSums(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer root.Close()
+		t.Cleanup(func() { _ = root.Close() })
 		var entries []entry
 		for i := range 1 + r.IntN(5) {
 			e := entry{Path: fmt.Sprint("f", i), Mode: 0o600, Size: r.Int64N(5 * chunkBytes)}
