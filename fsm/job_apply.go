@@ -153,7 +153,10 @@ func (s *State) submit(spec JobSpec, message string, forced bool, restart string
 	}
 	job.Version++
 	job.Class, job.Stopped, job.Index = spec.Class, false, s.Index
-	s.putVersion(&JobVersion{Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall, Scaled: scaled})
+	s.putVersion(&JobVersion{
+		Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,
+		Scaled: scaled,
+	})
 	s.Jobs.put(job.Name, &job)
 	if exists {
 		s.moveUsage(job.Name, old.Class, job.Class)

@@ -124,7 +124,9 @@ func (s *State) checkCounts(spec *JobSpec) *Error {
 // makes no version, and is not asked.
 // Codes: too_large, quota_exceeded:job_bytes.
 func (s *State) checkBytes(spec *JobSpec, message string, forced bool) *Error {
-	next := JobVersion{Job: spec.Name, Version: 1, Spec: *spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall}
+	next := JobVersion{
+		Job: spec.Name, Version: 1, Spec: *spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,
+	}
 	job, exists := s.Jobs.Get(spec.Name)
 	if exists {
 		next.Version = job.Version + 1
@@ -146,11 +148,13 @@ func (s *State) checkBytes(spec *JobSpec, message string, forced bool) *Error {
 	switch {
 	case more <= 0:
 	case mine+more > maxJobBytes:
-		return Refuse(CodeTooLarge, "the versions of job %s that are kept have %d bytes, and the new one adds %d; a job may have %d",
+		return Refuse(CodeTooLarge,
+			"the versions of job %s that are kept have %d bytes, and the new one adds %d; a job may have %d",
 			spec.Name, mine, more, maxJobBytes).
 			WithHint("make its file smaller; or remove the job with its history: outspan job stop %s --purge", spec.Name)
 	case all+more > maxJobsBytes:
-		return Refuse(QuotaExceeded(dimJobBytes), "the kept versions of all jobs have %d bytes, and job %s adds %d; all may have %d",
+		return Refuse(QuotaExceeded(dimJobBytes),
+			"the kept versions of all jobs have %d bytes, and job %s adds %d; all may have %d",
 			all, spec.Name, more, maxJobsBytes).
 			WithHint("remove a job that nobody needs: outspan job stop JOB --purge; or make the file of %s smaller", spec.Name)
 	}

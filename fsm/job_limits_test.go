@@ -63,7 +63,8 @@ func TestWantedInstancesOfAllJobsAreBounded(t *testing.T) {
 	limitRefused(t, "revert", g.try(&JobRevert{Job: "c", Version: 1}), code, "asks for 99990 more")
 	g.must(&JobStop{Job: "a"})
 	g.must(&JobRevert{Job: "c", Version: 1})
-	limitRefused(t, "run again", g.try(&JobSubmit{Spec: wantingJob("a", 100_000, 100_000)}), code, "job a asks for 200000 more")
+	limitRefused(t, "run again", g.try(&JobSubmit{Spec: wantingJob("a", 100_000, 100_000)}), code,
+		"job a asks for 200000 more")
 	g.must(&JobStop{Job: "d", Purge: true})
 	g.must(&JobSubmit{Spec: wantingJob("a", 100_000, 100_000)})
 	if err := Check(g.s); err != nil {
@@ -103,7 +104,8 @@ func TestAboveTheBoundsOnlyLessIsWanted(t *testing.T) {
 	}
 	g := &glutton{t: t, s: f.publish()}
 	limitRefused(t, "more of one", g.try(&JobSubmit{Spec: wantingJob("j0", 100_000, 100_000, 100_000, 1)}), CodeInvalid)
-	limitRefused(t, "a small one", g.try(&JobSubmit{Spec: wantingJob("small", 1)}), QuotaExceeded("instances"), "they want 900000")
+	limitRefused(t, "a small one", g.try(&JobSubmit{Spec: wantingJob("small", 1)}), QuotaExceeded("instances"),
+		"they want 900000")
 	g.must(&JobScale{Job: "j0", Group: "g0", Count: 99_999})
 	limitRefused(t, "back", g.try(&JobScale{Job: "j0", Group: "g0", Count: 100_000}), CodeInvalid)
 	g.must(&JobSubmit{Spec: wantingJob("j1", 100_000, 100_000, 99_000)})
@@ -140,7 +142,8 @@ func TestRevertsAtTheBounds(t *testing.T) {
 	g.must(&JobSubmit{Spec: longJob("web", room-1000)})
 	revert := &JobRevert{Job: "web", Version: 2, KeepCounts: true, Message: strings.Repeat("x", 2000)}
 	limitRefused(t, "by hand", g.try(revert), QuotaExceeded("job_bytes"), "job web adds")
-	after, results := g.s.Apply(g.s.Index+1, 1, Entry{Format: 1, At: g.s.Now + 1, Actor: ActorLeader, Groups: [][]Command{{revert}}})
+	e := Entry{Format: 1, At: g.s.Now + 1, Actor: ActorLeader, Groups: [][]Command{{revert}}}
+	after, results := g.s.Apply(g.s.Index+1, 1, e)
 	if job, _ := after.Jobs.Get("web"); results[0].Refusal != nil || job.Version != 4 {
 		t.Errorf("by the leader: %v", results[0].Refusal)
 	}
@@ -186,7 +189,8 @@ func TestBytesOfAJobAreBounded(t *testing.T) {
 	for ; refusal == nil && accepted < 20; accepted++ {
 		refusal = g.try(&JobSubmit{Spec: longJob("web", large*17/10+accepted)})
 	}
-	limitRefused(t, "ever more", refusal, CodeTooLarge, "the versions of job web", "a job may have 16777216", "job stop web --purge")
+	limitRefused(t, "ever more", refusal, CodeTooLarge, "the versions of job web",
+		"a job may have 16777216", "job stop web --purge")
 	current := longJob("web", large*17/10+accepted-2)
 	g.must(&JobSubmit{Spec: current}) // it changes nothing
 	limitRefused(t, "restart", g.try(&JobRestart{Job: "web"}), CodeTooLarge)
@@ -215,7 +219,8 @@ func TestBytesOfAllJobsAreBounded(t *testing.T) {
 		refusal = g.try(&JobSubmit{Spec: longJob(JobName(fmt.Sprint("j", n)), large)})
 	}
 	const code = Code("quota_exceeded:job_bytes")
-	limitRefused(t, "one more", refusal, code, "the kept versions of all jobs have", "all may have 134217728", "job stop JOB --purge")
+	limitRefused(t, "one more", refusal, code, "the kept versions of all jobs have",
+		"all may have 134217728", "job stop JOB --purge")
 	if n < 60 {
 		t.Errorf("job %d is refused", n)
 	}

@@ -148,7 +148,8 @@ func (s *State) forgetAside(node NodeID, name string) {
 }
 
 // SlotsApart lists, in order, the slots below count of a group that may differ from others that never had an instance:
-// those with volumes. While something is open after a restore it lists all, if instances hold their slots. It is never nil.
+// those with volumes. While something is open after a restore it lists all, if instances hold their slots. It is never
+// nil.
 func (s *State) SlotsApart(group GroupID, count int) []int {
 	slots := []int{}
 	if (s.Unconfirmed || s.restoring.Len() > 0) && s.holdsSlots(group) {

@@ -138,7 +138,10 @@ func (p *pass) homeOf(g *groupView, slot int) fsm.NodeID {
 
 // vacancy is the need of a slot that nobody holds. The last instance may have to be gone first.
 func (p *pass) vacancy(g *groupView, slot *slotView) *need {
-	n := &need{group: g, slot: slot.n, more: slot.more, version: p.version(g, slot.last), cause: fsm.CauseScaleUp, home: p.homeOf(g, slot.n)}
+	n := &need{
+		group: g, slot: slot.n, more: slot.more, version: p.version(g, slot.last), cause: fsm.CauseScaleUp,
+		home: p.homeOf(g, slot.n),
+	}
 	if slot.last != nil {
 		n.cause = vacancyCause(slot.last)
 	}

@@ -22,7 +22,8 @@ func fullWorld(t testing.TB, groups, count int, change func(*fsm.GroupSpec)) *wo
 	spec := fsm.JobSpec{Name: "web"}
 	for i := range groups {
 		g := fsm.GroupSpec{
-			Name: fmt.Sprint("g", i), Count: count, Exec: fsm.ExecSpec{Command: "/bin/app"}, Resources: fsm.Resources{MemoryBytes: 500 << 20},
+			Name: fmt.Sprint("g", i), Count: count, Exec: fsm.ExecSpec{Command: "/bin/app"},
+			Resources: fsm.Resources{MemoryBytes: 500 << 20},
 		}
 		if change != nil {
 			change(&g)

@@ -30,7 +30,8 @@ type slotKey struct {
 }
 
 func newReasons() reasons {
-	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{}, targets: map[slotKey]fsm.NodeID{}, groups: map[fsm.GroupID]bool{},
+	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{},
+		targets: map[slotKey]fsm.NodeID{}, groups: map[fsm.GroupID]bool{},
 		runs: map[fsm.GroupID][]slotRun{}}
 }
 

@@ -89,7 +89,8 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	a.OwnUID = t.userOf(entries)
 	total := newContent(root, entries).total()
 	if total > maxArchiveBytes {
-		return fsm.Refuse(fsm.CodeInvalid, "the volumes are too large for a backup: their files have %d GiB with their holes, at most %d GiB are possible",
+		return fsm.Refuse(fsm.CodeInvalid,
+			"the volumes are too large for a backup: their files have %d GiB with their holes, at most %d GiB are possible",
 			total>>30, int64(maxArchiveBytes)>>30)
 	}
 	t.report(fsm.SideCopying, 0, total, "")

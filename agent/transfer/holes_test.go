@@ -140,7 +140,8 @@ func TestSizesOfVolumesAreBounded(t *testing.T) {
 		t.Errorf("a backup of 14 TiB: %s: %s", r.Code, r.Message)
 	}
 	var refusal *fsm.Error
-	if err := grow(5); !errors.As(err, &refusal) || refusal.Code != fsm.CodeInvalid || !strings.Contains(refusal.Message, "16 TiB") {
+	err := grow(5)
+	if !errors.As(err, &refusal) || refusal.Code != fsm.CodeInvalid || !strings.Contains(refusal.Message, "16 TiB") {
 		t.Errorf("a move of 17.5 TiB: %v", err)
 	}
 }

@@ -75,7 +75,8 @@ func (m *Mover) serving(id fsm.TransferID, s *source) {
 // Handler answers other agents, who must have shown a certificate of that role before they get here:
 //
 //	GET /v1/agent/transfer/{id}/manifest
-//	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum; with Outspan-Chunk-Hole it and what follows is zeros, and not sent
+//	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum; with Outspan-Chunk-Hole
+//	                                        it and what follows is zeros, and not sent
 //	GET /v1/agent/transfer/{id}/sums        of all chunks, read from the disk again
 //
 // each with the transfer's token as bearer. Codes: not_found (not handed out now), forbidden.

@@ -63,7 +63,8 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 			case ok && err == nil:
 				all = append(all, e)
 				if left -= min(e.Size, maxTreeBytes+1); left < 0 {
-					return fsm.Refuse(fsm.CodeInvalid, "the files of the volumes have more than %d TiB in all, holes included", maxTreeBytes>>40)
+					return fsm.Refuse(fsm.CodeInvalid,
+						"the files of the volumes have more than %d TiB in all, holes included", maxTreeBytes>>40)
 				}
 				return room.take(&e)
 			}
