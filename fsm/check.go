@@ -16,7 +16,8 @@ const maxFindings = 20
 func Check(s State) error {
 	c := &checker{s: &s, memory: map[NodeID]Usage{}, waits: map[NodeID]int64{}, sums: map[GroupID]groupSum{}}
 	for _, part := range []func(){
-		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs, c.versions, c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes, c.records, c.rails,
+		c.scalars, c.instances, c.slots, c.nodes, c.indexes, c.nodeIndexes, c.unsettledIndexes, c.groups, c.jobs, c.versions, c.deployments, c.services, c.volumes, c.transfers, c.drains, c.budgets, c.classes,
+		c.jobSums, c.records, c.rails,
 	} {
 		if part(); len(c.found) >= maxFindings {
 			break

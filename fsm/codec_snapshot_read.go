@@ -195,6 +195,10 @@ func (s *State) buildIndexes() error {
 	}
 	for id, g := range s.Groups.All() {
 		mark(s.unsettled, id, g.unsettled())
+		s.addSum(jobOf(id), jobSum{}, g.sum())
+	}
+	for _, v := range s.Versions.All() {
+		s.addSum(v.Job, jobSum{}, jobSum{bytes: v.keptBytes()})
 	}
 	for id, d := range s.Deployments.All() {
 		mark(s.openDeployments, id, !d.Status.Ended())

@@ -49,38 +49,43 @@ func (s *State) forgetVersions(name JobName) {
 	if !ok {
 		return
 	}
+	for _, v := range s.unusedVersions(job, job.Version) {
+		s.delVersion(v)
+	}
+}
+
+// unusedVersions are the versions of a job that are not kept any more once it is at version newest.
+func (s *State) unusedVersions(job *Job, newest uint64) []*JobVersion {
 	used := map[uint64]bool{job.Version: true, job.Stable: true}
-	for id, g := range s.groupsOf(name) {
+	for id, g := range s.groupsOf(job.Name) {
 		used[g.Version] = true
 		for inst := range s.InstancesOf(id) {
 			used[inst.Version] = true
 		}
 	}
-	var keys []string
-	for key, v := range s.Versions.From(versionKey(name, 0)) {
-		if v.Job != name || v.Version+keptVersions > job.Version {
+	var unused []*JobVersion
+	for _, v := range s.Versions.From(versionKey(job.Name, 0)) {
+		if v.Job != job.Name || v.Version+keptVersions > newest {
 			break
 		}
 		if !used[v.Version] {
-			keys = append(keys, key)
+			unused = append(unused, v)
 		}
 	}
-	for _, key := range keys {
-		s.Versions.del(key)
-	}
+	return unused
 }
 
 // forgetJob removes a purged job with all that hangs on it.
 func (s *State) forgetJob(name JobName) {
-	var keys []string
-	for key, v := range s.Versions.From(versionKey(name, 0)) {
+	var versions []*JobVersion
+	for _, v := range s.Versions.From(versionKey(name, 0)) {
 		if v.Job != name {
 			break
 		}
-		keys = append(keys, key)
+		versions = append(versions, v)
 	}
-	for _, key := range keys {
-		s.Versions.del(key)
+	for _, v := range versions {
+		s.delVersion(v)
 	}
 	var deployments []DeploymentID
 	for id, d := range s.Deployments.All() {

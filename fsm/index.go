@@ -69,12 +69,16 @@ func (s *State) countUnheard(group GroupID, n int) {
 
 // putGroup replaces a group's row.
 func (s *State) putGroup(g *Group) {
+	before, _ := s.Groups.Get(g.ID)
 	s.Groups.put(g.ID, g)
+	s.addSum(jobOf(g.ID), before.sum(), g.sum())
 	mark(s.unsettled, g.ID, g.unsettled())
 }
 
 func (s *State) delGroup(id GroupID) {
+	before, _ := s.Groups.Get(id)
 	s.Groups.del(id)
+	s.addSum(jobOf(id), before.sum(), jobSum{})
 	mark(s.unsettled, id, false)
 }
 

@@ -27,7 +27,7 @@ type JobVersion struct {
 
 // JobSubmit makes Spec the wanted state of a job: a new version when a group's template changed, otherwise only counts and limits. The same spec
 // again changes nothing. IfIndex other than nil must be the job's index (0: the job must not exist), or the answer is conflict.
-// Codes: invalid, not_supported, unknown_class, service_taken, conflict.
+// Codes: invalid, not_supported, unknown_class, service_taken, conflict, too_large, quota_exceeded.
 type JobSubmit struct {
 	Spec    JobSpec `cbor:"1,keyasint"`
 	IfIndex *uint64 `cbor:"2,keyasint,omitempty"`

@@ -43,6 +43,12 @@ func (c *JobSubmit) apply(s *State) error {
 	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
 		return refusal
 	}
+	if refusal := s.checkCounts(&spec); refusal != nil {
+		return refusal
+	}
+	if refusal := s.checkBytes(&spec, c.Message, false); refusal != nil {
+		return refusal
+	}
 	s.submit(spec, c.Message, false, "")
 	return nil
 }
@@ -147,7 +153,10 @@ func (s *State) submit(spec JobSpec, message string, forced bool, restart string
 	}
 	job.Version++
 	job.Class, job.Stopped, job.Index = spec.Class, false, s.Index
-	s.Versions.put(versionKey(job.Name, job.Version), &JobVersion{Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall, Scaled: scaled})
+	s.putVersion(&JobVersion{
+		Job: job.Name, Version: job.Version, Spec: spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,
+		Scaled: scaled,
+	})
 	s.Jobs.put(job.Name, &job)
 	if exists {
 		s.moveUsage(job.Name, old.Class, job.Class)
@@ -303,6 +312,13 @@ func (c *JobRevert) apply(s *State) error {
 	if message == "" {
 		message = fmt.Sprintf("revert to version %d", c.Version)
 	}
+	if refusal := s.checkCounts(&spec); refusal != nil {
+		return refusal
+	}
+	// What the leader reverts was let in as a version of its own, so this at most doubles what is kept.
+	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != ActorLeader {
+		return refusal
+	}
 	s.submit(spec, message, true, "")
 	return nil
 }
@@ -376,6 +392,9 @@ func (c *JobRestart) apply(s *State) error {
 		if group = c.Group; !slices.ContainsFunc(v.Spec.Groups, func(g GroupSpec) bool { return g.Name == group }) {
 			return Refuse(CodeNotFound, "job %s has no group %s", c.Job, group).WithHint("its groups are: %s", v.Spec.groupNames())
 		}
+	}
+	if refusal := s.checkBytes(&v.Spec, "restart", true); refusal != nil {
+		return refusal
 	}
 	s.submit(v.Spec, "restart", true, group)
 	return nil

@@ -35,7 +35,7 @@ func (s *State) withCountsOf(spec JobSpec, current *JobVersion) JobSpec {
 			g.Count = n
 		}
 	}
-	if scaled.Check() != nil || s.checkAgainstCluster(&scaled) != nil {
+	if scaled.Check() != nil || s.checkAgainstCluster(&scaled) != nil || s.checkCounts(&scaled) != nil {
 		return spec
 	}
 	return scaled
@@ -73,10 +73,13 @@ func (c *JobScale) apply(s *State) error {
 	if refusal := s.knowsBudgets(NewGroupID(c.Job, c.Group), &v.Spec.Groups[i]); refusal != nil {
 		return refusal
 	}
+	if refusal := s.checkCounts(&v.Spec); refusal != nil {
+		return refusal
+	}
 	if refusal := s.checkWanted(&v.Spec); refusal != nil {
 		return refusal
 	}
-	s.Versions.put(versionKey(c.Job, job.Version), &v)
+	s.putVersion(&v)
 	g, _ := s.Groups.Get(NewGroupID(c.Job, c.Group))
 	next := *g
 	next.Count = c.Count

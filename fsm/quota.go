@@ -4,6 +4,7 @@ package fsm
 const (
 	dimMemory    = "memory"
 	dimInstances = "instances"
+	dimJobBytes  = "job_bytes" // of all jobs: see checkBytes
 )
 
 // counted reports whether an instance counts toward its class's quota: every one that is not stopped. One that is lost may run, but its replacement

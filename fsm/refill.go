@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // The data of a replacement: ReplacementSpec.Data.
 const (
@@ -142,4 +145,40 @@ func (s *State) forgetAside(node NodeID, name string) {
 		}
 		s.Volumes.put(v.ID, &next)
 	}
+}
+
+// SlotsApart lists, in order, the slots below count of a group that may differ from others that never had an instance:
+// those with volumes. While something is open after a restore it lists all, if instances hold their slots. It is never
+// nil.
+func (s *State) SlotsApart(group GroupID, count int) []int {
+	slots := []int{}
+	if (s.Unconfirmed || s.restoring.Len() > 0) && s.holdsSlots(group) {
+		for n := range count {
+			slots = append(slots, n)
+		}
+		return slots
+	}
+	prefix := string(group) + "/"
+	for id, v := range s.Volumes.From(VolumeID(prefix)) {
+		if !strings.HasPrefix(string(id), prefix) {
+			break
+		}
+		slots = append(slots, v.Slot)
+	}
+	slices.Sort(slots)
+	return slices.Compact(slots)
+}
+
+// holdsSlots reports whether instances of any kept version of a group hold their slots: see SlotUnsettled.
+func (s *State) holdsSlots(group GroupID) bool {
+	job := jobOf(group)
+	for _, v := range s.Versions.From(versionKey(job, 0)) {
+		if v.Job != job {
+			break
+		}
+		if spec, ok := s.Spec(group, v.Version); ok && spec.holdsSlot() {
+			return true
+		}
+	}
+	return false
 }

@@ -54,6 +54,7 @@ type State struct {
 	requestLog Table[uint64, RequestID]
 	requestsOf Table[Actor, int]
 	classUse   Table[ClassName, Usage] // of the instances that count toward quotas
+	jobSums    Table[JobName, jobSum]  // of each job, and under everyJob of all
 
 	departing       Table[InstanceID, present] // on their way out, or wished to go
 	unsettled       Table[GroupID, present]    // whose sums say that they have not what they want
@@ -103,7 +104,7 @@ func (s State) fork() *State {
 	s.Deployments, s.Services, s.Volumes = s.Deployments.fork(s.undo), s.Services.fork(s.undo), s.Volumes.fork(s.undo)
 	s.Budgets, s.Actors, s.classUse = s.Budgets.fork(s.undo), s.Actors.fork(s.undo), s.classUse.fork(s.undo)
 	s.Events, s.Requests, s.requestLog = s.Events.fork(s.undo), s.Requests.fork(s.undo), s.requestLog.fork(s.undo)
-	s.requestsOf = s.requestsOf.fork(s.undo)
+	s.requestsOf, s.jobSums = s.requestsOf.fork(s.undo), s.jobSums.fork(s.undo)
 	s.Rails = s.Rails.fork(s.undo)
 	s.Transfers, s.Backups = s.Transfers.fork(s.undo), s.Backups.fork(s.undo)
 	s.nodeNames, s.households, s.inGroup = s.nodeNames.fork(s.undo), s.households.fork(s.undo), s.inGroup.fork(s.undo)

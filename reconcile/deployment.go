@@ -224,7 +224,7 @@ func (p *pass) failDeployment(d *fsm.Deployment, groups []*groupView, reason str
 func (p *pass) firstReason(groups []*groupView) string {
 	for _, g := range groups {
 		for _, slot := range g.slots() {
-			if why := p.reasons.slots[slotKey{g.id, slot.n}]; why != nil {
+			if why := p.reasons.slot(slotKey{g.id, slot.n}); why != nil {
 				return fmt.Sprintf("; %s slot %d: %s: %s", g.id, slot.n, why.code, why.message)
 			}
 			for _, inst := range [...]*fsm.Instance{slot.successor, slot.holder} {
@@ -240,7 +240,7 @@ func (p *pass) firstReason(groups []*groupView) string {
 			}
 		}
 		for n := range g.row.Count {
-			if why := p.reasons.slots[slotKey{g.id, n}]; why != nil {
+			if why := p.reasons.slot(slotKey{g.id, n}); why != nil {
 				return fmt.Sprintf("; %s slot %d: %s: %s", g.id, n, why.code, why.message)
 			}
 		}

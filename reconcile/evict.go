@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/internal/plant"
@@ -21,31 +22,62 @@ func (p *pass) needs(g *groupView) []*need {
 	return p.oneBuild(g, append(needs, p.rollNeeds(g)...))
 }
 
-// wantedSlots are the slots that the group keeps and that may lack something: as many empty ones as are missing, the smallest first, and those that are held.
+// wantedSlots are the slots that the group keeps and that may lack something: as many empty ones as are missing, the
+// smallest first, and those that are held. One view stands for neighbours that are alike.
 func (p *pass) wantedSlots(g *groupView) []*slotView {
 	missing := max(g.row.Count-g.held(), 0)
-	wanted := make([]*slotView, 0, missing+len(g.open))
-	rows, open, room := g.rows, g.open, make([]slotView, missing)
-	for n := 0; len(wanted) < missing && n < g.row.Count; n++ {
+	wanted := make([]*slotView, 0, 1+len(g.open))
+	rows, open := g.rows, g.open
+	for n := 0; missing > 0 && n < g.row.Count; {
 		for len(rows) > 0 && rows[0].slot < n {
 			rows = rows[1:]
 		}
 		for len(open) > 0 && open[0].n < n {
 			open = open[1:]
 		}
-		switch {
-		case len(rows) == 0 || rows[0].slot != n:
-			slot := &room[len(wanted)]
-			slot.n = n
-			wanted = append(wanted, slot)
-		case len(open) > 0 && open[0].n == n && open[0].holder == nil:
-			wanted = append(wanted, open[0])
+		if len(rows) == 0 || rows[0].slot > n {
+			gap := min(g.row.Count-n, missing)
+			if len(rows) > 0 {
+				gap = min(gap, rows[0].slot-n)
+			}
+			wanted = p.appendFresh(wanted, g, n, n+gap)
+			n, missing = n+gap, missing-gap
+			continue
 		}
+		if len(open) > 0 && open[0].n == n && open[0].holder == nil {
+			wanted, missing = append(wanted, open[0]), missing-1
+		}
+		n++
 	}
 	for _, slot := range g.open {
 		if slot.holder != nil && !slot.dropped {
 			wanted = append(wanted, slot)
 		}
+	}
+	return wanted
+}
+
+// appendFresh appends views of the slots from one to before another, none of which has a row of an instance. Those that
+// differ from the others have views of their own.
+func (p *pass) appendFresh(wanted []*slotView, g *groupView, from, to int) []*slotView {
+	if to-from == 1 {
+		return append(wanted, &slotView{n: from})
+	}
+	if g.apart == nil {
+		g.apart = p.state().SlotsApart(g.id, g.row.Count)
+	}
+	next, _ := slices.BinarySearch(g.apart, from)
+	for _, slot := range g.apart[next:] {
+		if slot >= to {
+			break
+		}
+		if slot > from {
+			wanted = append(wanted, &slotView{n: from, more: slot - from - 1})
+		}
+		wanted, from = append(wanted, &slotView{n: slot}), slot+1
+	}
+	if from < to {
+		wanted = append(wanted, &slotView{n: from, more: to - from - 1})
 	}
 	return wanted
 }
@@ -106,7 +138,10 @@ func (p *pass) homeOf(g *groupView, slot int) fsm.NodeID {
 
 // vacancy is the need of a slot that nobody holds. The last instance may have to be gone first.
 func (p *pass) vacancy(g *groupView, slot *slotView) *need {
-	n := &need{group: g, slot: slot.n, version: p.version(g, slot.last), cause: fsm.CauseScaleUp, home: p.homeOf(g, slot.n)}
+	n := &need{
+		group: g, slot: slot.n, more: slot.more, version: p.version(g, slot.last), cause: fsm.CauseScaleUp,
+		home: p.homeOf(g, slot.n),
+	}
 	if slot.last != nil {
 		n.cause = vacancyCause(slot.last)
 	}

@@ -24,7 +24,7 @@ func (e *Explanation) Pending(group fsm.GroupID) *fsm.Error {
 		return nil
 	}
 	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
-		if why := e.p.reasons.slots[slotKey{group, n}]; why != nil {
+		if why := e.p.reasons.slot(slotKey{group, n}); why != nil {
 			return fsm.Refuse(why.code, "%s", why.whole()).WithHint("%s", why.wayOut())
 		}
 	}

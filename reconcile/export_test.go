@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -117,4 +118,54 @@ func FieldsDiffer(in Input, r *rand.Rand, steps int) string {
 		}
 	}
 	return ""
+}
+
+// SlotsDiffer decides once with views that stand for several slots, and once with a view for each slot. It tells where
+// the two differ; empty: nowhere.
+func SlotsDiffer(in Input) string {
+	shared, single := decide(in), newPass(in)
+	for _, step := range passes {
+		step(single)
+		for _, g := range single.groups {
+			for n := len(g.apart); n < g.row.Count; n++ {
+				g.apart = append(g.apart, n)
+			}
+		}
+	}
+	a, b := shared.plan.finish(in), single.plan.finish(in)
+	a.Refused = refusedSlots(a.Refused)
+	if !reflect.DeepEqual(a, b) {
+		return fmt.Sprintf("the plans are\n%+v\nand by slot\n%+v", a, b)
+	}
+	if !reflect.DeepEqual(shared.reasons.blockers, single.reasons.blockers) ||
+		!reflect.DeepEqual(shared.reasons.targets, single.reasons.targets) ||
+		!reflect.DeepEqual(shared.reasons.groups, single.reasons.groups) {
+		return fmt.Sprintf("the reasons are\n%+v\nand by slot\n%+v", shared.reasons, single.reasons)
+	}
+	for id, row := range in.State.Groups.All() {
+		for n := range max(row.Count, in.State.Nodes.Len()) {
+			one, other := shared.reasons.slot(slotKey{id, n}), single.reasons.slot(slotKey{id, n})
+			if !reflect.DeepEqual(one, other) {
+				return fmt.Sprintf("the reason of %s slot %d is %+v, and by slot %+v", id, n, one, other)
+			}
+		}
+	}
+	return ""
+}
+
+// refusedSlots has a refusal of its own for each slot of "group/JOB/GROUP/FIRST-LAST".
+func refusedSlots(refused []Refusal) []Refusal {
+	var all []Refusal
+	for _, r := range refused {
+		at := strings.LastIndexByte(r.Subject, '/') + 1
+		var first, last int
+		if n, _ := fmt.Sscanf(r.Subject[at:], "%d-%d", &first, &last); n < 2 || !strings.HasPrefix(r.Subject, "group/") {
+			all = append(all, r)
+			continue
+		}
+		for slot := first; slot <= last; slot++ {
+			all = append(all, Refusal{fmt.Sprintf("%s%d", r.Subject[:at], slot), r.Code, r.Message})
+		}
+	}
+	return all
 }

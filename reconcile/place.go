@@ -21,6 +21,7 @@ const (
 type need struct {
 	group    *groupView
 	slot     int
+	more     int // slots that follow and lack the same; each of them would do as well
 	version  uint64
 	replaces *fsm.Instance // the holder that it takes over from; nil if nobody holds the slot
 	cause    fsm.Cause
@@ -55,15 +56,24 @@ func (p *pass) place() {
 		return cmp.Or(cmp.Compare(a.group.class, b.group.class), cmp.Compare(a.urgency, b.urgency))
 	})
 	for _, n := range needs {
-		fulfil := p.fulfil
-		if n.look {
-			fulfil = func(n *need) *unplaced { _, why := p.peek(n); return why }
-		}
-		if why := p.preempt(n, fulfil(n)); why != nil {
-			p.unplaced(n, why)
-		}
+		p.meet(n)
 	}
 	p.noteWaiting()
+}
+
+// meet fulfils a need for its slot and then for those that follow. The first that fits nowhere speaks for the rest:
+// nothing has changed that could make room for another one.
+func (p *pass) meet(n *need) {
+	fulfil := p.fulfil
+	if n.look {
+		fulfil = func(n *need) *unplaced { _, why := p.peek(n); return why }
+	}
+	for ; n.more >= 0; n.slot, n.more = n.slot+1, n.more-1 {
+		if why := p.preempt(n, fulfil(n)); why != nil {
+			p.unplaced(n, why)
+			return
+		}
+	}
 }
 
 // unplaced records why a need stays open.
@@ -71,7 +81,7 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 	if p.givesUpSurge(n, why) {
 		return
 	}
-	p.reasons.noRoom(slotKey{n.group.id, n.slot}, why)
+	p.reasons.noRooms(n, why)
 	switch {
 	case n.replaces != nil && n.group.spec.Replicated():
 		p.unbuilt(n.replaces, why)
@@ -80,7 +90,11 @@ func (p *pass) unplaced(n *need, why *unplaced) {
 		p.block(n.replaces, fsm.Unschedulable(why.code), "its replacement fits nowhere: "+why.message, why.wayOut())
 		return
 	}
-	p.plan.refuse(fmt.Sprintf("%s/%d", n.group.subject(), n.slot), fsm.Refuse(why.code, "%s", why.message))
+	subject := fmt.Sprintf("%s/%d", n.group.subject(), n.slot)
+	if n.more > 0 {
+		subject += fmt.Sprintf("-%d", n.slot+n.more)
+	}
+	p.plan.refuse(subject, fsm.Refuse(why.code, "%s", why.message))
 }
 
 // fulfil places one instance, or says why not. The draft has the last word: a node that it refuses is left out and the next best is tried.

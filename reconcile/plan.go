@@ -22,7 +22,9 @@ type Plan struct {
 
 // Refusal is one wish that can't be fulfilled now.
 type Refusal struct {
-	Subject string // "instance/ID", "group/JOB/GROUP", "drain/ID/NODE", "deployment/ID"
+	// Subject is "instance/ID", "group/JOB/GROUP", "group/JOB/GROUP/SLOT", or with "/FIRST-LAST" several slots,
+	// "drain/ID/NODE", or "deployment/ID".
+	Subject string
 	Code    fsm.Code
 	Message string
 }

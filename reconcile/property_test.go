@@ -147,6 +147,9 @@ func (w *world) decideChecked(t rapid.TB) {
 	if indexed, scanned := reconcile.Surveys(w.input()); indexed != scanned {
 		t.Fatalf("%s: the indexes find\n%s\na scan of every row finds\n%s", w.at, indexed, scanned)
 	}
+	if diff := reconcile.SlotsDiffer(w.input()); diff != "" {
+		t.Fatalf("%s: slots that share a view: %s", w.at, diff)
+	}
 	before := w.state
 	free := map[fsm.GroupID]bool{} // what budgets don't hold
 	for _, e := range one.Entries {

@@ -219,7 +219,7 @@ func (p *pass) keptBlockers(d *drainPart) []fsm.Blocker {
 		}
 		if refusal.Code == fsm.CodeReplicaEvicting {
 			b.Message = fmt.Sprintf("slot %d of %s has a copy here that stays until the slot's new copy is in sync", m.Slot, m.Group)
-			if why := p.reasons.slots[slotKey{m.Group, m.Slot}]; why != nil {
+			if why := p.reasons.slot(slotKey{m.Group, m.Slot}); why != nil {
 				b.Message += ": " + why.message
 			}
 		}

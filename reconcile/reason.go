@@ -1,6 +1,11 @@
 package reconcile
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/outspan/outspan/fsm"
+)
 
 // reasons is why things wait, as this pass found it. Drains write it into their last error, and `why`, forecasts and status show it.
 type reasons struct {
@@ -8,6 +13,14 @@ type reasons struct {
 	slots    map[slotKey]*unplaced
 	targets  map[slotKey]fsm.NodeID // where the next instance of a slot would go once the last one has stopped
 	groups   map[fsm.GroupID]bool   // that have a slot in slots
+
+	runs map[fsm.GroupID][]slotRun // what is true of many slots of a group; slots goes before
+}
+
+// slotRun is why none of the slots from first to last gets an instance now.
+type slotRun struct {
+	first, last int
+	why         *unplaced
 }
 
 // slotKey names a slot of a group.
@@ -17,12 +30,37 @@ type slotKey struct {
 }
 
 func newReasons() reasons {
-	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{}, targets: map[slotKey]fsm.NodeID{}, groups: map[fsm.GroupID]bool{}}
+	return reasons{blockers: map[fsm.InstanceID]fsm.Blocker{}, slots: map[slotKey]*unplaced{},
+		targets: map[slotKey]fsm.NodeID{}, groups: map[fsm.GroupID]bool{},
+		runs: map[fsm.GroupID][]slotRun{}}
 }
 
 // noRoom records why a slot's next instance can't be placed.
 func (r *reasons) noRoom(key slotKey, why *unplaced) {
 	r.slots[key], r.groups[key.group] = why, true
+}
+
+// noRooms is noRoom for all the slots of a need.
+func (r *reasons) noRooms(n *need, why *unplaced) {
+	if n.more == 0 {
+		r.noRoom(slotKey{n.group.id, n.slot}, why)
+		return
+	}
+	id := n.group.id
+	r.runs[id], r.groups[id] = append(r.runs[id], slotRun{n.slot, n.slot + n.more, why}), true
+}
+
+// slot returns why a slot's next instance can't be placed; nil if there is no such reason.
+func (r *reasons) slot(key slotKey) *unplaced {
+	if why := r.slots[key]; why != nil {
+		return why
+	}
+	runs := r.runs[key.group] // in order of slot, as the needs of a group are
+	i, _ := slices.BinarySearchFunc(runs, key.slot, func(run slotRun, slot int) int { return cmp.Compare(run.last, slot) })
+	if i == len(runs) || key.slot < runs[i].first {
+		return nil
+	}
+	return runs[i].why
 }
 
 // lacksRoom reports whether an instance of the group can't be placed.

@@ -24,11 +24,13 @@ type groupView struct {
 	every    []*slotView     // all slots, once somebody asks; see slots
 	fields   []*field        // where instances of it could go, one for each version asked for
 	retries  map[retryKey]retry
+	apart    []int // slots that differ from others that never had an instance, in order; nil: not looked up yet
 }
 
 // slotView is one slot: who holds it, who takes over, who is on the way out.
 type slotView struct {
 	n         int
+	more      int // slots that follow, of which the same is true: like this one they never had anything
 	holder    *fsm.Instance
 	successor *fsm.Instance
 	extra     []*fsm.Instance // more than a holder and a successor

@@ -57,7 +57,7 @@ func (e *Explanation) whyInstance(inst *fsm.Instance) fsm.WhyResult {
 	out := fsm.WhyResult{Subject: "instance/" + string(inst.ID), State: state, Blockers: e.Waiting(inst.ID), Next: e.next(inst)}
 	lost := e.lost(&out, inst.Group, func(v *fsm.Volume) bool { return v.Slot == inst.Slot })
 	e.chain(&out, append(lost, out.Subject)...)
-	if _, unplaced := e.p.reasons.slots[slotKey{inst.Group, inst.Slot}]; unplaced {
+	if e.p.reasons.slot(slotKey{inst.Group, inst.Slot}) != nil {
 		out.Considered = e.considered(inst.Group, inst.Slot)
 	}
 	return out
@@ -229,7 +229,7 @@ func eventText(event *fsm.Event) string {
 // unplacedSlot is the first slot of a group whose next instance fits nowhere.
 func (e *Explanation) unplacedSlot(g *fsm.Group) (int, bool) {
 	for n := range max(g.Count, e.p.in.State.Nodes.Len()) {
-		if _, ok := e.p.reasons.slots[slotKey{g.ID, n}]; ok {
+		if e.p.reasons.slot(slotKey{g.ID, n}) != nil {
 			return n, true
 		}
 	}

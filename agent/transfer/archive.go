@@ -22,6 +22,7 @@ const (
 	archiveFormat   = 1
 
 	maxArchiveManifest = 256 << 20 // bytes; that of 10 TiB has 200 MB
+	maxArchiveBytes    = 12 << 40  // of the files in it, holes included: their sums fit into the manifest
 )
 
 // archive is the manifest of a backup.
@@ -95,13 +96,17 @@ func (a *archive) write(dir string) (string, error) {
 
 // checking reads an archive's data and hands out only bytes whose chunk has the right sum.
 type checking struct {
-	from io.Reader
+	from *skipping
 	a    *archive
 	each func(done int64) error
 	next int    // chunk
-	buf  []byte // of the present one
+	buf  []byte // of the present one, unless that is a hole
 	have []byte // what is left of it
 	done int64
+	data int64 // of those done, in chunks that are not zeros
+
+	lend bool // zeros need not be written into what Read is given
+	lent int  // how many were not
 }
 
 // Read implements io.Reader.
@@ -111,9 +116,29 @@ func (c *checking) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	n := copy(p, c.have)
+	n := min(len(p), len(c.have))
+	if c.lend && ofZeroBytes(c.have) {
+		c.lent += n
+	} else {
+		copy(p, c.have)
+	}
 	c.have = c.have[n:]
 	return n, nil
+}
+
+// lendZeros reads from what reads c, into buf. What is zeros may be of zeroBytes instead: then nothing was copied. A
+// reader that asks c more than once for one answer must not get both; ours does not.
+func (c *checking) lendZeros(content io.Reader, buf []byte) ([]byte, error) {
+	c.lend, c.lent = true, 0
+	n, err := content.Read(buf)
+	c.lend = false
+	switch c.lent {
+	case 0:
+		return buf[:n], err
+	case n:
+		return zeroBytes()[:n], err
+	}
+	return nil, fsm.Refuse(fsm.CodeIntegrity, "the data of backup %s is written in another way than outspan does", c.a.ID)
 }
 
 func (c *checking) load() error {
@@ -124,18 +149,23 @@ func (c *checking) load() error {
 		c.buf = make([]byte, chunkBytes)
 	}
 	length := min(chunkBytes, c.a.Bytes-int64(c.next)*chunkBytes)
-	if _, err := io.ReadFull(c.from, c.buf[:length]); err != nil {
+	chunk := c.buf[:length]
+	if c.from.skip(length) {
+		chunk = zeroBytes()[:length]
+	} else if _, err := io.ReadFull(c.from, chunk); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return fsm.Refuse(fsm.CodeIntegrity, "the data of backup %s ends within chunk %d of %d", c.a.ID, c.next, len(c.a.Sums))
 		}
 		return err
 	}
-	sum := sumOf(c.buf[:length])
-	if !strings.EqualFold(hex.EncodeToString(sum[:]), c.a.Sums[c.next]) {
+	if !strings.EqualFold(sumText(chunk), c.a.Sums[c.next]) {
 		return fsm.Refuse(fsm.CodeIntegrity, "chunk %d of %d of backup %s is damaged (bytes %d to %d of %s)", c.next, len(c.a.Sums), c.a.ID,
 			int64(c.next)*chunkBytes, int64(c.next)*chunkBytes+length-1, archiveData)
 	}
-	c.have, c.next, c.done = c.buf[:length], c.next+1, c.done+length
+	c.have, c.next, c.done = chunk, c.next+1, c.done+length
+	if !ofZeroBytes(chunk) {
+		c.data += length
+	}
 	return c.each(c.done)
 }
 
@@ -146,6 +176,17 @@ func checkData(dir string, a *archive, each func(int64) error) error {
 		return err
 	}
 	defer f.Close()
-	_, err = io.Copy(io.Discard, struct{ io.Reader }{&checking{from: &skipping{f: f}, a: a, each: each}})
-	return err
+	return (&checking{from: &skipping{f: f}, a: a, each: each}).rest()
+}
+
+// rest reads on to the end, for the sums alone.
+func (c *checking) rest() error {
+	for {
+		switch err := c.load(); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }

@@ -3,7 +3,6 @@ package transfer
 import (
 	"archive/tar"
 	"context"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
@@ -89,6 +88,11 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	}
 	a.OwnUID = t.userOf(entries)
 	total := newContent(root, entries).total()
+	if total > maxArchiveBytes {
+		return fsm.Refuse(fsm.CodeInvalid,
+			"the volumes are too large for a backup: their files have %d GiB with their holes, at most %d GiB are possible",
+			total>>30, int64(maxArchiveBytes)>>30)
+	}
 	t.report(fsm.SideCopying, 0, total, "")
 	f, err := os.OpenFile(filepath.Join(dir, archiveData), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -96,8 +100,7 @@ func (t *task) writeData(ctx context.Context, dir string, a *archive) error {
 	}
 	file := sparse{f: f}
 	out := &chunked{take: func(chunk []byte) error {
-		sum := sumOf(chunk)
-		a.Sums = append(a.Sums, hex.EncodeToString(sum[:]))
+		a.Sums = append(a.Sums, sumText(chunk))
 		t.progress(fsm.SideCopying, min(file.n, total), total)
 		return errors.Join(file.write(chunk), ctx.Err())
 	}}
@@ -137,7 +140,7 @@ func writeEntry(w *tar.Writer, root *os.Root, e *entry, live bool) error {
 	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
-	n, err := io.Copy(w, io.LimitReader(&skipping{f: f}, e.Size))
+	n, err := (&skipping{f: f}).copyTo(w, e.Size)
 	if err == nil && n < e.Size {
 		if !live {
 			return fsm.Refuse(fsm.CodeIntegrity, "%s became shorter while it was read", e.Path)

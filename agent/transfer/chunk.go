@@ -48,8 +48,11 @@ func (c *content) length(i int) int64 { return min(chunkBytes, c.total()-int64(i
 
 // each visits the pieces of files that a chunk consists of.
 func (c *content) each(i int, visit func(e *entry, at, n int64) error) error {
-	from := int64(i) * chunkBytes
-	left := c.length(i)
+	return c.pieces(int64(i)*chunkBytes, c.length(i), visit)
+}
+
+// pieces visits the pieces of files that so many bytes of the row consist of.
+func (c *content) pieces(from, left int64, visit func(e *entry, at, n int64) error) error {
 	for f := sort.Search(len(c.ends), func(f int) bool { return c.ends[f] > from }); left > 0; f++ {
 		e := c.files[f]
 		at := from - (c.ends[f] - e.Size)
@@ -114,39 +117,74 @@ func punch(f *os.File, at, n int64) error {
 	return err
 }
 
-// clear makes a chunk zeros.
-func (c *content) clear(i int) error {
-	err := c.each(i, func(e *entry, at, n int64) error {
+// clear makes n chunks zeros. ended is asked now and then.
+func (c *content) clear(i, n int, ended func() error) error {
+	err := c.pieces(int64(i)*chunkBytes, int64(n)*chunkBytes, func(e *entry, at, n int64) error {
 		f, err := c.root.OpenFile(e.Path, os.O_RDWR, 0)
 		if err != nil {
 			return err
 		}
-		return errors.Join(punch(f, at, n), f.Close())
+		if !hole(f, at, n) {
+			for end := at + n; at < end && err == nil; at += chunkBytes {
+				err = errors.Join(punch(f, at, min(chunkBytes, end-at)), ended())
+			}
+		}
+		return errors.Join(err, f.Close())
 	})
 	return asCode(err, "write the copy")
 }
 
-// hole reports whether no byte of a chunk is on the disk: all are zeros.
-func (c *content) hole(i int) bool {
-	return c.each(i, func(e *entry, at, n int64) error {
+// holeChunks is how many chunks are found to be a hole in one step at most: 1 TiB.
+const holeChunks = 1 << 18
+
+// holes is how many whole chunks from one on have no byte on the disk: all are zeros.
+func (c *content) holes(i int) int {
+	from := int64(i) * chunkBytes
+	end := from
+	err := c.pieces(from, min(holeChunks*chunkBytes, c.total()-from), func(e *entry, at, n int64) error {
 		f, err := openRegular(c.root, e.Path)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		if !hole(f, at, n) {
+		s := skipping{f: f, at: at}
+		if info, err := f.Stat(); err != nil || info.Size() < at+n {
+			return errNoHole
+		}
+		empty := min(s.nextData()-at, n)
+		if end += empty; empty < n {
 			return errNoHole
 		}
 		return nil
-	}) == nil
+	})
+	if err != nil && !errors.Is(err, errNoHole) {
+		return 0 // whoever reads it is told
+	}
+	return int((end - from) / chunkBytes)
 }
 
 var errNoHole = errors.New("there is data")
 
-func (c *content) sum(i int, buf []byte) (sum, error) {
-	if c.length(i) == chunkBytes && c.hole(i) {
+// reading reads the chunks of a row one after another for their sums. Those of a hole cost one look together.
+type reading struct {
+	*content
+	next  int // chunk
+	holes int // chunks from next on that are known to be holes
+	buf   []byte
+}
+
+func (c *content) reading() *reading { return &reading{content: c, buf: make([]byte, chunkBytes)} }
+
+// sum returns the sum of the next chunk.
+func (r *reading) sum() (sum, error) {
+	if r.holes == 0 {
+		r.holes = r.content.holes(r.next)
+	}
+	r.next++
+	if r.holes > 0 {
+		r.holes--
 		return zeroChunk(), nil
 	}
-	data, err := c.read(i, buf)
+	data, err := r.read(r.next-1, r.buf)
 	return sumOf(data), err
 }

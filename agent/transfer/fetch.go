@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,14 +45,15 @@ func (t *task) fetch(ctx context.Context) error {
 	if err := c.resume(ctx); err != nil {
 		return err
 	}
-	for i := c.done(); i < c.content.chunks(); i++ {
-		if err := c.take(ctx, i); err != nil {
+	for c.done() < c.content.chunks() {
+		if err := c.take(ctx, c.done()); err != nil {
 			return err
 		}
-		if err := t.settle(int64(i+1) * chunkBytes); err != nil {
+		done := int64(c.done()) * chunkBytes
+		if err := t.settle(done); err != nil {
 			return err
 		}
-		t.progress(fsm.SideCopying, min(int64(i+1)*chunkBytes, c.content.total()), c.content.total())
+		t.progress(fsm.SideCopying, min(done, c.content.total()), c.content.total())
 	}
 	t.report(fsm.SideVerifying, 0, c.content.total(), "")
 	if err := c.verify(ctx); err != nil {
@@ -223,10 +226,9 @@ func (c *copying) done() int { return len(c.sums) / sha256.Size }
 // resume keeps of an earlier try the chunks whose bytes on our disk still are what arrived.
 func (c *copying) resume(ctx context.Context) error {
 	c.sums = c.sums[:min(len(c.sums)/sha256.Size, c.content.chunks())*sha256.Size]
-	buf := make([]byte, chunkBytes)
-	good := 0
+	good, in := 0, c.content.reading()
 	for ; good < c.done() && ctx.Err() == nil; good++ {
-		sum, err := c.content.sum(good, buf)
+		sum, err := in.sum()
 		if err != nil || !bytes.Equal(sum[:], c.sums[good*sha256.Size:][:sha256.Size]) {
 			break
 		}
@@ -243,23 +245,27 @@ func (c *copying) resume(ctx context.Context) error {
 	return asCode(c.log.Truncate(int64(len(c.sums))), "cut the list of sums")
 }
 
-// take brings one chunk over. One that arrives damaged is asked for again, a few times.
+// take brings one chunk over, or all chunks of a hole. One that arrives damaged is asked for again, a few times.
 func (c *copying) take(ctx context.Context, i int) error {
 	for try := 1; ; try++ {
 		data, head, err := c.t.get(ctx, fmt.Sprintf("chunk?n=%d", i), chunkTimeout, chunkBytes)
 		if err != nil {
 			return err
 		}
-		sum, length, write := sumOf(data), int64(len(data)), func() error { return c.content.write(i, data) }
-		if head.Get(headerHole) != "" {
-			sum, length, write = zeroChunk(), chunkBytes, func() error { return c.content.clear(i) }
+		sum, n, fits := sumOf(data), 1, int64(len(data)) == c.content.length(i)
+		write := func() error { return c.content.write(i, data) }
+		if text := head.Get(headerHole); text != "" {
+			n, err = strconv.Atoi(text)
+			sum, fits = zeroChunk(), err == nil && n > 0 && n <= holeChunks && int64(i+n)*chunkBytes <= c.content.total()
+			write = func() error { return c.content.clear(i, n, ctx.Err) }
 		}
-		if length == c.content.length(i) && hex.EncodeToString(sum[:]) == head.Get(headerSum) {
+		if fits && hex.EncodeToString(sum[:]) == head.Get(headerSum) {
 			if err := write(); err != nil {
 				return err
 			}
-			c.sums = append(c.sums, sum[:]...)
-			_, err := c.log.Write(sum[:])
+			sums := bytes.Repeat(sum[:], n)
+			c.sums = append(c.sums, sums...)
+			_, err := c.log.Write(sums)
 			return asCode(err, "note a sum")
 		}
 		c.t.log.Warn("chunk arrived damaged", "chunk", i, "try", try)
@@ -290,13 +296,13 @@ func (c *copying) verify(ctx context.Context) error {
 	}
 	defer resp.Body.Close()
 	c.sums = c.sums[:0]
-	buf := make([]byte, chunkBytes)
+	from, in := bufio.NewReaderSize(resp.Body, sumsAtOnce), c.content.reading()
 	for i := range c.content.chunks() { // both sides read at once, and it is told how far they are
 		var theirs sum
-		if _, err := io.ReadFull(resp.Body, theirs[:]); err != nil {
+		if _, err := io.ReadFull(from, theirs[:]); err != nil {
 			return c.t.brokeOff(err)
 		}
-		ours, err := c.content.sum(i, buf)
+		ours, err := in.sum()
 		if err != nil {
 			return err
 		}
@@ -306,7 +312,7 @@ func (c *copying) verify(ctx context.Context) error {
 		c.sums = append(c.sums, theirs[:]...)
 		c.t.progress(fsm.SideVerifying, min(int64(i+1)*chunkBytes, c.content.total()), c.content.total())
 	}
-	if n, err := io.Copy(io.Discard, io.LimitReader(resp.Body, 1)); n > 0 || err != nil {
+	if n, err := io.Copy(io.Discard, io.LimitReader(from, 1)); n > 0 || err != nil {
 		return fsm.Refuse(fsm.CodeIntegrity, "the source has more chunks than the %d of the copy", c.content.chunks())
 	}
 	return nil

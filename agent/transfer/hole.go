@@ -3,8 +3,10 @@ package transfer
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"hash"
+	"io"
 	"os"
 	"sync"
 
@@ -44,6 +46,45 @@ func (s *skipping) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// skip passes n bytes, if all of them are in a hole.
+func (s *skipping) skip(n int64) bool {
+	if s.at >= s.dataBegin {
+		s.dataBegin = s.nextData()
+	}
+	if s.dataBegin-s.at < n {
+		return false
+	}
+	s.at += n
+	return true
+}
+
+// copyTo writes the next n bytes of the file to w, or as many as there are, and returns how many. What is in a hole is
+// written from zeroBytes.
+func (s *skipping) copyTo(w io.Writer, n int64) (done int64, err error) {
+	var buf []byte
+	for done < n {
+		piece := zeroBytes()[:min(n-done, chunkBytes)]
+		if !s.skip(int64(len(piece))) {
+			if buf == nil {
+				buf = make([]byte, min(n-done, 256<<10))
+			}
+			got, err := s.Read(buf[:min(n-done, int64(len(buf)))])
+			if errors.Is(err, io.EOF) {
+				return done, nil
+			}
+			if err != nil {
+				return done, err
+			}
+			piece = buf[:got]
+		}
+		if _, err := w.Write(piece); err != nil {
+			return done, err
+		}
+		done += int64(len(piece))
+	}
+	return done, nil
+}
+
 // nextData is where data follows, or the file ends; where the file system can't tell, right here.
 func (s *skipping) nextData() int64 {
 	next, err := unix.Seek(int(s.f.Fd()), s.at, unix.SEEK_DATA)
@@ -54,6 +95,16 @@ func (s *skipping) nextData() int64 {
 		return max(s.at, info.Size())
 	}
 	return s.at
+}
+
+// zeroBytes is a chunk of zeros that nobody writes to. What is a part of it is known to be zeros without a look, so that
+// a hole of many chunks costs little for each.
+var zeroBytes = sync.OnceValue(func() []byte { return make([]byte, chunkBytes) })
+
+// ofZeroBytes reports whether b is a part of zeroBytes.
+func ofZeroBytes(b []byte) bool {
+	last := cap(b) - 1
+	return last >= 0 && last < chunkBytes && &b[:last+1][last] == &zeroBytes()[chunkBytes-1]
 }
 
 // zeroChunk is the sum of a whole chunk of zeros.
@@ -67,7 +118,24 @@ func sumOf(chunk []byte) sum {
 	return sha256.Sum256(chunk)
 }
 
+// sumText is sumOf in hex. Chunks of zeros share the text.
+func sumText(chunk []byte) string {
+	if len(chunk) == chunkBytes && zero(chunk) {
+		return zeroText()
+	}
+	sum := sumOf(chunk)
+	return hex.EncodeToString(sum[:])
+}
+
+var zeroText = sync.OnceValue(func() string {
+	sum := zeroChunk()
+	return hex.EncodeToString(sum[:])
+})
+
 func zero(b []byte) bool {
+	if ofZeroBytes(b) {
+		return true
+	}
 	none := [4096]byte{}
 	for len(b) > 0 {
 		n := min(len(b), len(none))
@@ -79,18 +147,26 @@ func zero(b []byte) bool {
 	return true
 }
 
-// chunked gathers what is written to it and hands on whole chunks; close hands on the rest. Each chunk is handed on once.
+// chunked gathers what is written to it and hands on whole chunks; close hands on the rest. Each chunk is handed on once,
+// and belongs to the taker only until it returns.
 type chunked struct {
-	buf  []byte
-	take func(chunk []byte) error
+	zeros int // what was gathered, as long as all of it is of zeroBytes
+	buf   []byte
+	take  func(chunk []byte) error
 }
 
 // Write implements io.Writer.
 func (c *chunked) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
-		part := rest[:min(len(rest), chunkBytes-len(c.buf))]
-		c.buf, rest = append(c.buf, part...), rest[len(part):]
-		if len(c.buf) == chunkBytes {
+		part := rest[:min(len(rest), chunkBytes-len(c.buf)-c.zeros)]
+		rest = rest[len(part):]
+		if ofZeroBytes(part) && len(c.buf) == 0 {
+			c.zeros += len(part)
+		} else {
+			c.buf = append(append(c.buf, zeroBytes()[:c.zeros]...), part...)
+			c.zeros = 0
+		}
+		if len(c.buf)+c.zeros == chunkBytes {
 			if err := c.close(); err != nil {
 				return 0, err
 			}
@@ -100,11 +176,14 @@ func (c *chunked) Write(p []byte) (int, error) {
 }
 
 func (c *chunked) close() error {
-	if len(c.buf) == 0 {
+	chunk := c.buf
+	if len(chunk) == 0 {
+		chunk = zeroBytes()[:c.zeros]
+	}
+	if len(chunk) == 0 {
 		return nil
 	}
-	chunk := c.buf
-	c.buf = c.buf[:0]
+	c.buf, c.zeros = c.buf[:0], 0
 	return c.take(chunk)
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/outspan/outspan/transport"
 )
 
-const sparseSize = 8 << 30
+const sparseSize = 1 << 40
 
 // makeSparse makes a large file with data at its beginning, across the border of two chunks and at its end.
 func makeSparse(t *testing.T, path string) {
@@ -95,7 +95,7 @@ func TestSparseVolume(t *testing.T) {
 	target.order(order(transport.TaskAttach, "t1"))
 	target.await("t1", fsm.SideAttached)
 	checkSparse(t, target.path(slotPath, "data", "sparse"))
-	if sent.Load() > 256<<20 || asked.Load() < sparseSize/chunkBytes {
+	if sent.Load() > 256<<20 || asked.Load() > 100 {
 		t.Errorf("%d chunks were asked for, %d MiB sent", asked.Load(), sent.Load()>>20)
 	}
 

@@ -3,10 +3,12 @@ package transfer
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +62,8 @@ type unpacking struct {
 	t       *task
 	root    *os.Root
 	a       *archive
+	in      *checking
+	buf     []byte
 	check   *entryCheck
 	entries []entry
 	sums    [][]byte // of the files, in the order of entries; nil for what has no content
@@ -72,13 +76,14 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 		return err
 	}
 	defer f.Close()
-	in := &checking{from: &skipping{f: f}, a: u.a, each: func(done int64) error {
+	u.buf = make([]byte, chunkBytes)
+	u.in = &checking{from: &skipping{f: f}, a: u.a, each: func(done int64) error {
 		u.t.progress(fsm.SideCopying, done, u.a.Bytes)
-		return errors.Join(u.t.settle(done), ctx.Err())
+		return errors.Join(u.t.settle(u.in.data), ctx.Err())
 	}}
 	u.check = newEntryCheck(u.t.Names)
 	u.check.room = maxArchiveList
-	r := tar.NewReader(in)
+	r := tar.NewReader(u.in)
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -91,7 +96,7 @@ func (u *unpacking) unpack(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	if _, err := io.Copy(io.Discard, struct{ io.Reader }{in}); err != nil { // the padding has sums too
+	if err := u.in.rest(); err != nil { // the padding has sums too
 		return err
 	}
 	return u.check.end()
@@ -139,7 +144,15 @@ func (u *unpacking) write(e *entry, content io.Reader) ([]byte, error) {
 		sum.add(chunk)
 		return file.write(chunk)
 	}}
-	_, err = io.Copy(out, content)
+	for err == nil {
+		var piece []byte
+		piece, err = u.in.lendZeros(content, u.buf)
+		_, failed := out.Write(piece)
+		err = cmp.Or(failed, err)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
 	err = errors.Join(err, out.close(), file.close(), f.Close())
 	return sum.of.Sum(nil), err
 }
@@ -160,7 +173,7 @@ func (u *unpacking) verify(ctx context.Context) error {
 		}}
 		f, err := u.root.Open(u.entries[i].Path)
 		if err == nil {
-			_, err = io.Copy(in, &skipping{f: f})
+			_, err = (&skipping{f: f}).copyTo(in, math.MaxInt64)
 			err = errors.Join(err, in.close(), f.Close(), ctx.Err())
 		}
 		if err != nil {

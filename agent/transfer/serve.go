@@ -20,7 +20,7 @@ import (
 
 const (
 	headerSum  = "Outspan-Chunk-Sum"  // the SHA-256 of a chunk, in hex
-	headerHole = "Outspan-Chunk-Hole" // set: the whole chunk is zeros, and the answer has no body
+	headerHole = "Outspan-Chunk-Hole" // how many chunks from this one on are zeros; if it is set the answer has no body
 )
 
 // serveStall is how long a reader may take nothing.
@@ -75,7 +75,8 @@ func (m *Mover) serving(id fsm.TransferID, s *source) {
 // Handler answers other agents, who must have shown a certificate of that role before they get here:
 //
 //	GET /v1/agent/transfer/{id}/manifest
-//	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum; with Outspan-Chunk-Hole it is zeros, and not sent
+//	GET /v1/agent/transfer/{id}/chunk?n=N   its sum in Outspan-Chunk-Sum; with Outspan-Chunk-Hole
+//	                                        it and what follows is zeros, and not sent
 //	GET /v1/agent/transfer/{id}/sums        of all chunks, read from the disk again
 //
 // each with the transfer's token as bearer. Codes: not_found (not handed out now), forbidden.
@@ -135,10 +136,9 @@ func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || n < 0 || n >= s.content.chunks() {
 		return fsm.Refuse(fsm.CodeInvalid, "there is no such chunk")
 	}
-	if s.content.length(n) == chunkBytes && s.content.hole(n) {
-		sum := zeroChunk()
-		w.Header().Set(headerSum, hex.EncodeToString(sum[:]))
-		w.Header().Set(headerHole, "1")
+	if holes := s.content.holes(n); holes > 0 {
+		w.Header().Set(headerSum, zeroText())
+		w.Header().Set(headerHole, strconv.Itoa(holes))
 		return nil
 	}
 	data, err := s.content.read(n, make([]byte, chunkBytes))
@@ -152,17 +152,25 @@ func (s *source) sendChunk(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// sumsAtOnce is how many bytes of sums are sent together where they are known at once.
+const sumsAtOnce = 64 << 10
+
 // sendSums reads everything once more. One reader at a time: it is the whole disk's work.
 func (s *source) sendSums(w http.ResponseWriter, r *http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/octet-stream")
-	buf := make([]byte, chunkBytes)
-	for i := range s.content.chunks() {
-		sum, err := s.content.sum(i, buf)
-		if err != nil || r.Context().Err() != nil || !send(w, sum[:]) || http.NewResponseController(w).Flush() != nil {
+	var sums []byte
+	for in, n := s.content.reading(), s.content.chunks(); in.next < n; {
+		sum, err := in.sum()
+		sums = append(sums, sum[:]...)
+		if err == nil && in.holes > 0 && len(sums) < sumsAtOnce {
+			continue
+		}
+		if err != nil || r.Context().Err() != nil || !send(w, sums) || http.NewResponseController(w).Flush() != nil {
 			panic(http.ErrAbortHandler) // so that the reader does not take it for the end
 		}
+		sums = sums[:0]
 	}
 	return nil
 }

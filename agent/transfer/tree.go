@@ -17,8 +17,8 @@ import (
 	"github.com/outspan/outspan/fsm"
 )
 
-// maxTreeBytes bounds the sum of their sizes: no disk holds more, and counting chunks can't overflow.
-const maxTreeBytes = int64(1) << 56
+// maxTreeBytes bounds the sum of the sizes of a slot's files, holes included: the sums of their chunks take 128 MiB.
+const maxTreeBytes = int64(16) << 40
 
 // entry is one file of a tree. Only directories, regular files and symbolic links are moved: sockets and pipes mean nothing without their
 // processes. Hard links become files of their own; extended attributes are not kept.
@@ -44,7 +44,7 @@ func (e *entry) regular() bool { return e.mode().IsRegular() }
 // (a device), internal.
 func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 	var all []entry
-	room := listRoom(maxList)
+	room, left := listRoom(maxList), maxTreeBytes
 	for _, name := range names {
 		err := fs.WalkDir(tree{root.FS(), root}, name, func(p string, d fs.DirEntry, err error) error {
 			gone := func(err error) bool { return live && p != name && vanished(err) }
@@ -62,6 +62,10 @@ func scan(root *os.Root, names []string, live bool) ([]entry, error) {
 				return nil
 			case ok && err == nil:
 				all = append(all, e)
+				if left -= min(e.Size, maxTreeBytes+1); left < 0 {
+					return fsm.Refuse(fsm.CodeInvalid,
+						"the files of the volumes have more than %d TiB in all, holes included", maxTreeBytes>>40)
+				}
 				return room.take(&e)
 			}
 			return err

@@ -1,0 +1,183 @@
+package fsm
+
+import "bytes"
+
+// Bounds of what all jobs want and of what is kept of them. The product promises 100,000 instances; a job gets twice
+// that, and the cluster five times.
+const (
+	maxJobWanted = 200_000   // instances that one job wants
+	maxWanted    = 500_000   // instances that all jobs want
+	maxJobBytes  = 16 << 20  // of one job's kept versions, encoded
+	maxJobsBytes = 128 << 20 // of all kept versions
+)
+
+// jobSum is what a job wants and how much is kept of it, or the sum over all jobs.
+type jobSum struct {
+	counts  int // instances of its groups that have a count
+	systems int // groups that have an instance on each node
+	bytes   int // its kept versions, encoded
+}
+
+// everyJob is the key of the sum over all jobs. No job has this name.
+const everyJob JobName = ""
+
+func (a jobSum) plus(b jobSum) jobSum {
+	return jobSum{a.counts + b.counts, a.systems + b.systems, a.bytes + b.bytes}
+}
+
+func (a jobSum) minus(b jobSum) jobSum {
+	return jobSum{a.counts - b.counts, a.systems - b.systems, a.bytes - b.bytes}
+}
+
+// wanted is how many instances the groups want in a cluster of so many nodes. A system group counts on every node,
+// whatever its constraints: a label is enough to let it in.
+func (a jobSum) wanted(nodes int) int { return a.counts + a.systems*nodes }
+
+// sum is what a group's row adds to the sum of its job.
+func (g *Group) sum() jobSum {
+	switch {
+	case g == nil:
+		return jobSum{}
+	case g.Role == RoleSystem:
+		return jobSum{systems: count(g.Count > 0)}
+	}
+	return jobSum{counts: g.Count}
+}
+
+// sum is what the groups of a spec want.
+func (j *JobSpec) sum() jobSum {
+	var all jobSum
+	for i := range j.Groups {
+		if g := &j.Groups[i]; g.Role == RoleSystem {
+			all.systems++
+		} else {
+			all.counts += g.Count
+		}
+	}
+	return all
+}
+
+// keptBytes is the length of the version's row in a snapshot.
+func (v *JobVersion) keptBytes() int {
+	var buf bytes.Buffer
+	if v == nil || wire.enc.MarshalToBuffer(v, &buf) != nil {
+		return 0
+	}
+	return buf.Len()
+}
+
+func (s *State) jobSum(job JobName) jobSum {
+	sum, _ := s.jobSums.Get(job)
+	return sum
+}
+
+// addSum adds what changed between two sums to those of the job and of all jobs.
+func (s *State) addSum(job JobName, before, after jobSum) {
+	if before == after {
+		return
+	}
+	for _, key := range [...]JobName{job, everyJob} {
+		if sum := s.jobSum(key).plus(after).minus(before); sum == (jobSum{}) {
+			s.jobSums.del(key)
+		} else {
+			s.jobSums.put(key, sum)
+		}
+	}
+}
+
+// putVersion replaces a version of a job.
+func (s *State) putVersion(v *JobVersion) {
+	key := versionKey(v.Job, v.Version)
+	before, _ := s.Versions.Get(key)
+	s.Versions.put(key, v)
+	s.addSum(v.Job, jobSum{bytes: before.keptBytes()}, jobSum{bytes: v.keptBytes()})
+}
+
+func (s *State) delVersion(v *JobVersion) {
+	s.Versions.del(versionKey(v.Job, v.Version))
+	s.addSum(v.Job, jobSum{bytes: v.keptBytes()}, jobSum{})
+}
+
+// checkCounts refuses a spec with which its job, or all jobs together, would want too many instances. A change that
+// wants no more than before is never refused: the sums may be above their bounds already.
+// Codes: invalid, quota_exceeded:instances.
+func (s *State) checkCounts(spec *JobSpec) *Error {
+	nodes := s.Nodes.Len()
+	before, after := s.jobSum(spec.Name).wanted(nodes), spec.sum().wanted(nodes)
+	others := s.jobSum(everyJob).wanted(nodes) - before
+	switch {
+	case after <= before:
+	case after > maxJobWanted:
+		return Refuse(CodeInvalid, "job %s would want %d instances in all its groups; a job may want %d",
+			spec.Name, after, maxJobWanted).WithHint("lower the counts of its groups, or leave out groups")
+	case others+after > maxWanted:
+		return Refuse(QuotaExceeded(dimInstances),
+			"all jobs together may want %d instances; they want %d, and job %s asks for %d more",
+			maxWanted, others+before, spec.Name, after-before).
+			WithHint("scale another job down or stop it first: outspan job ls")
+	}
+	return nil
+}
+
+// checkBytes refuses a new version of a job for which there is no room among what is kept of it, or of all jobs.
+// A version that takes no more than those that it ends is never refused, nor one that would change nothing. Scaling
+// makes no version, and is not asked.
+// Codes: too_large, quota_exceeded:job_bytes.
+func (s *State) checkBytes(spec *JobSpec, message string, forced bool) *Error {
+	next := JobVersion{
+		Job: spec.Name, Version: 1, Spec: *spec, Actor: s.entry.actor, Message: message, Index: s.Index, Wall: s.Wall,
+	}
+	job, exists := s.Jobs.Get(spec.Name)
+	if exists {
+		next.Version = job.Version + 1
+	}
+	mine, all := s.jobSum(spec.Name).bytes, s.jobSum(everyJob).bytes
+	more := next.keptBytes()
+	if mine+more <= maxJobBytes && all+more <= maxJobsBytes {
+		return nil
+	}
+	if exists {
+		current, ok := s.Versions.Get(versionKey(job.Name, job.Version))
+		if ok && !forced && !job.Stopped && sameEncoding(current.Spec, *spec) {
+			return nil
+		}
+		for _, v := range s.unusedVersions(job, next.Version) {
+			more -= v.keptBytes()
+		}
+	}
+	switch {
+	case more <= 0:
+	case mine+more > maxJobBytes:
+		return Refuse(CodeTooLarge,
+			"the versions of job %s that are kept have %d bytes, and the new one adds %d; a job may have %d",
+			spec.Name, mine, more, maxJobBytes).
+			WithHint("make its file smaller; or remove the job with its history: outspan job stop %s --purge", spec.Name)
+	case all+more > maxJobsBytes:
+		return Refuse(QuotaExceeded(dimJobBytes),
+			"the kept versions of all jobs have %d bytes, and job %s adds %d; all may have %d",
+			all, spec.Name, more, maxJobsBytes).
+			WithHint("remove a job that nobody needs: outspan job stop JOB --purge; or make the file of %s smaller", spec.Name)
+	}
+	return nil
+}
+
+// jobSums holds that the sums of jobs are what the rows of groups and versions sum up to.
+func (c *checker) jobSums() {
+	want := map[JobName]jobSum{}
+	add := func(job JobName, sum jobSum) {
+		want[job], want[everyJob] = want[job].plus(sum), want[everyJob].plus(sum)
+	}
+	for id, g := range c.s.Groups.All() {
+		add(jobOf(id), g.sum())
+	}
+	for _, v := range c.s.Versions.All() {
+		add(v.Job, jobSum{bytes: v.keptBytes()})
+	}
+	for name, sum := range c.s.jobSums.All() {
+		c.want(sum == want[name], "job %q has the sums %+v, its groups and versions sum up to %+v", name, sum, want[name])
+		delete(want, name)
+	}
+	for _, name := range sortedKeys(want) {
+		c.want(want[name] == jobSum{}, "job %q has no sums, its groups and versions sum up to %+v", name, want[name])
+	}
+}
