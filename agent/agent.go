@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,6 +112,8 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	a.crew = newCrew(a.shop)
 	a.shop.peers.changed = a.crew.peersChanged
 	reports.holds = a.crew.holds
+	a.forward.ports.host, a.forward.ports.tell = cfg.Node.Address, reports.setPorts
+	a.forward.ports.reserve(cfg.Node.ownPorts()...)
 	owners := copyOwners{users: cfg.Exec.users(), uids: a.shop.uids, mapped: ownUIDMap()}
 	a.mover = transfer.New(transfer.Config{
 		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
@@ -273,6 +277,16 @@ func (a *Agent) drain(ctx context.Context) {
 	a.log.Info("drained")
 }
 
+// NotePort says why a port of the agent's own is not open; nil: it is. The servers hear of it.
+func (a *Agent) NotePort(port int, problem *fsm.PortProblem) {
+	a.forward.ports.setOwn(port, problem)
+	reason := ""
+	if problem != nil {
+		reason = problem.Reason
+	}
+	a.setProblem("port "+strconv.Itoa(port), reason)
+}
+
 // setProblem notes what doesn't work now; "" clears it.
 func (a *Agent) setProblem(part, problem string) {
 	a.mu.Lock()
@@ -290,7 +304,8 @@ func (a *Agent) warnings() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, part := range sortedKeys(a.problems) {
-		if part != "registration" && part != "assignments" {
+		// Ports are told by reports, which also say when they are open.
+		if part != "registration" && part != "assignments" && !strings.HasPrefix(part, "service ") && !strings.HasPrefix(part, "port ") {
 			list = append(list, part+": "+a.problems[part])
 		}
 	}

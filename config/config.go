@@ -158,7 +158,7 @@ func defaults() *Config {
 	return &Config{
 		Name: host, Cluster: "outspan", Metrics: true,
 		Log:    Log{Level: "info", Format: "text"},
-		Listen: Listen{Address: "127.0.0.1", Port: 7640, GossipPort: 7642},
+		Listen: Listen{Address: "127.0.0.1", Port: fsm.DefaultPort, GossipPort: fsm.DefaultGossipPort},
 		Gossip: Gossip{Profile: "lan"},
 		Limits: Limits{RequestsPerSecond: 200, Connections: 16384},
 	}

@@ -215,6 +215,10 @@ func (g *GroupSpec) checkPorts() *Error {
 			return refuseAt(keyPath("port", p.Name, "static"),
 				"port %s: static is %d; it must be 1 to 65535", p.Name, p.Static)
 		}
+		if defaultPort(p.Static) {
+			return refuseAt(keyPath("port", p.Name, "static"),
+				"port %s: static is %d, on which servers and agents listen", p.Name, p.Static).WithHint("choose another port")
+		}
 		names[p.Name] = true
 	}
 	for _, svc := range g.Services {
@@ -228,6 +232,9 @@ func (g *GroupSpec) checkPorts() *Error {
 		case svc.Expose < 0 || svc.Expose > 65535:
 			return refuseAt(keyPath("service", svc.Name, "expose"),
 				"service %s: expose is %d; it must be 1 to 65535", svc.Name, svc.Expose)
+		case defaultPort(svc.Expose):
+			return refuseAt(keyPath("service", svc.Name, "expose"),
+				"service %s: expose is %d, on which servers and agents listen", svc.Name, svc.Expose).WithHint("choose another port")
 		}
 	}
 	return nil

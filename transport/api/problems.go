@@ -41,6 +41,7 @@ const (
 	ProblemNodeDegraded      ProblemCode = "node_degraded"
 	ProblemNodeCertificate   ProblemCode = "node_certificate"
 	ProblemInstanceDisk      ProblemCode = "instance_disk"
+	ProblemPort              ProblemCode = "port_closed"
 	ProblemBackup            ProblemCode = "backup_old"
 )
 
@@ -49,7 +50,7 @@ func ProblemCodes() []ProblemCode {
 	return []ProblemCode{
 		ProblemNoLeader, ProblemServerSilent, ProblemServerDisk, ProblemServerClock, ProblemServerCertificate, ProblemVoters,
 		ProblemStateDiffers, ProblemHold, ProblemRestore, ProblemPaused, ProblemNodeOffline, ProblemNodeUnreachable,
-		ProblemNodeDegraded, ProblemNodeCertificate, ProblemInstanceDisk, ProblemBackup,
+		ProblemNodeDegraded, ProblemNodeCertificate, ProblemPort, ProblemInstanceDisk, ProblemBackup,
 	}
 }
 
@@ -82,6 +83,7 @@ func (s *Server) problems(r *reading, members []Member, differing []DifferentSta
 	}
 	p.voters()
 	p.nodes()
+	p.ports()
 	p.disks()
 	p.agents()
 	p.backup()
@@ -111,8 +113,11 @@ func (p *problems) rows() []ProblemRow {
 			rest := ProblemRow{
 				Code: code, Subject: kind + "s", Message: fmt.Sprintf("%d more like these", more), Next: "outspan node ls",
 			}
-			if code == ProblemInstanceDisk {
+			switch code {
+			case ProblemInstanceDisk:
 				rest.Next = "outspan events --type instance.disk_changed"
+			case ProblemPort:
+				rest.Next = "outspan events --type node.port_changed"
 			}
 			of = append(of[:problemRows:problemRows], rest)
 		}
