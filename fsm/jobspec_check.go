@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -71,7 +70,7 @@ func (j *JobSpec) Check() *Error {
 }
 
 func (g *GroupSpec) check() *Error {
-	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkResources, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
+	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkExec, g.checkResources, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
 		if refusal := test(); refusal != nil {
 			return refusal
 		}
@@ -85,13 +84,6 @@ func (g *GroupSpec) checkBasics() *Error {
 		return refuseAt("", "group name %q: use 1 to 63 letters, digits, '-', '_' or '.'", g.Name)
 	case g.Count < 0 || g.Count > maxCount:
 		return refuseAt(keyPath("count"), "count is %d; it must be 0 to %d", g.Count, maxCount)
-	case g.Exec.Command == "":
-		return refuseAt(keyPath("exec", "command"), "exec has no command")
-	}
-	for _, name := range slices.Sorted(maps.Keys(g.Env)) {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00") {
-			return refuseAt(keyPath("env"), "env %q is no name of an environment variable", name)
-		}
 	}
 	return nil
 }
