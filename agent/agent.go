@@ -83,10 +83,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := driver.NewPorts(netip.MustParseAddr(cfg.Node.Address), uint16(cfg.Node.PortMin), uint16(cfg.Node.PortMax))
-	if err != nil {
-		return nil, err
-	}
+	ports := driver.NewPorts(netip.MustParseAddr(cfg.Node.Address))
 	var way doorway = innerDoor{door.NewRelay(door.DefaultLimits(), cfg.Log.Named("door"))}
 	if cfg.Runtime == nil {
 		way = door.NewClient(h.path("door"), cfg.Exec.binary(), cfg.Version)
