@@ -65,7 +65,7 @@ func (l *BudgetLine) describe(spec *BudgetSpec, class Class, elsewhere bool) str
 	switch {
 	case spec != nil && spec.MinReady != nil:
 		fmt.Fprintf(&b, "%s (min_ready %s%s)", l.numbers(), spec.MinReady, rounding(*spec.MinReady, l.Want, "up"))
-		if !spec.MinReady.Percent && spec.MinReady.N > l.Want {
+		if !elsewhere && !spec.MinReady.Percent && spec.MinReady.N > l.Want {
 			b.WriteString(": min_ready is more than the count, so it keeps all of them; lower it, or raise the count")
 		}
 	case spec != nil && spec.MaxDown != nil:
