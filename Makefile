@@ -108,7 +108,7 @@ cover: ## write bin/cover.html: which lines the tests without clusters reach
 	$(GO) tool cover -html=bin/cover.txt -o bin/cover.html
 	$(GO) tool cover -func=bin/cover.txt | tail -n 1
 
-docs: ## write what is generated again (docs/cli, docs/job-file.md, docs/metrics.md, the proofs in docs/requirements.md)
+docs: ## write what is generated again (docs/cli, docs/job-file.md, docs/configuration.md, docs/metrics.md, the proofs in docs/requirements.md)
 	$(GO) generate ./...
 
 install: build ## install the binary and the unit files below DESTDIR and PREFIX

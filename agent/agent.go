@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,10 +83,7 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := driver.NewPorts(netip.MustParseAddr(cfg.Node.Address), uint16(cfg.Node.PortMin), uint16(cfg.Node.PortMax))
-	if err != nil {
-		return nil, err
-	}
+	ports := driver.NewPorts(netip.MustParseAddr(cfg.Node.Address))
 	var way doorway = innerDoor{door.NewRelay(door.DefaultLimits(), cfg.Log.Named("door"))}
 	if cfg.Runtime == nil {
 		way = door.NewClient(h.path("door"), cfg.Exec.binary(), cfg.Version)
@@ -110,6 +109,8 @@ func newAgent(cfg Config, h *home) (*Agent, error) {
 	a.crew = newCrew(a.shop)
 	a.shop.peers.changed = a.crew.peersChanged
 	reports.holds = a.crew.holds
+	a.forward.ports.host, a.forward.ports.tell = cfg.Node.Address, reports.setPorts
+	a.forward.ports.reserve(cfg.Node.ownPorts()...)
 	owners := copyOwners{users: cfg.Exec.users(), uids: a.shop.uids, mapped: ownUIDMap()}
 	a.mover = transfer.New(transfer.Config{
 		Volumes: h.path("volumes"), BackupDir: cfg.BackupDir, Peers: cfg.Peers, Hold: a.shop.volumes.hold, Release: a.shop.volumes.release,
@@ -273,6 +274,16 @@ func (a *Agent) drain(ctx context.Context) {
 	a.log.Info("drained")
 }
 
+// NotePort says why a port of the agent's own is not open; nil: it is. The servers hear of it.
+func (a *Agent) NotePort(port int, problem *fsm.PortProblem) {
+	a.forward.ports.setOwn(port, problem)
+	reason := ""
+	if problem != nil {
+		reason = problem.Reason
+	}
+	a.setProblem("port "+strconv.Itoa(port), reason)
+}
+
 // setProblem notes what doesn't work now; "" clears it.
 func (a *Agent) setProblem(part, problem string) {
 	a.mu.Lock()
@@ -290,7 +301,8 @@ func (a *Agent) warnings() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, part := range sortedKeys(a.problems) {
-		if part != "registration" && part != "assignments" {
+		// Ports are told by reports, which also say when they are open.
+		if part != "registration" && part != "assignments" && !strings.HasPrefix(part, "service ") && !strings.HasPrefix(part, "port ") {
 			list = append(list, part+": "+a.problems[part])
 		}
 	}

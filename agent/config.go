@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -76,6 +78,8 @@ type NodeConfig struct {
 	Address string
 	// APIAddress is host:port of the agent's own API, through which servers read logs; "" = none.
 	APIAddress string
+	// OwnPorts are those on which this process listens, and a server on this machine is configured to. No instance gets one, and no door opens one.
+	OwnPorts []int
 	// Labels are for constraints, spread and ${node.label.X}. Nil keeps those that the servers know.
 	Labels map[string]string
 	// Capacity overrides what is detected, field by field: CPU in shares (1000 for each core), memory in bytes.
@@ -109,6 +113,15 @@ type ExecConfig struct {
 	CgroupParent string
 	// Binary is the program that has the subcommands of shims and the door; default the running one.
 	Binary string
+}
+
+// ownPorts are OwnPorts and that of the agent's API.
+func (c NodeConfig) ownPorts() []int {
+	_, text, err := net.SplitHostPort(c.APIAddress)
+	if port, bad := strconv.Atoi(text); err == nil && bad == nil {
+		return append([]int{port}, c.OwnPorts...)
+	}
+	return c.OwnPorts
 }
 
 const (

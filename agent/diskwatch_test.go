@@ -97,7 +97,7 @@ func TestDiskWatch(t *testing.T) {
 }
 
 // The first look tells nothing before its end: the servers would take back what an earlier agent told of the others.
-// Later one who is above its limit is told at once, whatever the others take.
+// In later looks an instance above its limit is told at once, however long the others take to measure.
 func TestDiskWatchTellsAtOnce(t *testing.T) {
 	w := newWatched()
 	w.limits["a"], w.limits["b"], w.limits["c"] = 10, 10, 10

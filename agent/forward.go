@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -24,6 +27,7 @@ type forwarder struct {
 	log     hclog.Logger
 	last    *lastKnown
 	kick    chan struct{} // capacity 1: there is something to tell the door
+	ports   *portWatch
 
 	mu       sync.Mutex
 	before   transport.Services          // as they were known last, until there is anything newer
@@ -53,7 +57,7 @@ const withdrawTimeout = 3 * time.Second
 
 // newForwarder makes a forwarder that keeps what it knows in the file last; "" keeps nothing.
 func newForwarder(node fsm.NodeID, address, last string, way doorway, problem func(part, problem string), log hclog.Logger) *forwarder {
-	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log), kick: make(chan struct{}, 1)}
+	f := &forwarder{node: node, address: address, door: way, problem: problem, log: log, last: newLastKnown(last, log), kick: make(chan struct{}, 1), ports: newPortWatch()}
 	f.before = f.last.read()
 	return f
 }
@@ -208,23 +212,62 @@ func (f *forwarder) tend(ctx context.Context) {
 	told := 0
 	for ctx.Err() == nil {
 		f.mu.Lock()
-		known, round, order := f.known, f.round, door.Order{Node: f.node, Address: f.address, Services: f.wanted}
+		known, round, wanted := f.known, f.round, f.wanted
 		f.mu.Unlock()
 		pause := maxWait
 		if known {
+			order, refused := f.order(wanted)
 			list, err := f.door.Follow(ctx, order, round != told)
 			if err == nil {
 				told = round
 			}
 			if ctx.Err() == nil {
-				f.note(list, err)
+				f.note(append(list, refused...), err)
+				f.ports.look(f.closed(wanted, list, refused, err))
 			}
-			if err != nil || len(order.Services) > 0 || f.door.Busy() {
+			if err != nil || len(wanted) > 0 || f.door.Busy() || f.ports.pending() {
 				pause = doorCheck
 			}
 		}
 		sleep(ctx, pause, f.kick)
 	}
+}
+
+// order is what the door is to do. Ports of the cluster are left out of it; refused says so of each.
+func (f *forwarder) order(wanted []transport.ServiceBackends) (order door.Order, refused []door.Status) {
+	order = door.Order{Node: f.node, Address: f.address}
+	for _, s := range wanted {
+		if err := f.ports.check(s.Expose); err != nil {
+			refused = append(refused, door.Status{
+				Name: s.Name, Address: net.JoinHostPort(f.address, strconv.Itoa(s.Expose)), Generation: s.Generation,
+				Backends: len(s.Backends), Problem: err.Error(), Code: fsm.PortReserved,
+			})
+			continue
+		}
+		order.Services = append(order.Services, s)
+	}
+	return order, refused
+}
+
+// closed lists the exposed ports that are not open: all of them when nothing is known of the door.
+func (f *forwarder) closed(wanted []transport.ServiceBackends, list, refused []door.Status, err error) []fsm.PortProblem {
+	var closed []fsm.PortProblem
+	for _, w := range wanted {
+		is := func(s door.Status) bool { return s.Name == w.Name }
+		status := door.Status{}
+		if i := slices.IndexFunc(refused, is); i >= 0 {
+			status = refused[i]
+		} else if i := slices.IndexFunc(list, is); i >= 0 {
+			status = list[i]
+		} else if err != nil {
+			status.Problem = "the door does not work: " + err.Error()
+		}
+		if status.Problem != "" {
+			code := cmp.Or(status.Code, fsm.PortFailed)
+			closed = append(closed, fsm.PortProblem{Port: w.Expose, Service: w.Name, Code: code, Reason: status.Problem})
+		}
+	}
+	return closed
 }
 
 // note keeps what the door says. While it says nothing, what it said last is shown.

@@ -253,7 +253,7 @@ func TestForwardTakesThePortWhenItIsFree(t *testing.T) {
 	good := newHouse(t, "good", "there", nil)
 	d.serve(good.Backend)
 	problem := func() string { p, _ := d.problems.Load("service web"); s, _ := p.(string); return s }
-	eventually(t, "the problem", func() bool { return strings.Contains(problem(), "can't be taken") })
+	eventually(t, "the problem", func() bool { return strings.Contains(problem(), "another process holds") })
 	l.Close()
 	eventually(t, "an answer", func() bool { got, _ := get(c, d.address()); return got == "good" })
 	eventually(t, "the problem to be over", func() bool { return problem() == "" })

@@ -136,7 +136,7 @@ func TestEnvironment(t *testing.T) {
 	out := filepath.Join(b.dir, "out")
 	g := sh("env > " + out + ".tmp; echo arg=$1 >> " + out + ".tmp; mv " + out + ".tmp " + out + "; exec sleep 1000")
 	g.Exec.Args = append(g.Exec.Args, "sh", "${node.name}-${slot}-${port.http}-${node.label.rack}-$${slot}-${HOME}")
-	g.Env = map[string]string{"LISTEN": ":${port.http}", "OUTSPAN_SLOT": "99"}
+	g.Env = map[string]string{"LISTEN": ":${port.http}"}
 	g.Ports = []fsm.PortSpec{{Name: "http"}}
 	g.Volumes = []fsm.VolumeSpec{{Name: "my-data", Kind: fsm.VolumeLocal, Path: filepath.Join(b.dir, "place") + "/"}}
 	volume := b.cfg.DataDir + "/volumes/web/g/0/my-data"

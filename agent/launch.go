@@ -115,6 +115,9 @@ func (a *Agent) prepareNode(as transport.Assignment) error {
 		return err
 	}
 	for _, name := range sortedKeys(as.Ports) {
+		if err := a.forward.ports.check(as.Ports[name]); err != nil {
+			return err
+		}
 		if err := a.shop.ports.Reserve(driver.ID(as.ID), uint16(as.Ports[name])); err != nil {
 			return err
 		}

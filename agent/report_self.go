@@ -10,7 +10,8 @@ import (
 type selfWord struct {
 	troubles   []fsm.Trouble
 	disk       []fsm.DiskUse
-	measured   bool   // disk is known
+	measured   bool // disk is known
+	ports      []fsm.PortProblem
 	filler     string // what fills the data directory, in words; "" while that is not full, or not known
 	now, acked uint64 // grows with each change, from 1
 }
@@ -23,7 +24,7 @@ func (x *selfWord) report() *fsm.SelfReport {
 			troubles[i].Reason += "; " + x.filler
 		}
 	}
-	return &fsm.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured}
+	return &fsm.SelfReport{Gen: x.now, Troubles: troubles, Disk: x.disk, Measured: x.measured, Ports: x.ports}
 }
 
 // setSelf is the newest word on the agent's own machine.
@@ -39,6 +40,15 @@ func (r *reporter) setSelf(troubles []fsm.Trouble) {
 func (r *reporter) setDisk(above []fsm.DiskUse) {
 	r.mu.Lock()
 	r.self.disk, r.self.measured = above, true
+	r.self.now++
+	r.mu.Unlock()
+	r.kick()
+}
+
+// setPorts is the newest list of ports that can't be opened.
+func (r *reporter) setPorts(closed []fsm.PortProblem) {
+	r.mu.Lock()
+	r.self.ports = closed
 	r.self.now++
 	r.mu.Unlock()
 	r.kick()

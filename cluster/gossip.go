@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -130,7 +131,11 @@ func OpenPool(cfg PoolConfig) (*Pool, error) {
 	}
 	p.meta = meta
 	if p.list, err = p.listen(); err != nil {
-		return nil, fsm.Refuse(transport.CodeListen, "can't open the gossip port %s: %v", joinPort(cfg.Bind, cfg.Port), err).
+		code := transport.CodeListen
+		if errors.Is(err, syscall.EADDRINUSE) {
+			code = transport.CodeAddressInUse
+		}
+		return nil, fsm.Refuse(code, "can't open the gossip port %s: %v", joinPort(cfg.Bind, cfg.Port), err).
 			WithHint("another process may use it; set listen.gossip_port")
 	}
 	return p, nil

@@ -69,6 +69,21 @@ func openSocket(address string, port int, key []byte, log hclog.Logger) (*socket
 	return nil, failed
 }
 
+// GossipPortFree reports whether a pool could listen on a port now. It opens the port for a moment.
+func GossipPortFree(address string, port int) bool {
+	ip := net.ParseIP(address)
+	if ip == nil {
+		ip = net.IPv4zero
+	}
+	s, err := listenBoth(ip, port, hclog.NewNullLogger())
+	if err != nil {
+		return false
+	}
+	_ = s.tcp.Close() // it is over either way
+	_ = s.udp.Close()
+	return true
+}
+
 func listenBoth(ip net.IP, port int, log hclog.Logger) (*socket, error) {
 	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Port: port})
 	if err != nil {

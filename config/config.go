@@ -158,7 +158,7 @@ func defaults() *Config {
 	return &Config{
 		Name: host, Cluster: "outspan", Metrics: true,
 		Log:    Log{Level: "info", Format: "text"},
-		Listen: Listen{Address: "127.0.0.1", Port: 7640, GossipPort: 7642},
+		Listen: Listen{Address: "127.0.0.1", Port: fsm.DefaultPort, GossipPort: fsm.DefaultGossipPort},
 		Gossip: Gossip{Profile: "lan"},
 		Limits: Limits{RequestsPerSecond: 200, Connections: 16384},
 	}
@@ -230,7 +230,7 @@ func (d *decoder) settings(body hcl.Body, c *Config) {
 
 // cron is a cron expression of five fields, or empty.
 func cron(name string, to *string) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "cron expression", set: func(d *decoder, a *hcl.Attribute) {
 		text(name, to).set(d, a)
 		if *to != "" && !gronx.IsValid(*to) {
 			d.fail(a.Expr.Range(), "No cron expression", fmt.Sprintf("%s: write minute, hour, day, month and weekday in UTC, such as \"* 1-5 * * *\".", name))
@@ -240,7 +240,7 @@ func cron(name string, to *string) field {
 
 // address is an IP address, or a template such as "{{ GetPrivateIP }}" that finds one.
 func address(name string, to *string) field {
-	return field{name: name, set: func(d *decoder, a *hcl.Attribute) {
+	return field{name: name, kind: "address or template", set: func(d *decoder, a *hcl.Attribute) {
 		text(name, to).set(d, a)
 		if !strings.Contains(*to, "{{") {
 			return

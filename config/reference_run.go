@@ -21,7 +21,7 @@ var groupTexts = map[string]KeyText{
 	},
 	"env": {
 		Means: "environment of the program, its checks and hooks; names that begin with `OUTSPAN_` are the " +
-			"agent's",
+			"agent's and are refused",
 		Example: `{ LOG = "info" }`,
 	},
 	"budget": {
@@ -36,7 +36,7 @@ var groupTexts = map[string]KeyText{
 
 // execTexts are about the program.
 var execTexts = map[string]KeyText{
-	"command": {Means: "the program, by its absolute path", Example: `"/opt/web/bin/web"`},
+	"command": {Means: "the program: its absolute path, or a name that is looked up in `PATH` of its `env`, by default the usual directories", Example: `"/opt/web/bin/web"`},
 	"args": {
 		Means:   "its arguments; `${port.NAME}`, `${slot}`, `${node.id}` and `${node.name}` are filled in",
 		Example: `["--listen", ":${port.http}"]`, beside: `command = "/bin/web"`, with: withPort,

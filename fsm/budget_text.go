@@ -65,6 +65,9 @@ func (l *BudgetLine) describe(spec *BudgetSpec, class Class, elsewhere bool) str
 	switch {
 	case spec != nil && spec.MinReady != nil:
 		fmt.Fprintf(&b, "%s (min_ready %s%s)", l.numbers(), spec.MinReady, rounding(*spec.MinReady, l.Want, "up"))
+		if !elsewhere && !spec.MinReady.Percent && spec.MinReady.N > l.Want {
+			b.WriteString(": min_ready is more than the count, so it keeps all of them; lower it, or raise the count")
+		}
 	case spec != nil && spec.MaxDown != nil:
 		fmt.Fprintf(&b, "%s (max_down %s%s)", l.numbers(), spec.MaxDown, rounding(*spec.MaxDown, l.Want, "down"))
 	case elsewhere:

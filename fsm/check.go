@@ -198,6 +198,7 @@ func (c *checker) nodes() {
 		c.want(len(n.Avoid) <= avoidLimit && slices.IsSortedFunc(n.Avoid, func(a, b AvoidEntry) int { return cmp.Or(cmp.Compare(a.Group, b.Group), -1) }),
 			"node %s: its avoid list has %d entries, or two of one group: %v", id, len(n.Avoid), n.Avoid)
 		c.want((n.Troubled() || n.Self.Since == 0) && n.Self.Since <= c.s.Now, "node %s: it has %d troubles since %d", id, len(n.Self.Troubles), n.Self.Since)
+		c.want(soundPorts(n.Self.Ports), "node %s: its ports are too many, or not in order: %v", id, n.Self.Ports)
 		c.want(soundDisk(n.Self.Disk), "node %s: its disk uses are too many, or not in order: %v", id, n.Self.Disk)
 		c.want(n.Health == HealthOffline || !n.Return.ConfirmedDead, "node %s is %s and confirmed dead", id, n.Health)
 	}

@@ -1,5 +1,7 @@
 package fsm
 
+import "slices"
+
 func (c *checker) drains() {
 	for id, d := range c.s.Drains.All() {
 		c.want(d.ID == id && len(d.Nodes) > 0, "drain %s: its row says %s with %d nodes", id, d.ID, len(d.Nodes))
@@ -73,7 +75,5 @@ func (c *checker) eventBytes() int {
 }
 
 func (t EventType) valid() bool {
-	return oneOf(t, EventNodeRegistered, EventNodeState, EventNodeChecks, EventAllocated, EventDesired, EventStatus, EventRestarted, EventDisk,
-		EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase,
-		EventBudget, EventJob, EventDeployment, EventSettings, EventLeader, EventHold, EventVolume)
+	return slices.Contains(EventTypes(), t)
 }

@@ -1,6 +1,8 @@
 package fsm
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // EventType is what happened, in a closed set.
 type EventType string
@@ -10,6 +12,7 @@ const (
 	EventNodeRegistered EventType = "node.registered"
 	EventNodeState      EventType = "node.state_changed"
 	EventNodeChecks     EventType = "node.checks_changed" // of the agent's checks of its own machine
+	EventNodePort       EventType = "node.port_changed"   // its agent can't listen on a port, or can again
 	EventAllocated      EventType = "instance.allocated"
 	EventDesired        EventType = "instance.desired_state_changed"
 	EventStatus         EventType = "instance.status_changed"
@@ -27,6 +30,20 @@ const (
 	EventHold           EventType = "hold.changed"
 	EventVolume         EventType = "volume.changed"
 )
+
+// EventTypes lists them.
+func EventTypes() []EventType {
+	return []EventType{
+		EventNodeRegistered, EventNodeState, EventNodeChecks, EventNodePort, EventAllocated, EventDesired, EventStatus, EventRestarted,
+		EventDisk, EventEviction, EventPreparation, EventDrainStarted, EventDrainPhase, EventBudget, EventJob, EventDeployment,
+		EventSettings, EventLeader, EventHold, EventVolume,
+	}
+}
+
+// EventSubjects lists the kinds of objects that events are about: the first words of their subjects.
+func EventSubjects() []string {
+	return []string{"budget", "class", "cluster", "deployment", "drain", "group", "instance", "job", "node", "settings", "volume"}
+}
 
 // EventKey orders events: the log index, then the position within the entry.
 type EventKey uint64

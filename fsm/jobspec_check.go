@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -71,7 +70,7 @@ func (j *JobSpec) Check() *Error {
 }
 
 func (g *GroupSpec) check() *Error {
-	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkResources, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
+	for _, test := range []func() *Error{g.checkBounds, g.checkBasics, g.checkExec, g.checkResources, g.checkExclusive, g.checkRole, g.checkPorts, g.checkVolumes, g.checkChecks, g.checkTimes, g.checkBudget, g.checkPlacement} {
 		if refusal := test(); refusal != nil {
 			return refusal
 		}
@@ -85,13 +84,6 @@ func (g *GroupSpec) checkBasics() *Error {
 		return refuseAt("", "group name %q: use 1 to 63 letters, digits, '-', '_' or '.'", g.Name)
 	case g.Count < 0 || g.Count > maxCount:
 		return refuseAt(keyPath("count"), "count is %d; it must be 0 to %d", g.Count, maxCount)
-	case g.Exec.Command == "":
-		return refuseAt(keyPath("exec", "command"), "exec has no command")
-	}
-	for _, name := range slices.Sorted(maps.Keys(g.Env)) {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00") {
-			return refuseAt(keyPath("env"), "env %q is no name of an environment variable", name)
-		}
 	}
 	return nil
 }
@@ -215,6 +207,10 @@ func (g *GroupSpec) checkPorts() *Error {
 			return refuseAt(keyPath("port", p.Name, "static"),
 				"port %s: static is %d; it must be 1 to 65535", p.Name, p.Static)
 		}
+		if defaultPort(p.Static) {
+			return refuseAt(keyPath("port", p.Name, "static"),
+				"port %s: static is %d, on which servers and agents listen", p.Name, p.Static).WithHint("choose another port")
+		}
 		names[p.Name] = true
 	}
 	for _, svc := range g.Services {
@@ -228,6 +224,9 @@ func (g *GroupSpec) checkPorts() *Error {
 		case svc.Expose < 0 || svc.Expose > 65535:
 			return refuseAt(keyPath("service", svc.Name, "expose"),
 				"service %s: expose is %d; it must be 1 to 65535", svc.Name, svc.Expose)
+		case defaultPort(svc.Expose):
+			return refuseAt(keyPath("service", svc.Name, "expose"),
+				"service %s: expose is %d, on which servers and agents listen", svc.Name, svc.Expose).WithHint("choose another port")
 		}
 	}
 	return nil

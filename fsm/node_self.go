@@ -39,6 +39,8 @@ type NodeSelf struct {
 	Gen      uint64    `cbor:"3,keyasint,omitempty"` // of the report that said so; of this epoch
 	// Disk are the instances above their disk limit, in order of id. They don't make the node degraded.
 	Disk []DiskUse `cbor:"4,keyasint,omitempty"`
+	// Ports are those that the agent can't listen on, in order. They don't make the node degraded either.
+	Ports []PortProblem `cbor:"5,keyasint,omitempty"`
 }
 
 // SelfReport is an agent's word on its own machine. It replaces those of older generations. The first of a
@@ -48,7 +50,8 @@ type SelfReport struct {
 	Troubles []Trouble `cbor:"2,keyasint,omitempty"`
 	Disk     []DiskUse `cbor:"3,keyasint,omitempty"` // in order of id
 	// Measured says that Disk is what the agent found. Before it has looked, what was told by an earlier one still counts.
-	Measured bool `cbor:"4,keyasint,omitempty"`
+	Measured bool          `cbor:"4,keyasint,omitempty"`
+	Ports    []PortProblem `cbor:"5,keyasint,omitempty"` // those that the agent can't listen on
 }
 
 // Troubled reports whether the node is degraded by its own agent's word.
@@ -104,12 +107,13 @@ func (s *State) takeSelf(c *NodeReport) {
 	next.Self = NodeSelf{Gen: n.Self.Gen} // an older word that comes late is none
 	if c.Self != nil {
 		next.Self.Troubles, next.Self.Gen = keptTroubles(c.Self), c.Self.Gen
-		next.Self.Disk = keptDisk(n, c.Self)
+		next.Self.Disk, next.Self.Ports = keptDisk(n, c.Self), keptPorts(c.Self)
 	}
 	if next.Troubled() {
 		next.Self.Since = cmp.Or(n.Self.Since, s.Now)
 	}
 	s.tellDisk(n, next.Self.Disk)
+	s.tellPorts(n, next.Self.Ports)
 	if slices.Equal(n.Self.Troubles, next.Self.Troubles) {
 		s.Nodes.put(n.ID, &next)
 		s.touch(Topic("node/" + n.ID))
@@ -124,7 +128,7 @@ func (s *State) takeSelf(c *NodeReport) {
 // newsOfSelf reports whether a report changes what is known of the agent's own machine.
 func (c *NodeReport) newsOfSelf(n *Node) bool {
 	if c.Self == nil {
-		return c.Full && (n.Troubled() || len(n.Self.Disk) > 0)
+		return c.Full && (n.Troubled() || len(n.Self.Disk)+len(n.Self.Ports) > 0)
 	}
 	return c.Self.Gen > n.Self.Gen
 }

@@ -62,6 +62,11 @@ func (w world) nodeReport() Command {
 			c.Self.Disk = append(c.Self.Disk, DiskUse{ID: w.instance().ID, UsedBytes: int64(w.int(0, 9)), LimitBytes: int64(w.int(0, 3))})
 		}
 		c.Self.Measured = !w.rarely(3)
+		for w.bool() {
+			c.Self.Ports = append(c.Self.Ports, PortProblem{
+				Port: w.int(0, 3), Service: ServiceName(pick(w, "", "web", "/")), Code: pick(w, PortTaken, PortReserved, "odd"), Reason: pick(w, "", "held"),
+			})
+		}
 	}
 	if w.rarely(6) { // an instance of another node, or of none
 		c.Instances = append(c.Instances, InstanceStatus{ID: w.instance().ID, Generation: 99, Observed: ObservedReady})

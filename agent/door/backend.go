@@ -32,6 +32,7 @@ type served struct {
 	mu         sync.Mutex
 	listener   *net.TCPListener // nil while the port can't be taken
 	problem    string           // why
+	code       fsm.PortCode
 	generation uint64
 	backends   []*backend
 	changed    chan struct{}              // closed and replaced when the set moved
@@ -197,7 +198,7 @@ func (s *served) status() Status {
 	defer s.mu.Unlock()
 	st := Status{
 		Name: s.name, Address: s.address, Generation: s.generation, Backends: len(s.backends),
-		Connections: len(s.clients), Accepted: s.accepted, Refused: s.refused, Problem: s.problem,
+		Connections: len(s.clients), Accepted: s.accepted, Refused: s.refused, Problem: s.problem, Code: s.code,
 	}
 	now := time.Now()
 	for _, b := range s.backends {

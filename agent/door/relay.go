@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outspan/outspan/fsm"
 )
 
 // listenRetry is the pause after a port could not be taken, and the time within which a place is looked for again.
@@ -27,23 +29,45 @@ func (s *served) listen(ctx context.Context, l *net.TCPListener) {
 			var lc net.ListenConfig
 			taken, err := lc.Listen(ctx, "tcp", s.address)
 			if err != nil {
-				s.tell(nil, "port "+s.address+" can't be taken: "+err.Error())
+				s.tell(nil, closedCode(err), closedText(s.address, err))
 				pause(ctx, listenRetry, nil)
 				continue
 			}
 			l = taken.(*net.TCPListener)
 		}
-		s.tell(l, "")
+		s.tell(l, "", "")
 		s.accept(ctx, l)
 		l = nil
 	}
-	s.tell(nil, "")
+	s.tell(nil, "", "")
 }
 
-func (s *served) tell(l *net.TCPListener, problem string) {
+// tell notes the listener and what is wrong with it, and logs when that changes.
+func (s *served) tell(l *net.TCPListener, code fsm.PortCode, problem string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.listener, s.problem = l, problem
+	before := s.code
+	s.listener, s.code, s.problem = l, code, problem
+	switch {
+	case code != "" && code != before:
+		s.relay.log.Warn("exposed port is not open", "service", s.name, "address", s.address, "code", code, "reason", problem)
+	case code == "" && before != "" && l != nil:
+		s.relay.log.Info("exposed port is open", "service", s.name, "address", s.address)
+	}
+}
+
+func closedCode(err error) fsm.PortCode {
+	if errors.Is(err, unix.EADDRINUSE) {
+		return fsm.PortTaken
+	}
+	return fsm.PortFailed
+}
+
+func closedText(address string, err error) string {
+	if errors.Is(err, unix.EADDRINUSE) {
+		return "another process holds " + address
+	}
+	return address + " can't be listened on: " + err.Error()
 }
 
 // accept forwards until ctx ends or the listener fails.
@@ -57,7 +81,7 @@ func (s *served) accept(ctx context.Context, l *net.TCPListener) {
 			if ctx.Err() != nil {
 				return
 			}
-			s.tell(l, "connections can't be accepted: "+err.Error())
+			s.tell(l, fsm.PortFailed, "connections can't be accepted: "+err.Error())
 			if !pause(ctx, listenRetry/10, nil) {
 				return
 			}

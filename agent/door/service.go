@@ -143,6 +143,7 @@ type Status struct {
 	Accepted    uint64          `json:"accepted_total" cbor:"7,keyasint"`
 	Refused     uint64          `json:"refused_total" cbor:"8,keyasint"` // no backend could be reached
 	Problem     string          `json:"problem,omitempty" cbor:"9,keyasint"`
+	Code        fsm.PortCode    `json:"code,omitempty" cbor:"10,keyasint,omitempty"` // of the problem, from a door that says it
 }
 
 // Status tells of each service, in order of name.

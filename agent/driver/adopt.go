@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/erase"
 )
 
 // adoptTimeout bounds the wait for a shim that an agent had just started when it was killed.
@@ -81,7 +82,7 @@ func (d *Driver) adoptEntry(ctx context.Context, name string, patience time.Dura
 		return known, nil
 	}
 	if strings.HasPrefix(name, prefixNew) || strings.HasPrefix(name, prefixRemoved) {
-		return nil, os.RemoveAll(string(dir))
+		return nil, erase.Tree(string(dir))
 	}
 	if st, err := os.Lstat(string(dir)); err == nil && !st.IsDir() {
 		return nil, os.Remove(string(dir))
@@ -230,11 +231,11 @@ func (d *Driver) giveUp(dir stateDir, l launch) error {
 		return err
 	}
 	if l.OwnDir {
-		if err := removeTree(l.Dir); err != nil {
+		if err := erase.Tree(l.Dir); err != nil {
 			return err
 		}
 	}
-	return removeTree(dir.removedName())
+	return erase.Tree(dir.removedName())
 }
 
 // sweepWork removes working directories that belong to no instance any more.
@@ -245,7 +246,7 @@ func (d *Driver) sweepWork() {
 	}
 	for _, e := range entries {
 		if _, err := os.Lstat(string(d.dir(ID(e.Name())))); errors.Is(err, os.ErrNotExist) && ID(e.Name()).Valid() {
-			if err := removeTree(filepath.Join(d.cfg.WorkDir, e.Name())); err != nil {
+			if err := erase.Tree(filepath.Join(d.cfg.WorkDir, e.Name())); err != nil {
 				d.cfg.Logger.Warn("working directory remains", "name", e.Name(), "error", err)
 			}
 		}

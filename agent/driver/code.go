@@ -15,7 +15,6 @@ const (
 	CodeSignalFailed   fsm.Code = "signal_failed"    // the kernel refused the signal
 	CodeDriverLocked   fsm.Code = "driver_locked"    // another agent uses the same directory
 	CodeStateFailed    fsm.Code = "state_failed"     // the state directory can't be read or written
-	CodePortsExhausted fsm.Code = "no_capacity_ports"
 	CodePortTaken      fsm.Code = "port_taken"
 )
 

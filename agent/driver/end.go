@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/erase"
 )
 
 // End kills everything of an instance that Adopt named as unclear, its shim first, also one that does not answer. After that Readopt can tell what became of it,
@@ -73,7 +74,7 @@ func (d *Driver) discard(ctx context.Context, dir stateDir) error {
 		return err
 	}
 	defer lock.Close()
-	return removeTree(string(dir))
+	return erase.Tree(string(dir))
 }
 
 // endRun kills the shim that holds the lock of a directory, and everything that bears the mark of its run, and returns with the lock. What l does not say, because

@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 // helper is a program that an instance, or a test, runs.
 func helper(args []string) int {
 	switch args[0] {
+	case "sweep-with-few":
+		return sweepWithFew(args[1])
 	case "ignore-term":
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ready")

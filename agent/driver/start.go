@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/erase"
 )
 
 // Start runs spec under a new shim and returns when the program itself has been executed; at most
@@ -77,8 +78,8 @@ func (d *Driver) prepare(dir stateDir, l launch) error {
 		err = makeInstanceDirs(l)
 	}
 	if err != nil {
-		_ = os.RemoveAll(string(tmp))
-		_ = os.RemoveAll(string(dir))
+		_ = erase.Tree(string(tmp))
+		_ = erase.Tree(string(dir))
 	}
 	return err
 }
@@ -104,9 +105,9 @@ func (d *Driver) undo(dir stateDir, l launch, old *Task) {
 		}
 	}
 	if old == nil {
-		_ = removeTree(string(dir))
+		_ = erase.Tree(string(dir))
 		if l.OwnDir {
-			_ = removeTree(l.Dir)
+			_ = erase.Tree(l.Dir)
 		}
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/erase"
 )
 
 // Exit says how an instance ended. Nothing of it is left running then.
@@ -238,7 +239,7 @@ func (t *Task) removeWork() error {
 	if !t.launch.OwnDir {
 		return nil
 	}
-	if err := removeTree(t.launch.Dir); err != nil {
+	if err := erase.Tree(t.launch.Dir); err != nil {
 		return fsm.Refuse(CodeStateFailed, "remove working directory: %v", err)
 	}
 	return nil
@@ -258,5 +259,5 @@ func (t *Task) remove() error {
 	if err := os.Rename(string(t.dir), gone); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return os.RemoveAll(gone)
+	return erase.Tree(gone)
 }

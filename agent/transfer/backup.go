@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/erase"
 )
 
 // archiveDir is the directory of one backup. Code: not_supported.
@@ -36,7 +37,7 @@ func (t *task) backup(ctx context.Context) error {
 		return err
 	}
 	partial := dir + ".partial"
-	if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(partial, 0o700)); err != nil {
+	if err := errors.Join(erase.Tree(partial), os.MkdirAll(partial, 0o700)); err != nil {
 		return asCode(err, "make a place for the backup")
 	}
 	a := archive{
@@ -56,7 +57,7 @@ func (t *task) backup(ctx context.Context) error {
 		err = move(partial, dir)
 	}
 	if err != nil {
-		_ = os.RemoveAll(partial) // what is left of it is removed by the next try
+		_ = erase.Tree(partial) // what is left of it is removed by the next try
 		return asCode(err, "write the backup")
 	}
 	return t.backupDone(dir)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/erase"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -174,7 +175,7 @@ func (t *task) openCopy(ctx context.Context) (*copying, error) {
 
 // beginStaging makes an empty place for a copy, if the disk has room for it.
 func (t *task) beginStaging(list *listFile, total int64) error {
-	if err := os.RemoveAll(t.staging(t.ID)); err != nil {
+	if err := erase.Tree(t.staging(t.ID)); err != nil {
 		return asCode(err, "remove an earlier copy")
 	}
 	if err := os.MkdirAll(t.m.cfg.Volumes, 0o711); err != nil {

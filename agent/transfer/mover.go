@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/erase"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -155,7 +156,7 @@ func (m *Mover) sweep(orders map[key]transport.TransferOrder) {
 		if wanted[e.Name()] {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(m.cfg.Volumes, stagingDir, e.Name())); err != nil {
+		if err := erase.Tree(filepath.Join(m.cfg.Volumes, stagingDir, e.Name())); err != nil {
 			m.cfg.Log.Warn("copy of a transfer that is over can't be removed", "transfer", e.Name(), "error", err)
 		}
 	}

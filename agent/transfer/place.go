@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/internal/erase"
 )
 
 // attach puts the copy where instances find it, with its epoch. What is there is put aside, never removed. Told again, it goes on with what is not done.
@@ -109,7 +110,7 @@ func (t *task) drop(context.Context) error {
 	}
 	for _, v := range all {
 		for n := 0; v.epoch != "" && exists(aside(v.dir, v.epoch, n)); n++ {
-			if err := os.RemoveAll(aside(v.dir, v.epoch, n)); err != nil {
+			if err := erase.Tree(aside(v.dir, v.epoch, n)); err != nil {
 				return fsm.Refuse(fsm.CodeCleanup, "the old copy can't be removed: %v", err)
 			}
 		}

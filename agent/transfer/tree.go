@@ -196,7 +196,8 @@ func makeFile(root *os.Root, e *entry) error {
 	return errors.Join(f.Truncate(e.Size), f.Close())
 }
 
-// dress gives a tree its owners, modes and times: files first, each directory after what is in it. The directory of a volume is closed to all but its owner.
+// dress sets the owners, modes and times of a tree. Files come first, and each directory comes after what is in it.
+// Only the owner of a volume may enter its directory.
 func dress(root *os.Root, entries []entry) error {
 	own := os.Geteuid() == 0
 	for i := len(entries) - 1; i >= 0; i-- {

@@ -43,6 +43,9 @@ func writeDocs(root *cobra.Command, dir string) error {
 	if err := writeJobDocs(filepath.Join(dir, "job-file.md")); err != nil {
 		return err
 	}
+	if err := writeConfigDocs(filepath.Join(dir, "configuration.md")); err != nil {
+		return err
+	}
 	others := []prometheus.Collector{newRefusals(), newCertificateEnd(), metrics.New(metrics.Config{})}
 	all := slices.Concat(newLoopMetrics().collectors(), newCompareMetrics().collectors(), others)
 	return writeMetricsDocs(filepath.Join(dir, "metrics.md"), all...)

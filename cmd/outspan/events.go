@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,9 +29,12 @@ type eventFlags struct {
 
 func (f *eventFlags) query() url.Values {
 	q := url.Values{"follow": {fmt.Sprint(f.follow)}}
-	if f.since != "" {
+	switch {
+	case eventID.MatchString(f.since):
 		q.Set("after", f.since)
-	} else {
+	case f.since != "":
+		q.Set("since", f.since)
+	default:
 		q.Set("tail", fmt.Sprint(f.tail))
 	}
 	if len(f.types) > 0 {
@@ -42,15 +46,18 @@ func (f *eventFlags) query() url.Values {
 	return q
 }
 
+// eventID is the id of an event, or 0 for the oldest.
+var eventID = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+
 const contentTypeNDJSON = "application/x-ndjson"
 
 func eventsCommand(a *app) *cobra.Command {
 	var f eventFlags
 	cmd := &cobra.Command{
 		Use: "events", Short: "show what happened, and follow what happens", Args: exactly(),
-		Long: `Shows the newest events, or those behind --since. With -f it goes on with those to come, and outlives changes of the leader without a gap
+		Long: `Shows the newest events, or those since --since. With -f it goes on with those to come, and outlives changes of the leader without a gap
 and without repeating any. With -o json and -f: one event a line.`,
-		Example: "outspan events -f\noutspan events --since 1042.0 --type node. -o json\noutspan events --subject drain/01J9ZK -f",
+		Example: "outspan events -f\noutspan events --since 30m --subject node/n7\noutspan events --since 1042.0 --type node. -o json\noutspan events --subject drain/01J9ZK -f",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.follow {
 				return a.followEvents(cmd.Context(), &f)
@@ -60,10 +67,10 @@ and without repeating any. With -o json and -f: one event a line.`,
 	}
 	fs := cmd.Flags()
 	fs.BoolVarP(&f.follow, "follow", "f", false, "go on with what happens from now on")
-	fs.StringVar(&f.since, "since", "", "begin behind the event of this id; 0: with the oldest that is kept")
+	fs.StringVar(&f.since, "since", "", "begin with what happened since then: a duration such as 30m, a time such as 2026-01-31T12:00:00Z, or behind the event of this id; 0: with the oldest that is kept")
 	fs.IntVar(&f.tail, "tail", 1000, "without --since: begin with this many of the newest")
 	fs.StringSliceVar(&f.types, "type", nil, "only these types; node. stands for all that begin so")
-	fs.StringSliceVar(&f.subjects, "subject", nil, "only of these objects, such as node/ID; node/ stands for all that begin so")
+	fs.StringSliceVar(&f.subjects, "subject", nil, "only of these objects, such as node/NAME, job/NAME or instance/ID; node/ stands for all that begin so")
 	return cmd
 }
 
@@ -155,6 +162,7 @@ func (a *app) followEvents(ctx context.Context, f *eventFlags) error {
 		err := a.eventStreamOf(ctx, q, func(e api.Event, raw []byte) error {
 			q.Set("after", e.ID)
 			q.Del("tail")
+			q.Del("since")
 			pause = 200 * time.Millisecond
 			return a.printEvent(e, raw)
 		})

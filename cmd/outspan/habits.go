@@ -51,6 +51,25 @@ func habit(cmd *cobra.Command, word string) string {
 	return ""
 }
 
+// nearHabit is the word of another tool that a mistyped one was probably meant to be, and the command that it stands for.
+func nearHabit(cmd *cobra.Command, word string) (meant, way string) {
+	var words []string
+	for known := range habits {
+		noun, verb, two := strings.Cut(known, " ")
+		switch {
+		case two && noun == cmd.Name():
+			words = append(words, verb)
+		case !two:
+			words = append(words, known)
+		}
+	}
+	meant = nearest(word, words)
+	if way = habit(cmd, meant); way == "" {
+		return "", ""
+	}
+	return meant, way
+}
+
 // flagHabits are flags that people bring from other tools, and what they mean here.
 var flagHabits = map[string]string{
 	"ignore-daemonsets": "write: --ignore-system", "ignore-system-jobs": "write: --ignore-system",

@@ -23,6 +23,16 @@ type logFlags struct {
 	stdout, stderr bool
 	times          bool
 	since          string
+	running        bool // of a job: leave out what has ended
+}
+
+// logsKept says for how long there are logs: see agent/crew.go and driver.LogPolicy.
+const logsKept = "Of each stream the newest 20 to 30 MiB are kept. Once the servers have forgotten an ended instance, its\n" +
+	"logs stay among the newest 32 such of the node, for up to 24 hours."
+
+// forJobs is for what reads many logs at once.
+func (f *logFlags) forJobs(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.running, "running", false, "leave out instances that have ended")
 }
 
 func (f *logFlags) register(cmd *cobra.Command) {
@@ -57,6 +67,9 @@ func (f *logFlags) query() (url.Values, error) {
 	if f.tail < -1 {
 		return nil, usage("--tail is %d", f.tail).WithHint("give a number of lines, or leave it out for all that is kept")
 	}
+	if f.running {
+		q.Set("running", "true")
+	}
 	if f.tail >= 0 {
 		q.Set("tail", fmt.Sprint(f.tail))
 	}
@@ -67,7 +80,7 @@ func instanceLogs(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
 		Use: "logs INSTANCE", Short: "show the output of an instance", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
-		Long:    "Shows what the program wrote, through any server. Log files are rotated: what is too old is gone.",
+		Long:    "Shows what the program wrote, through any server.\n" + logsKept,
 		Example: "outspan instance logs 3k9f -f\noutspan instance logs 3k9f --stderr --tail 100",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := f.query()
@@ -106,10 +119,11 @@ func jobLogs(a *app) *cobra.Command {
 	var group string
 	cmd := &cobra.Command{
 		Use: "logs JOB", Short: "show the output of every instance of a job", Args: exactly("JOB"), ValidArgsFunction: a.complete("jobs"),
-		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it also takes up instances that start later.",
+		Long: "Shows the output of every instance of a job, each line with the group, slot and id it is of. With -f it also takes up instances that start later.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.jobLogs(cmd.Context(), args[0], group, &f) },
 	}
 	f.register(cmd)
+	f.forJobs(cmd)
 	cmd.Flags().StringVar(&group, "group", "", "only of this group")
 	return cmd
 }
@@ -130,6 +144,7 @@ func logsCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
 		Use: "logs JOB|JOB/GROUP|INSTANCE", Short: "show the output of a job, a group or an instance", Args: exactly("ID"), ValidArgsFunction: a.complete("logs"),
+		Long: "Shows the output of an instance, or of every instance of a job or a group.\n" + logsKept,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			kind, id, err := a.kindOf(ctx, args[0])
@@ -143,6 +158,9 @@ func logsCommand(a *app) *cobra.Command {
 				job, group, _ := strings.Cut(id, "/")
 				return a.jobLogs(ctx, job, group, &f)
 			case "instance":
+				if f.running {
+					return usage("--running is for the logs of a job or a group").WithHint("write: outspan logs JOB --running")
+				}
 				q, err := f.query()
 				if err != nil {
 					return err
@@ -153,6 +171,7 @@ func logsCommand(a *app) *cobra.Command {
 		},
 	}
 	f.register(cmd)
+	f.forJobs(cmd)
 	return cmd
 }
 

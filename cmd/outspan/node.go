@@ -109,6 +109,9 @@ func (a *app) showNode(ctx context.Context, ref string) error {
 		for _, t := range n.Troubles {
 			p.line("its agent reports %s: %s", t.Check, t.Reason)
 		}
+		for _, t := range n.PortProblems {
+			p.line("%s", fsm.PortProblem(t).Words())
+		}
 		if n.Owes {
 			p.line("its agent has not told since the last restore what runs here")
 		}

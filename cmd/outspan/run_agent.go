@@ -9,12 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/outspan/outspan/agent"
 	"github.com/outspan/outspan/agent/driver"
 	"github.com/outspan/outspan/cluster"
 	"github.com/outspan/outspan/config"
+	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
 )
 
@@ -25,9 +27,10 @@ type agentPart struct {
 	listener *transport.Listener
 	unix     *transport.UnixListener // nil when the server part has the socket
 	agent    *agent.Agent
-	pool     *cluster.Pool
+	gossip   *agentGossip
 	beater   *cluster.Beater
 	client   *transport.Client
+	taken    error // why the API's port is not open; nil: it is
 }
 
 func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
@@ -47,7 +50,7 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	if p.cfg.Server != nil {
 		port = 0 // the server part has the configured one; servers learn this one from the registration
 	}
-	if a.listener, err = p.listen(ctx, a.creds, port, transport.Limits{}); err != nil {
+	if a.listener, err = a.listen(ctx, port); err != nil {
 		return nil, err
 	}
 	if p.cfg.Server == nil && p.cfg.Listen.Socket != "" {
@@ -58,9 +61,52 @@ func openAgent(ctx context.Context, p *process) (_ *agentPart, err error) {
 	if a.agent, err = agent.New(a.config()); err != nil {
 		return nil, err
 	}
+	if a.taken != nil {
+		a.notePort(a.taken)
+	}
 	err = a.openGossip()
 	return a, err
 }
+
+// listen opens the TLS port. While another process holds it the agent goes on without, and tries again: what runs here
+// needs its agent more than people need its logs.
+func (a *agentPart) listen(ctx context.Context, port int) (*transport.Listener, error) {
+	if port == 0 {
+		return a.p.listen(ctx, a.creds, port, transport.Limits{})
+	}
+	address := net.JoinHostPort(a.p.cfg.Listen.Address, strconv.Itoa(port))
+	raw, err := transport.ListenPatiently(ctx, address, func(err error) {
+		if a.agent == nil { // the first try; it is told once there is somebody to tell
+			a.taken = err
+			return
+		}
+		a.notePort(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return transport.NewListener(raw, transport.ListenerConfig{Credentials: a.creds, Logger: a.p.log.Named("listener")})
+}
+
+// notePort tells why the API's port is not open; nil: it is.
+func (a *agentPart) notePort(err error) {
+	port := a.p.cfg.Listen.Port
+	if err == nil {
+		a.p.log.Info("port is open", "port", port)
+		a.agent.NotePort(port, nil)
+		return
+	}
+	reason := err.Error()
+	var refused *fsm.Error
+	if errors.As(err, &refused) {
+		reason = refused.Message
+	}
+	a.p.log.Warn("port is not open, trying again", "port", port, "error", err)
+	a.agent.NotePort(port, &fsm.PortProblem{Port: port, Code: fsm.PortTaken, Reason: reason})
+}
+
+// ownPorts are those on which this process is to listen, whoever holds them now.
+func (a *agentPart) ownPorts() []int { return []int{a.p.cfg.Listen.Port, a.p.cfg.Listen.GossipPort} }
 
 // letPass lets instances of other users pass through a directory of root's on the way to their own, which lie below it. They can't list it.
 func letPass(dir string) error {
@@ -84,6 +130,7 @@ func (a *agentPart) config() agent.Config {
 		Node: agent.NodeConfig{
 			Address: cfg.Advertise, APIAddress: a.p.advertised(a.listener), Labels: cfg.Agent.Labels,
 			Capacity: cfg.Agent.Capacity, Reserve: cfg.Agent.Reserve, PortMin: cfg.Agent.PortMin, PortMax: cfg.Agent.PortMax,
+			OwnPorts: a.ownPorts(),
 		},
 		Exec: agent.ExecConfig{
 			AllowRoot: cfg.Agent.AllowRoot, AllowUsers: cfg.Agent.AllowUsers, MinUID: cfg.Agent.MinUID,
@@ -124,16 +171,16 @@ func (a *agentPart) openGossip() error {
 	if cfg.Server != nil {
 		port = 0
 	}
-	a.pool, err = cluster.OpenPool(cluster.PoolConfig{
+	a.gossip, err = openAgentGossip(cluster.PoolConfig{
 		Name: string(id.Node), Cluster: cfg.Cluster, Key: key, Profile: cluster.Profile(cfg.Gossip.Profile),
 		Bind: cfg.Listen.Address, Port: port, Advertise: cfg.Advertise, Logger: a.p.log.Named("gossip"),
 		Meta: cluster.Meta{Role: transport.RoleAgent, BootID: id.BootID, Incarnation: id.Incarnation, API: a.p.advertised(a.listener), Name: id.Name},
-	})
+	}, a.agent.NotePort)
 	if err != nil {
 		return err
 	}
 	a.beater = cluster.NewBeater(cluster.BeaterConfig{
-		Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation, Pool: a.pool, Logger: a.p.log.Named("heartbeat"),
+		Node: id.Node, BootID: id.BootID, Incarnation: id.Incarnation, Pool: a.gossip, Logger: a.p.log.Named("heartbeat"),
 	})
 	a.agent.UseHeartbeats(a.beater)
 	return nil
@@ -164,7 +211,7 @@ func (a *agentPart) joinGossip(servers []transport.ServerInfo) {
 	if len(addresses) == 0 {
 		return
 	}
-	if err := a.pool.Join(addresses...); err != nil {
+	if err := a.gossip.Join(addresses...); err != nil {
 		a.p.log.Warn("gossip of the servers not joined", "error", err)
 	}
 }
@@ -188,7 +235,7 @@ func (a *agentPart) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	failed := make(chan error, 4)
 	for _, run := range []func(context.Context) error{
-		a.listener.Run, a.pool.Run, a.beater.Run, func(ctx context.Context) error { return server.Run(ctx, listeners...) },
+		a.listener.Run, a.gossip.run, a.beater.Run, func(ctx context.Context) error { return server.Run(ctx, listeners...) },
 	} {
 		wg.Go(func() {
 			if err := run(below); err != nil && below.Err() == nil {
@@ -221,8 +268,8 @@ func (a *agentPart) reload(cfg *config.Config) error {
 
 // release frees what open took, in reverse order.
 func (a *agentPart) release() {
-	if a.pool != nil {
-		_ = a.pool.Close() // it is over either way
+	if a.gossip != nil {
+		_ = a.gossip.Close() // it is over either way
 	}
 	if a.unix != nil {
 		_ = a.unix.Close() // it is over either way

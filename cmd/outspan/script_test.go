@@ -31,6 +31,9 @@ import (
 //	keys FILE PATH K... the JSON at PATH (items[0].groups, or . for all of it) is an object that has these keys
 //	value FILE PATH V   the JSON at PATH is V
 //	set NAME FILE       the environment variable is the first line of the file, of stdout or of stderr
+//	agent NAME API GOSSIP  a further agent of the cluster, which listens on these ports
+//	hold VAR            another process holds a free port; VAR is its number
+//	letgo VAR           and frees it
 //	expand FILE...      $NAME in the file is replaced from the environment
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -46,7 +49,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"cluster": startCluster, "crash": crashAgent, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom, "interrupt": interrupt, "expand": expandFiles,
+			"cluster": startCluster, "crash": crashAgent, "agent": agentAt, "hold": holdPort, "letgo": letGo, "rc": exitsWith, "until": repeatUntil, "keys": hasKeys, "value": hasValue, "set": setFrom, "interrupt": interrupt, "expand": expandFiles,
 		},
 	})
 }

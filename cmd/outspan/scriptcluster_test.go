@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ type scriptCluster struct {
 	ts    *testscript.TestScript
 	dir   string
 	parts []*scriptPart
+	held  map[string]net.Listener // ports that the script holds, by the name of their variable
 }
 
 // scriptPart is one process.
@@ -60,7 +62,7 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 	c.start("dev", "dev", "--dir", dir)
 	await(ts, "a node that takes instances", func() error { return c.eligible(1) })
 	for i := 2; i <= agents; i++ {
-		c.startAgent(fmt.Sprintf("n%d", i))
+		c.startAgent(fmt.Sprintf("n%d", i), "0", "0")
 	}
 	await(ts, "every node", func() error { return c.eligible(agents) })
 }
@@ -75,7 +77,7 @@ func (c *scriptCluster) start(name string, args ...string) {
 }
 
 // startAgent runs an agent that finds its certificate in dev's directory.
-func (c *scriptCluster) startAgent(name string) {
+func (c *scriptCluster) startAgent(name, port, gossip string) {
 	server, _, code := execute(c.ts, "outspan", "server", "members", "--format", "{{.address}}")
 	if code != 0 {
 		c.ts.Fatalf("the server gives no address")
@@ -92,11 +94,11 @@ agent {
 tls { dir = %q }
 gossip { profile = "fast" }
 listen {
-  port        = 0
-  gossip_port = 0
+  port        = %s
+  gossip_port = %s
 }
 log { level = "warn" }
-`, name, filepath.Join(c.dir, name), strings.TrimSpace(server), "outspan-"+filepath.Base(c.dir), filepath.Join(c.dir, "backups"), filepath.Join(c.dir, "tls"))
+`, name, filepath.Join(c.dir, name), strings.TrimSpace(server), "outspan-"+filepath.Base(c.dir), filepath.Join(c.dir, "backups"), filepath.Join(c.dir, "tls"), port, gossip)
 	file := filepath.Join(c.dir, name+".hcl")
 	c.ts.Check(os.WriteFile(file, []byte(text), 0o600))
 	c.start(name, "agent", "run", "--config", file)

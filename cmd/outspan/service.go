@@ -58,5 +58,14 @@ func (a *app) showService(ctx context.Context, ref string) error {
 			{head: "node", cell: func(b api.Backend) string { return b.Node }},
 			{head: "address", cell: func(b api.Backend) string { return b.Address }},
 		})
+		if len(s.Problems) > 0 {
+			p.section("Closed ports")
+			rows(p, s.Problems, []column[api.ServiceProblem]{
+				{head: "node", cell: func(c api.ServiceProblem) string { return c.Node }},
+				{head: "port", cell: func(c api.ServiceProblem) string { return fmt.Sprint(c.Port) }},
+				{head: "code", cell: func(c api.ServiceProblem) string { return string(c.Code) }},
+				{head: "reason", cell: func(c api.ServiceProblem) string { return c.Reason }},
+			})
+		}
 	}})
 }

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -30,6 +33,9 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	if near := nearest(word, names); near != "" {
 		return refusal.WithHint("did you mean: %s %s", cmd.CommandPath(), near)
 	}
+	if meant, way := nearHabit(cmd, word); meant != "" {
+		return refusal.WithHint("did you mean %s? write: outspan %s", meant, way)
+	}
 	return refusal.WithHint("see what there is with: %s --help", cmd.CommandPath())
 }
 
@@ -46,6 +52,13 @@ func missingVerb(cmd *cobra.Command) error {
 
 // flagError puts what pflag says into the form of every other error.
 func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedName(), "0123456789") {
+		if n, bad := strconv.Atoi("-" + strings.TrimLeft(unknown.GetSpecifiedShortnames(), "-")); bad == nil {
+			name := strings.TrimPrefix(cmd.CommandPath(), "outspan ")
+			return usage("%q is a negative number, and %s takes none", strconv.Itoa(n), name).WithHint("write: %s", useLine(cmd))
+		}
+	}
 	return usage("%s: %s", cmd.CommandPath(), flagText(err)).WithHint("%s", flagHint(cmd, err))
 }
 

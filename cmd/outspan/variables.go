@@ -39,8 +39,9 @@ func variables() []variableGroup {
 				"a file that lists the instances of its group: see [roles](roles.md#who-else-is-in-the-" +
 					"group)"},
 			{"OUTSPAN_FENCING_EPOCH",
-				"of a group with `exclusive`: a number that grows with each holder of the slot; storage " +
-					"that checks it refuses an older one"},
+				"of a group with `exclusive`, a volume or the same identity for each slot: a number that grows with " +
+					"each holder of the slot; storage that checks it refuses an older one. Only `exclusive` makes sure that the " +
+					"older holder has ended"},
 			{"OUTSPAN_DIR", "its working directory, which goes with it"},
 			{"OUTSPAN_RUN", "random for each run; the agent finds by it what a program left behind"},
 		}},

@@ -15,7 +15,7 @@ var arrows = map[string][]string{
 	"sim":       {"fsm", "reconcile"},
 	"transport": {"fsm"},
 	"cluster":   {"fsm", "transport"},
-	"agent":     {"fsm", "transport"},
+	"agent":     {"fsm", "transport", "internal/erase"},
 	"config":    {"fsm", "agent", "cluster", "transport"}, // whose Config structs it fills
 	"cmd":       {"fsm", "agent", "cluster", "config", "reconcile", "transport", "internal/demo", "internal/procs"},
 	"e2e":       {"fsm", "agent", "cluster", "config", "reconcile", "transport"},
@@ -25,6 +25,7 @@ var arrows = map[string][]string{
 	"internal/canon":      {},
 	"internal/demo":       {"internal/procs"},
 	"internal/draw":       {},
+	"internal/erase":      {},
 	"internal/fuzzall":    {},
 	"internal/mutants":    {},
 	"internal/plant":      {},

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -128,4 +129,47 @@ func TestJobLogs(t *testing.T) {
 	}
 	close(a.end)
 	eventually(t, "the end of the lines", has("http[0] inst-a | inst-a two and a half", "http[2] inst-c | inst-c two and a half"))
+}
+
+// goneAgent has the logs of one instance only.
+type goneAgent struct{ has string }
+
+func (a goneAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]; name == a.has {
+		io.WriteString(w, name+" one\n")
+		return
+	}
+	p := transport.NewProblem(fsm.Refuse(fsm.CodeNotFound, "there are no logs of that instance"))
+	w.Header().Set("Content-Type", transport.ContentTypeProblem)
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p)
+}
+
+// Instances whose logs are gone are told in one line after the others, with their number. Who asks for those that run
+// hears nothing of those that ended.
+func TestJobLogsThatAreGone(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	r.runAgentOf("01N1", "n1", goneAgent{has: "inst-a"})
+	r.runAgentOf("01N2", "n2", goneAgent{})
+	for _, id := range []fsm.InstanceID{"inst-c", "inst-d"} {
+		r.place(id, 2, "01N2", fsm.ObservedBooting)
+		r.apply(&fsm.InstanceStop{ID: id, Cause: fsm.CauseUser, Bypass: true})
+		n, _ := r.machine.State().Nodes.Get("01N2")
+		r.apply(&fsm.NodeReport{ID: "01N2", Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{{ID: id, Generation: 9, Observed: fsm.ObservedStopped}}})
+	}
+	read := func(query string) string {
+		resp := must(r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values(query)}))(t)
+		defer resp.Body.Close()
+		return string(must(io.ReadAll(resp.Body))(t))
+	}
+	if got, want := read(""), "http[0] inst-a | inst-a one\n(3 instances have no logs any more)\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+	if got, want := read("running=true"), "http[0] inst-a | inst-a one\n(1 instance has no logs any more)\n"; got != want {
+		t.Errorf("of those that run: got\n%swant\n%s", got, want)
+	}
+	if _, err := r.cli().Open(t.Context(), transport.Request{Path: "/v1/jobs/web/logs", Query: values("running=perhaps")}); err == nil {
+		t.Error("running=perhaps is taken")
+	}
 }

@@ -58,9 +58,10 @@ func (s *Server) eventOperations() []operation {
 	return []operation{plain(rt, document{answer: "text/event-stream", params: params(
 		queryParam("after", "an event's id: begin behind it; 0: with the oldest; default: with what happens from now on"),
 		queryParam("tail", "begin with this many of the newest events"),
+		queryParam("since", "without after: begin with what happened since then: a time (RFC 3339), or a duration such as 30m"),
 		queryParam("follow", "false: end with the newest event; default true"),
 		queryParam("type", "only these types, joined by commas: node.registered, or node. for all that begin so"),
-		queryParam("subject", "only these subjects, joined by commas: node/ID, or node/ for all that begin so"),
+		queryParam("subject", "only these subjects, joined by commas: node/NAME, KIND/ID or a unique prefix of it, or node/ for all that begin so"),
 		&huma.Param{Name: transport.HeaderLastEvent, In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "as after"},
 	)}, http.HandlerFunc(s.streamEvents))}
 }
@@ -101,7 +102,7 @@ func (s *Server) streamEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
-	if err := checkQuery(r, "after", "tail", "follow", "type", "subject"); err != nil {
+	if err := checkQuery(r, "after", "tail", "since", "follow", "type", "subject"); err != nil {
 		return nil, err
 	}
 	q := r.URL.Query()
@@ -114,6 +115,13 @@ func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
 		last = q.Get("after")
 	}
 	state, _ := s.cfg.Store.Watch()
+	err := checkTypes(e.types)
+	if err == nil {
+		e.subjects, err = findSubjects(&state, e.subjects, e.follow)
+	}
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case last != "":
 		key, err := parseEventID(last)
@@ -126,6 +134,9 @@ func (s *Server) newEventStream(r *http.Request) (*eventStream, error) {
 		}
 		state, _ = s.cfg.Store.Watch()
 		return e, checkKept(state, key)
+	case q.Get("since") != "":
+		e.after, err = s.since(state, q.Get("since"))
+		return e, err
 	case q.Get("tail") != "":
 		n, err := strconv.Atoi(q.Get("tail"))
 		if err != nil || n < 0 {

@@ -33,7 +33,7 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	if err := checkLogQuery(r, "group"); err != nil {
+	if err := checkLogQuery(r, "group", "running"); err != nil {
 		writeError(w, err)
 		return
 	}
@@ -55,7 +55,7 @@ func (s *Server) jobLogs(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	m := &logMerge{
 		s: s, job: j.Name, group: query.Get("group"), query: query,
-		follow: isTrue(query.Get("follow")), times: isTrue(query.Get("timestamps")),
+		follow: isTrue(query.Get("follow")), times: isTrue(query.Get("timestamps")), running: isTrue(query.Get("running")),
 		out:   &boundedWriter{ResponseWriter: w, flush: http.NewResponseController(w)},
 		slots: make(chan struct{}, maxJobLogs), cancel: cancel,
 	}
@@ -73,17 +73,21 @@ func isTrue(text string) bool {
 
 // logMerge is one reader of a job's logs, in order of time. Each log has a goroutine; run returns when all have ended.
 type logMerge struct {
-	s      *Server
-	job    fsm.JobName
-	group  string
-	query  url.Values
-	follow bool
-	times  bool // show them
-	slots  chan struct{}
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	order  *logOrder
-	out    *boundedWriter
+	s       *Server
+	job     fsm.JobName
+	group   string
+	query   url.Values
+	follow  bool
+	times   bool // show them
+	running bool // leave out instances that ended
+	slots   chan struct{}
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	order   *logOrder
+	out     *boundedWriter
+
+	mu   sync.Mutex
+	gone int // instances whose logs are gone
 }
 
 func (m *logMerge) run(ctx context.Context) {
@@ -100,6 +104,7 @@ func (m *logMerge) run(ctx context.Context) {
 			m.begin(ctx, some, true)
 			m.wg.Wait()
 		}
+		m.tellGone()
 		return
 	}
 	m.wg.Go(func() { m.order.run(ctx) })
@@ -115,6 +120,16 @@ func (m *logMerge) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		cancel()
+	}
+}
+
+// tellGone says in one line of how many instances the logs are gone.
+func (m *logMerge) tellGone() {
+	switch {
+	case m.gone == 1:
+		m.write([]byte("(1 instance has no logs any more)\n"))
+	case m.gone > 1:
+		m.write(fmt.Appendf(nil, "(%d instances have no logs any more)\n", m.gone))
 	}
 }
 
@@ -141,7 +156,7 @@ func (m *logMerge) present(state *fsm.State) []*fsm.Instance {
 			continue
 		}
 		for i := range state.InstancesOf(id) {
-			if i.Status.Observed != fsm.ObservedPending && !(m.follow && i.Terminal()) {
+			if i.Status.Observed != fsm.ObservedPending && !((m.follow || m.running) && i.Terminal()) {
 				all = append(all, i)
 			}
 		}
@@ -169,7 +184,13 @@ func (m *logMerge) read(ctx context.Context, i *fsm.Instance, first bool, source
 	resp, err := m.s.agentLog(ctx, &state, i, query)
 	if err != nil {
 		var refusal *fsm.Error
-		if ctx.Err() == nil && errors.As(err, &refusal) {
+		switch {
+		case ctx.Err() != nil || !errors.As(err, &refusal):
+		case refusal.Code == fsm.CodeNotFound && !m.follow:
+			m.mu.Lock()
+			m.gone++
+			m.mu.Unlock()
+		default:
 			m.order.add(source, "", []byte(prefix+"("+refusal.Message+")\n"))
 		}
 		return

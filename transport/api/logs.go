@@ -39,7 +39,7 @@ func (s *Server) logOperations() []operation {
 	return []operation{
 		plain(one, document{answer: contentTypeLog, params: append(shared, queryParam("offset", "with one stream: begin at this byte; negative: counted from the end"))},
 			http.HandlerFunc(s.instanceLogs)),
-		plain(job, document{answer: "text/plain", params: append(shared, queryParam("group", "of this group only"))}, http.HandlerFunc(s.jobLogs)),
+		plain(job, document{answer: "text/plain", params: append(shared, queryParam("group", "of this group only"), queryParam("running", "true: leave out instances that have ended"))}, http.HandlerFunc(s.jobLogs)),
 	}
 }
 
@@ -54,7 +54,7 @@ func checkLogQuery(r *http.Request, also ...string) error {
 	default:
 		return fsm.Refuse(fsm.CodeInvalid, "stream is none of stdout, stderr and both")
 	}
-	for _, name := range [...]string{"follow", "timestamps"} {
+	for _, name := range [...]string{"follow", "timestamps", "running"} {
 		if v := q.Get(name); v != "" {
 			if _, err := strconv.ParseBool(v); err != nil {
 				return fsm.Refuse(fsm.CodeInvalid, "%s is neither true nor false", name)

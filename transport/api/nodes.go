@@ -37,6 +37,7 @@ type Node struct {
 	Acked        []fsm.InstanceID  `json:"acked" doc:"blockers that were acknowledged"`
 	Avoid        []Avoidance       `json:"avoid" doc:"groups that did badly here: new instances of them come here only if no other node will do"`
 	Unknown      []UnknownInstance `json:"unknown" doc:"instances that run here and that the state does not know, as after a restore"`
+	PortProblems []PortProblem     `json:"port_problems" doc:"ports that its agent can't open"`
 	Troubles     []Trouble         `json:"troubles" doc:"what its agent's checks of its own machine find; with any of them the node is degraded"`
 	Owes         bool              `json:"inventory_missing" doc:"its agent has not told since the last restore what runs here"`
 }
@@ -86,7 +87,7 @@ func (r *reading) node(n *fsm.Node) Node {
 		Warnings: notNil(n.Agent.Warnings), Capacity: amounts(n.Shape.Capacity), Reserved: amounts(n.Shape.Reserved),
 		Allocated: Amounts{CPU: n.Placed.CPU, MemoryBytes: n.Placed.MemoryBytes}, Instances: n.Placed.Instances,
 		Acked: notNil(n.Acked), Avoid: r.avoiding(n), AutoEvicting: r.AutoEvicting(n.ID),
-		Unknown: []UnknownInstance{}, Owes: n.Restore.Owes, Troubles: []Trouble{},
+		Unknown: []UnknownInstance{}, Owes: n.Restore.Owes, Troubles: []Trouble{}, PortProblems: closedPorts(n),
 	}
 	for _, t := range n.Self.Troubles {
 		v.Troubles = append(v.Troubles, Trouble(t))

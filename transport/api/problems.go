@@ -43,6 +43,7 @@ const (
 	ProblemNodeCertificate   ProblemCode = "node_certificate"
 	ProblemNodeFormat        ProblemCode = "node_format"
 	ProblemInstanceDisk      ProblemCode = "instance_disk"
+	ProblemPort              ProblemCode = "port_closed"
 	ProblemBackup            ProblemCode = "backup_old"
 )
 
@@ -51,7 +52,7 @@ func ProblemCodes() []ProblemCode {
 	return []ProblemCode{
 		ProblemNoLeader, ProblemServerSilent, ProblemServerDisk, ProblemServerClock, ProblemServerCertificate, ProblemVoters,
 		ProblemStateDiffers, ProblemHold, ProblemRestore, ProblemPaused, ProblemNodeOffline, ProblemNodeUnreachable,
-		ProblemNodeDegraded, ProblemNodeCertificate, ProblemNodeFormat, ProblemInstanceDisk, ProblemBackup,
+		ProblemNodeDegraded, ProblemNodeCertificate, ProblemNodeFormat, ProblemPort, ProblemInstanceDisk, ProblemBackup,
 	}
 }
 
@@ -84,6 +85,7 @@ func (s *Server) problems(r *reading, members []Member, differing []DifferentSta
 	}
 	p.voters()
 	p.nodes()
+	p.ports()
 	p.disks()
 	p.agents()
 	p.formats(s.cfg.Format)
@@ -114,8 +116,11 @@ func (p *problems) rows() []ProblemRow {
 			rest := ProblemRow{
 				Code: code, Subject: kind + "s", Message: fmt.Sprintf("%d more like these", more), Next: "outspan node ls",
 			}
-			if code == ProblemInstanceDisk {
+			switch code {
+			case ProblemInstanceDisk:
 				rest.Next = "outspan events --type instance.disk_changed"
+			case ProblemPort:
+				rest.Next = "outspan events --type node.port_changed"
 			}
 			of = append(of[:problemRows:problemRows], rest)
 		}

@@ -12,12 +12,13 @@ import (
 
 // Service is how a service is shown.
 type Service struct {
-	Name       fsm.ServiceName `json:"name"`
-	Group      fsm.GroupID     `json:"group"`
-	Port       string          `json:"port"`
-	Expose     int             `json:"expose" doc:"every agent forwards this port; 0: none"`
-	Generation uint64          `json:"generation" doc:"grows whenever the set of backends changes"`
-	Backends   []Backend       `json:"backends" doc:"ready and not draining"`
+	Name       fsm.ServiceName  `json:"name"`
+	Group      fsm.GroupID      `json:"group"`
+	Port       string           `json:"port"`
+	Expose     int              `json:"expose" doc:"every agent forwards this port; 0: none"`
+	Generation uint64           `json:"generation" doc:"grows whenever the set of backends changes"`
+	Backends   []Backend        `json:"backends" doc:"ready and not draining"`
+	Problems   []ServiceProblem `json:"problems" doc:"nodes on which its exposed port is not open"`
 }
 
 // Backend is one instance that serves.
@@ -44,7 +45,7 @@ func (r *reading) backends(svc *fsm.Service) []fsm.Backend {
 }
 
 func (r *reading) service(svc *fsm.Service) Service {
-	v := Service{Name: svc.Name, Group: svc.Group, Port: svc.Port, Expose: svc.Expose, Generation: svc.Generation, Backends: []Backend{}}
+	v := Service{Name: svc.Name, Group: svc.Group, Port: svc.Port, Expose: svc.Expose, Generation: svc.Generation, Backends: []Backend{}, Problems: r.closedOn(svc)}
 	for _, b := range r.backends(svc) {
 		v.Backends = append(v.Backends, Backend{Instance: b.Instance, Node: r.nodeName(b.Node), NodeID: b.Node, Address: b.Address})
 	}

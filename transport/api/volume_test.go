@@ -140,3 +140,36 @@ func mustEnd(t *testing.T, r *rig, id fsm.TransferID) fsm.TransferID {
 	r.apply(&fsm.TransferStep{ID: id, Phase: fsm.TransferSucceeded})
 	return id
 }
+
+// A volume whose slot is gone is unused, not in use: its group has fewer instances, or its job is stopped.
+func TestVolumeOfARemovedSlotIsUnused(t *testing.T) {
+	r := withVolume(t)
+	c := r.cli()
+	stop := func() {
+		r.apply(&fsm.InstanceStop{ID: "inst-a", Cause: fsm.CauseUser, Bypass: true})
+		n, _ := r.machine.State().Nodes.Get("01N1")
+		status := fsm.InstanceStatus{ID: "inst-a", Generation: 9, Observed: fsm.ObservedStopped}
+		r.apply(&fsm.NodeReport{ID: "01N1", Epoch: n.Agent.Epoch, Instances: []fsm.InstanceStatus{status}})
+	}
+	scale := func(count int) {
+		job := spec("web", count)
+		job.Groups[0].Volumes = []fsm.VolumeSpec{{Name: "data", Kind: fsm.VolumeLocal, Path: "/data"}}
+		r.apply(&fsm.JobSubmit{Spec: job})
+	}
+	scale(0)
+	if got := get(t, c, volumeURL); got["state"] != "in_use" {
+		t.Errorf("while its instance runs it is %v", got["state"])
+	}
+	stop()
+	if got := get(t, c, volumeURL); got["state"] != "unused" {
+		t.Errorf("of a removed slot it is %v", got["state"])
+	}
+	scale(1)
+	if got := get(t, c, volumeURL); got["state"] != "in_use" {
+		t.Errorf("once the slot is back it is %v", got["state"])
+	}
+	r.apply(&fsm.JobStop{Job: "web"})
+	if got := get(t, c, volumeURL); got["state"] != "unused" {
+		t.Errorf("of a stopped job it is %v", got["state"])
+	}
+}

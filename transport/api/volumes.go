@@ -14,6 +14,7 @@ type VolumeState string
 // The states of volumes.
 const (
 	VolumeInUse       VolumeState = "in_use"       // an instance has it, or had it and may have it again
+	VolumeUnused      VolumeState = "unused"       // its slot is gone: the group has fewer instances, or its job is stopped
 	VolumeMoving      VolumeState = "moving"       // a transfer works on it
 	VolumeDetached    VolumeState = "detached"     // restored, and not put to use
 	VolumeHomeOffline VolumeState = "home_offline" // the only copy is on a node that can't be heard
@@ -30,7 +31,7 @@ type Volume struct {
 	Kind      fsm.VolumeKind `json:"kind" enum:"local,replicated"`
 	Node      string         `json:"node" doc:"name of the node that has the data"`
 	NodeID    fsm.NodeID     `json:"node_id"`
-	State     VolumeState    `json:"state" enum:"in_use,moving,detached,home_offline,lost"`
+	State     VolumeState    `json:"state" enum:"in_use,unused,moving,detached,home_offline,lost"`
 	Instance  fsm.InstanceID `json:"instance" doc:"that uses it now"`
 	Transfer  fsm.TransferID `json:"transfer" doc:"that works on it now"`
 	OldCopies []OldCopy      `json:"old_copies" doc:"what it was before it was moved or replaced"`
@@ -138,12 +139,24 @@ func (r *reading) volume(v *fsm.Volume) Volume {
 			out.Instance = i.ID
 		}
 	}
+	if out.State == VolumeInUse && out.Instance == "" && !r.wantsSlot(v.Group, v.Slot) {
+		out.State = VolumeUnused
+	}
 	for _, t := range r.Transfers.All() {
 		if old := r.oldCopy(t); old != nil && r.concerns(t, v) {
 			out.OldCopies = append(out.OldCopies, *old)
 		}
 	}
 	return out
+}
+
+// wantsSlot reports whether a group is to have an instance in a slot.
+func (r *reading) wantsSlot(group fsm.GroupID, slot int) bool {
+	name, _ := group.Split()
+	job, ok := r.Jobs.Get(name)
+	g, known := r.Groups.Get(group)
+	policy, has := r.Policy(group)
+	return ok && known && has && !job.Stopped && !g.Removed && slot < policy.Count
 }
 
 func (r *reading) concerns(t *fsm.Transfer, v *fsm.Volume) bool {

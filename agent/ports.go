@@ -1,0 +1,159 @@
+package agent
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/outspan/outspan/agent/driver"
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// portWatch knows on which ports the cluster itself listens on this machine, and tells the servers of those that can't
+// be opened. Safe for many goroutines.
+type portWatch struct {
+	host string                  // the node's own address
+	tell func([]fsm.PortProblem) // it does not block
+
+	mu       sync.Mutex
+	reserved map[int]bool
+	servers  map[int]bool // those of servers on this machine
+	own      map[int]fsm.PortProblem
+	doors    map[doorPort]*doorCount
+	last     []fsm.PortProblem
+}
+
+type doorPort struct {
+	port    int
+	service fsm.ServiceName
+}
+
+// doorCount follows one exposed port, as selfCount follows a check: a port that opens and closes again and again must
+// not cost the servers an entry each time.
+type doorCount struct {
+	problem   fsm.PortProblem // of the last bad look
+	bad, good int             // in a row
+	shown     bool
+}
+
+func newPortWatch(own ...int) *portWatch {
+	p := &portWatch{
+		tell: func([]fsm.PortProblem) {}, reserved: map[int]bool{}, servers: map[int]bool{},
+		own: map[int]fsm.PortProblem{}, doors: map[doorPort]*doorCount{},
+	}
+	p.reserve(own...)
+	return p
+}
+
+// reserve keeps ports for the agent, or for a server in its process.
+func (p *portWatch) reserve(ports ...int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, port := range ports {
+		if port > 0 {
+			p.reserved[port] = true
+		}
+	}
+}
+
+// learn keeps the ports of servers that have the node's own address.
+func (p *portWatch) learn(servers []transport.ServerInfo) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.servers)
+	for _, s := range servers {
+		for _, address := range [...]string{s.APIAddress, s.Gossip} {
+			host, text, err := net.SplitHostPort(address)
+			port, bad := strconv.Atoi(text)
+			if err == nil && bad == nil && host == p.host {
+				p.servers[port] = true
+			}
+		}
+	}
+}
+
+// check refuses a port of the cluster. Code: port_taken.
+func (p *portWatch) check(port int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.reserved[port]:
+		return fsm.Refuse(driver.CodePortTaken, "this agent listens on it: port %d", port)
+	case p.servers[port]:
+		return fsm.Refuse(driver.CodePortTaken, "a server of this machine listens on it: port %d", port)
+	}
+	return nil
+}
+
+// setOwn says why a port of the agent itself is not open; nil: it is.
+func (p *portWatch) setOwn(port int, problem *fsm.PortProblem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.own, port)
+	if problem != nil {
+		p.own[port] = *problem
+	}
+	p.say()
+}
+
+// look takes which exposed ports are not open now. It is called about once a second.
+func (p *portWatch) look(closed []fsm.PortProblem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := map[doorPort]bool{}
+	for _, problem := range closed {
+		key := doorPort{problem.Port, problem.Service}
+		now[key] = true
+		d := p.doors[key]
+		if d == nil {
+			d = &doorCount{}
+			p.doors[key] = d
+		}
+		d.bad, d.good = d.bad+1, 0
+		if d.bad >= selfBad && !d.shown {
+			d.shown, d.problem = true, problem
+		}
+	}
+	for key, d := range p.doors {
+		if now[key] {
+			continue
+		}
+		d.bad, d.good = 0, d.good+1
+		if !d.shown || d.good >= selfGood {
+			delete(p.doors, key)
+		}
+	}
+	p.say()
+}
+
+// pending reports whether a port that was told is open again, and that is not told yet.
+func (p *portWatch) pending() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.doors) > 0
+}
+
+// say tells what changed. p.mu is held.
+func (p *portWatch) say() {
+	var list []fsm.PortProblem
+	for _, problem := range p.own {
+		list = append(list, problem)
+	}
+	for _, d := range p.doors {
+		if d.shown {
+			list = append(list, d.problem)
+		}
+	}
+	slices.SortFunc(list, func(a, b fsm.PortProblem) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Service, b.Service))
+	})
+	list = list[:min(len(list), fsm.MaxPortProblems)]
+	if slices.Equal(list, p.last) {
+		return
+	}
+	p.last = list
+	p.tell(list)
+}

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+	"github.com/outspan/outspan/transport"
+)
+
+// toldPorts keeps what a forwarder told last of ports that it can't open.
+type toldPorts struct {
+	mu   sync.Mutex
+	last []fsm.PortProblem
+	n    int
+}
+
+func (p *toldPorts) take(list []fsm.PortProblem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last, p.n = slices.Clone(list), p.n+1
+}
+
+func (p *toldPorts) now() []fsm.PortProblem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+// An exposed port that another process holds is told to the servers, with its service and why. That ends when the port
+// is free, and the door listens then.
+func TestTakenDoorIsTold(t *testing.T) {
+	d := newGate(t)
+	var told toldPorts
+	d.f.ports.tell = told.take
+	holder, err := net.Listen("tcp", d.address())
+	must(t, err)
+	defer holder.Close()
+	d.put(transport.ServiceBackends{Name: "web", Expose: d.port})
+	eventually(t, "the taken port to be told", func() bool { return len(told.now()) == 1 })
+	if p := told.now()[0]; p.Port != d.port || p.Service != "web" || p.Code != fsm.PortTaken || p.Reason == "" {
+		t.Errorf("told %+v", p)
+	}
+	must(t, holder.Close())
+	eventually(t, "the free port to be told", func() bool { return len(told.now()) == 0 })
+	if st := d.status(); st.Problem != "" {
+		t.Errorf("the door says %+v", st)
+	}
+}
+
+// The door opens no port on which its agent, or a server of the machine, listens: it would have it while they restart.
+func TestDoorLeavesPortsOfTheCluster(t *testing.T) {
+	d := newGate(t)
+	var told toldPorts
+	d.f.ports.tell = told.take
+	d.f.ports.reserve(d.port)
+	other := freePort(t, "127.0.0.1")
+	d.put(transport.ServiceBackends{Name: "web", Expose: d.port}, transport.ServiceBackends{Name: "free", Expose: other})
+	eventually(t, "the reserved port to be told", func() bool { return len(told.now()) == 1 })
+	if p := told.now()[0]; p.Port != d.port || p.Service != "web" || p.Code != fsm.PortReserved {
+		t.Errorf("told %+v", p)
+	}
+	eventually(t, "the other port to be open", func() bool { return dials(hostPort("127.0.0.1", other)) })
+	if dials(d.address()) {
+		t.Error("the door listens on a port of the agent")
+	}
+	if n := len(d.f.status()); n != 2 {
+		t.Errorf("%d services are shown", n)
+	}
+}
+
+func dials(address string) bool {
+	conn, err := net.Dial("tcp", address)
+	if err == nil {
+		conn.Close()
+	}
+	return err == nil
+}
+
+// No instance gets a static port on which the agent listens, also while the agent itself can't have it.
+func TestStaticPortOfTheAgentIsRefused(t *testing.T) {
+	p := newPortWatch(7640)
+	p.host = "10.0.0.1"
+	p.learn([]transport.ServerInfo{{APIAddress: "10.0.0.1:9001", Gossip: "10.0.0.1:9002"}, {APIAddress: "10.0.0.2:9003"}})
+	for port, refused := range map[int]bool{7640: true, 9001: true, 9002: true, 9003: false, 80: false} {
+		err := p.check(port)
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "listens on it") {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}
+
+// What an own listener can't have is told at once; the word of the doors is not lost by it, and one failure alone is
+// no news of a door.
+func TestOwnPortsAreTold(t *testing.T) {
+	var told toldPorts
+	p := newPortWatch(7640)
+	p.tell = told.take
+	p.setOwn(7640, &fsm.PortProblem{Port: 7640, Code: fsm.PortTaken, Reason: "held"})
+	web := fsm.PortProblem{Port: 80, Service: "web", Code: fsm.PortFailed, Reason: "denied"}
+	p.look([]fsm.PortProblem{web})
+	if got := told.now(); len(got) != 1 || got[0].Port != 7640 {
+		t.Fatalf("after one look: %+v", got)
+	}
+	p.look([]fsm.PortProblem{web})
+	if got := told.now(); len(got) != 2 || got[0] != web {
+		t.Fatalf("after two looks: %+v", got)
+	}
+	p.setOwn(7640, nil)
+	if got := told.now(); len(got) != 1 || got[0] != web {
+		t.Fatalf("once the own port is open: %+v", got)
+	}
+	n := told.n
+	for range selfGood {
+		if len(told.now()) != 1 {
+			t.Fatal("a port that just opened is well at once")
+		}
+		p.look(nil)
+	}
+	if got := told.now(); len(got) != 0 || told.n != n+1 {
+		t.Errorf("told %+v in %d words", got, told.n-n)
+	}
+}

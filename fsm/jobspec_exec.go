@@ -1,0 +1,34 @@
+package fsm
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// agentNames begins the names of the variables that an agent gives to an instance.
+const agentNames = "OUTSPAN_"
+
+// checkExec looks at the command and at the environment. A name without a slash is looked up in the instance's PATH;
+// a path below its directory names nothing, as that is empty at the start.
+func (g *GroupSpec) checkExec() *Error {
+	command := g.Exec.Command
+	switch {
+	case command == "":
+		return refuseAt(keyPath("exec", "command"), "exec has no command")
+	case strings.Contains(command, "/") && !strings.HasPrefix(command, "/") && !strings.HasPrefix(command, "${"):
+		return refuseAt(keyPath("exec", "command"),
+			"command %q is no absolute path, and the directory of an instance is empty at its start", command).
+			WithHint("write the whole path, or only the name of a program that is in PATH")
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.Env)) {
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(g.Env[name], "\x00"):
+			return refuseAt(keyPath("env"), "env %q is no name of an environment variable", name)
+		case strings.HasPrefix(name, agentNames):
+			return refuseAt(keyPath("env"), "env has %s: names that begin with %s are the agent's", name, agentNames).
+				WithHint("choose another name")
+		}
+	}
+	return nil
+}

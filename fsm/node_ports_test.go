@@ -1,0 +1,112 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// closedPorts is an agent's word on the ports that it can't open.
+func closedPorts(gen uint64, ports ...PortProblem) *NodeReport {
+	return &NodeReport{ID: "n1", Self: &SelfReport{Gen: gen, Ports: ports}}
+}
+
+// A port is closed by its agent's word, until that says otherwise. The node is not degraded.
+func TestPortsThatAnAgentCantOpen(t *testing.T) {
+	s := oneNode(t, DefaultSettings())
+	web := PortProblem{Port: 8080, Service: "web", Code: PortTaken, Reason: "another process holds it"}
+	own := PortProblem{Port: 7640, Code: PortTaken, Reason: "another process holds it"}
+	odd := []PortProblem{{Port: 0, Code: PortTaken}, {Port: 1, Code: "odd"}, {Port: 1, Service: "/", Code: PortTaken}}
+	for _, step := range []struct {
+		name  string
+		does  *NodeReport
+		ports []PortProblem
+		news  bool // before it is applied
+	}{
+		{"one is closed", closedPorts(2, web), []PortProblem{web}, true},
+		{"told again", closedPorts(2, web), []PortProblem{web}, false},
+		{"two, one of them twice, and nonsense", closedPorts(3, append(odd, web, own, own)...), []PortProblem{own, web}, true},
+		{"one is open", closedPorts(5, web), []PortProblem{web}, true},
+		{"an agent that tells nothing", &NodeReport{ID: "n1", Full: true}, nil, true},
+		{"nothing more", &NodeReport{ID: "n1", Full: true}, nil, false},
+	} {
+		n, _ := s.Nodes.Get("n1")
+		step.does.Epoch = n.Agent.Epoch
+		if got := step.does.News(&s); got != step.news {
+			t.Errorf("%s: news: %v", step.name, got)
+		}
+		s = run(t, s, 2000, step.does)
+		n, _ = s.Nodes.Get("n1")
+		if !slices.Equal(n.Self.Ports, step.ports) {
+			t.Errorf("%s: kept %+v, want %+v", step.name, n.Self.Ports, step.ports)
+		}
+		if n.State() != NodeActive {
+			t.Errorf("%s: the node is %s", step.name, n.State())
+		}
+	}
+	var told []string
+	for _, e := range s.Events.All() {
+		if e.Type == EventNodePort {
+			told = append(told, fmt.Sprint(e.Subject, " ", e.Data["port"], e.Data["service"], " ", e.Before, " ", e.After))
+		}
+	}
+	want := []string{
+		"node/n1 8080web ok port_taken", "node/n1 7640 ok port_taken", "node/n1 7640 port_taken ok", "node/n1 8080web port_taken ok",
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("events: %q, want %q", told, want)
+	}
+}
+
+// However many ports an agent names, what is kept of them has a bound.
+func TestPortProblemsAreBounded(t *testing.T) {
+	s := oneNode(t, DefaultSettings())
+	var many []PortProblem
+	for i := range 2 * MaxPortProblems {
+		many = append(many, PortProblem{Port: i + 1, Code: PortFailed, Reason: strings.Repeat("x", 2*maxAgentText)})
+	}
+	c := closedPorts(2, many...)
+	n, _ := s.Nodes.Get("n1")
+	c.Epoch = n.Agent.Epoch
+	s = run(t, s, 2000, c)
+	n, _ = s.Nodes.Get("n1")
+	if got := n.Self.Ports; len(got) != MaxPortProblems || len(got[0].Reason) > maxAgentText {
+		t.Errorf("kept %d, reasons of %d bytes", len(got), len(got[0].Reason))
+	}
+	if !soundPorts(n.Self.Ports) || soundPorts([]PortProblem{{Port: 2}, {Port: 1}}) || soundPorts([]PortProblem{{Port: 1}, {Port: 1}}) {
+		t.Error("soundPorts does not tell")
+	}
+}
+
+// A job can have neither a port of the cluster's own nor one on which an agent's API listens: it would take it while
+// the agent restarts.
+func TestPortsOfTheClusterAreRefused(t *testing.T) {
+	s := oneNode(t, DefaultSettings())
+	n, _ := s.Nodes.Get("n1")
+	s = run(t, s, 1000, &NodeRegister{ID: "n1", Name: n.Name, Shape: n.Shape, Agent: AgentInfo{
+		BootID: "b", Address: "10.0.0.1", APIAddress: "10.0.0.1:9123",
+	}})
+	for _, one := range []struct {
+		expose, static int
+		says           string
+	}{
+		{expose: 80}, {expose: 443}, {static: 22}, {static: 8080},
+		{expose: 7640, says: "service api: expose is 7640"}, {expose: 7642, says: "service api: expose is 7642"},
+		{static: 7640, says: "port http: static is 7640"}, {static: 7642, says: "port http: static is 7642"},
+		{expose: 9123, says: "service api can't have port 9123: the agent of node n1"},
+		{static: 9123, says: "web/api can't have port 9123: the agent of node n1"},
+	} {
+		spec := webSpec()
+		g := &spec.Groups[0]
+		g.Ports = []PortSpec{{Name: "http", Static: one.static}}
+		g.Services = []ServiceSpec{{Name: "api", Port: "http", Expose: one.expose}}
+		_, refusal := attempt(s, 1000, &JobSubmit{Spec: spec})
+		switch {
+		case one.says == "" && refusal != nil:
+			t.Errorf("%+v is refused: %v", one, refusal)
+		case one.says != "" && (refusal == nil || !strings.Contains(refusal.Message, one.says) || refusal.Hint == ""):
+			t.Errorf("%+v: refusal %+v", one, refusal)
+		}
+	}
+}

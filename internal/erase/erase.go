@@ -1,0 +1,172 @@
+// Package erase removes trees of files that programs made as they liked: nested deeper than a process may have files
+// open, with paths longer than the kernel takes, and without permissions for their owner.
+package erase
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// depth is how many directories are open at once. What is nested deeper is moved up first.
+	depth = 32
+	// batch is how many names are read at once.
+	batch = 256
+)
+
+// Tree removes path and everything below it. Nothing there is no error. It follows no symbolic link, goes by names
+// relative to open directories, and has at most 40 files open. Whatever can't be removed stays, the rest goes; the error
+// is about the first of it. Its text is short, however deep that was. Nobody else may move things inside meanwhile.
+func Tree(path string) error {
+	err := os.Remove(path) // a file, a symbolic link or an empty directory
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	info, statErr := os.Lstat(path)
+	if statErr != nil || !info.IsDir() {
+		return err
+	}
+	root, err := open(unix.AT_FDCWD, path)
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	e := eraser{root: root, prefix: ".erase-" + strconv.Itoa(os.Getpid()) + "-"}
+	for e.moved = true; e.moved; { // what was moved up is below the root now
+		e.moved, e.failed = false, nil
+		e.empty(root, 1)
+	}
+	_ = root.Close() // it was only read
+	if e.failed != nil {
+		return fmt.Errorf("remove what is below %s: %w", path, e.failed)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// open opens a directory so that its entries can be removed, also when its owner took away their own permissions.
+func open(at int, name string) (*os.File, error) {
+	const how = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(at, name, how, 0)
+	if errors.Is(err, unix.EACCES) && unix.Fchmodat(at, name, 0o700, 0) == nil {
+		fd, err = unix.Openat(at, name, how, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && st.Mode&0o700 != 0o700 {
+		_ = unix.Fchmod(fd, 0o700) // without it the removal says what is wrong
+	}
+	return os.NewFile(uintptr(fd), filepath.Base(name)), nil
+}
+
+// eraser is the removal of one tree.
+type eraser struct {
+	root   *os.File
+	prefix string // of the names of what was moved up
+	next   int    // their number
+	moved  bool   // something was moved up
+	failed error  // the first error of this round
+}
+
+func (e *eraser) fail(name string, err error) {
+	if e.failed == nil {
+		e.failed = fmt.Errorf("%.100q: %w", name, err)
+	}
+}
+
+// empty removes what is in a directory, as far as that is possible. level is how many directories are open.
+func (e *eraser) empty(dir *os.File, level int) {
+	for again := true; again; { // names may be passed over while others are removed
+		again = false
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			e.fail(dir.Name(), err)
+			return
+		}
+		for {
+			entries, err := dir.ReadDir(batch)
+			for _, entry := range entries {
+				if e.remove(dir, entry.Name(), level) {
+					again = true
+				}
+			}
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					e.fail(dir.Name(), err)
+				}
+				break
+			}
+		}
+	}
+}
+
+// remove removes one entry of a directory, and reports whether it is no longer there.
+func (e *eraser) remove(dir *os.File, name string, level int) bool {
+	at := int(dir.Fd())
+	err := unix.Unlinkat(at, name, 0)
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return true
+	}
+	var st unix.Stat_t
+	if unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		e.fail(name, err)
+		return false
+	}
+	if e.rmdir(at, name) == nil {
+		return true
+	}
+	if level >= depth {
+		return e.moveUp(at, name)
+	}
+	below, err := open(at, name)
+	if err != nil {
+		e.fail(name, err)
+		return false
+	}
+	e.empty(below, level+1)
+	_ = below.Close() // it was only read
+	if err := e.rmdir(at, name); err != nil {
+		e.fail(name, err)
+		return false
+	}
+	return true
+}
+
+func (e *eraser) rmdir(at int, name string) error {
+	err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// moveUp puts a directory that is nested too deep below the root of the tree.
+func (e *eraser) moveUp(at int, name string) bool {
+	const tries = 1000 // a program may have made such names
+	var err error
+	for range tries {
+		to := e.prefix + strconv.Itoa(e.next)
+		e.next++
+		err = unix.Renameat2(at, name, int(e.root.Fd()), to, unix.RENAME_NOREPLACE)
+		if errors.Is(err, unix.EACCES) && unix.Fchmodat(at, name, 0o700, 0) == nil { // its ".." changes
+			err = unix.Renameat2(at, name, int(e.root.Fd()), to, unix.RENAME_NOREPLACE)
+		}
+		if err == nil {
+			e.moved = true
+			return true
+		}
+		if !errors.Is(err, unix.EEXIST) {
+			break
+		}
+	}
+	e.fail(name, err)
+	return false
+}

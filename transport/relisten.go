@@ -1,0 +1,114 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// The pause before a port that was taken is tried again, doubled at each try up to the most.
+const (
+	relistenFirst = 250 * time.Millisecond
+	relistenMost  = 15 * time.Second
+)
+
+// PatientListener is a listener on a TCP port that another process may hold: it opens the port as soon as that is
+// free. Accept waits meanwhile.
+type PatientListener struct {
+	addr *net.TCPAddr
+	tell func(error)
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	raw    net.Listener // nil while the port is taken
+}
+
+// ListenPatiently opens a TCP port, or returns a listener that waits for it while another process holds it. tell hears
+// of each try that failed, and nil once the port is open; it must not block. addr is IP:port. Code: listen_failed, for
+// what waiting does not mend.
+func ListenPatiently(ctx context.Context, addr string, tell func(error)) (*PatientListener, error) {
+	at, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return nil, fsm.Refuse(CodeListen, "can't listen on %s: %v", addr, err).WithHint("check listen.address and listen.port")
+	}
+	l := &PatientListener{addr: at, tell: tell}
+	l.ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if l.raw, err = ListenTCP(ctx, addr); err == nil {
+		return l, nil
+	}
+	l.raw = nil
+	if !addressInUse(err) {
+		l.cancel()
+		return nil, err
+	}
+	tell(err)
+	return l, nil
+}
+
+func addressInUse(err error) bool {
+	var refused *fsm.Error
+	return errors.As(err, &refused) && refused.Code == CodeAddressInUse
+}
+
+// Accept implements net.Listener.
+func (l *PatientListener) Accept() (net.Conn, error) {
+	raw, err := l.open()
+	if err != nil {
+		return nil, err
+	}
+	return raw.Accept()
+}
+
+// open returns the listener once the port is open. Only Accept calls it, from one goroutine.
+func (l *PatientListener) open() (net.Listener, error) {
+	l.mu.Lock()
+	raw := l.raw
+	l.mu.Unlock()
+	for pause := relistenFirst; raw == nil; pause = min(2*pause, relistenMost) {
+		sleep(l.ctx, pause)
+		if l.ctx.Err() != nil {
+			return nil, net.ErrClosed
+		}
+		found, err := ListenTCP(l.ctx, l.addr.String())
+		if err != nil {
+			l.tell(err)
+			continue
+		}
+		l.mu.Lock()
+		if l.ctx.Err() != nil {
+			l.mu.Unlock()
+			_ = found.Close()
+			return nil, net.ErrClosed
+		}
+		l.raw, raw = found, found
+		l.mu.Unlock()
+		l.tell(nil)
+	}
+	return raw, nil
+}
+
+// Close implements net.Listener.
+func (l *PatientListener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel()
+	if l.raw == nil {
+		return nil
+	}
+	return l.raw.Close()
+}
+
+// Addr implements net.Listener: the port that was asked for, also while another process holds it.
+func (l *PatientListener) Addr() net.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.raw != nil {
+		return l.raw.Addr()
+	}
+	return l.addr
+}
