@@ -153,7 +153,7 @@ func (s *State) noteProgress(inst *Instance) {
 
 const keptFailures = 32
 
-// noteFailure remembers where and when an instance failed, for the reschedule limit and so that its group avoids the node.
+// noteFailure remembers where and when an instance failed, for the reschedule limit and so that its version avoids the node.
 func (s *State) noteFailure(inst *Instance, reason string) {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok {
@@ -172,7 +172,7 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 	next.Failures = append(next.Failures, Failure{At: s.Now, Node: inst.Node, Version: inst.Version, Reason: reason})
 	s.putGroup(&next)
 	if servesBadly(reason) {
-		s.avoid(inst, reason)
+		s.avoidFailed(inst, next.Failures, reason)
 	}
 }
 

@@ -209,7 +209,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	s.spendRate(inst, c)
 	s.spendStop(inst, c)
 	if c.Avoid {
-		s.avoid(inst, "evicted: "+c.By)
+		s.avoid(inst, 0, "evicted: "+c.By)
 	}
 	desired := DesiredDraining
 	switch inst.Status.Observed {

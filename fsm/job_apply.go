@@ -360,6 +360,7 @@ func (s *State) maybePurge(group GroupID) {
 		s.delGroup(id)
 	}
 	s.forgetJob(job.Name)
+	s.forgetAvoided(job.Name)
 }
 
 func (c *JobRestart) apply(s *State) error {

@@ -20,13 +20,13 @@ func vocabulary() map[string]func(*world, []string) string {
 		"node": (*world).cmdNode,
 		// run web http count=3 memory=128MiB ... ; db count=1 volume=data: submits a job of groups
 		"run": (*world).cmdRun,
-		// scale web/http 5; stop web; restart web
+		// scale web/http 5; stop web; stop web purge; restart web
 		"scale": func(w *world, a []string) string {
 			job, group := fsm.GroupID(a[0]).Split()
 			return w.must(w.apply("cli:ann", &fsm.JobScale{Job: job, Group: group, Count: number(a[1])}))
 		},
 		"stop": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.JobStop{Job: fsm.JobName(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.JobStop{Job: fsm.JobName(a[0]), Purge: slices.Contains(a, "purge")}))
 		},
 		"restart": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.JobRestart{Job: fsm.JobName(a[0])}))

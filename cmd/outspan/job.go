@@ -150,9 +150,24 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 		)
 		p.section("Groups")
 		groupRows(p, j.Groups)
+		p.avoids(j.Avoids)
 		p.section("Instances")
 		rows(p, instances.sorted(bySlot).items, a.instanceColumns())
 	}})
+}
+
+// avoids lists the nodes that get no new instance of a job while there is another node.
+func (p *page) avoids(list []api.JobAvoidsNode) {
+	if len(list) == 0 {
+		return
+	}
+	p.section("Avoided nodes")
+	rows(p, list, []column[api.JobAvoidsNode]{
+		{head: "group", cell: func(x api.JobAvoidsNode) string { _, name := x.Group.Split(); return name }},
+		{head: "node", cell: func(x api.JobAvoidsNode) string { return x.Node }},
+		{head: "until", cell: func(x api.JobAvoidsNode) string { return stamp(&x.Until) }},
+		{head: "reason", cell: func(x api.JobAvoidsNode) string { return x.Reason }},
+	})
 }
 
 func groupRows(p *page, groups []api.JobGroup) {
