@@ -47,6 +47,7 @@ func (s *State) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version
 	s.Jobs.put(job.Name, &next)
+	s.complete(job.Name, job.Version)
 }
 
 // supersede ends the deployment that a newer wish overtakes.
@@ -89,6 +90,8 @@ func (c *DeploymentStep) apply(s *State) error {
 			next.Stable = job.Version
 		}
 		s.Jobs.put(next.Name, &next)
+		s.complete(job.Name, d.Version)
+		s.complete(job.Name, next.Stable)
 	}
 	return nil
 }

@@ -276,37 +276,6 @@ func (s *State) groupsOf(job JobName) func(func(GroupID, *Group) bool) {
 // GroupsOf iterates over a job's groups, removed ones included.
 func (s *State) GroupsOf(job JobName) func(func(GroupID, *Group) bool) { return s.groupsOf(job) }
 
-func (c *JobRevert) apply(s *State) error {
-	job, ok := s.Jobs.Get(c.Job)
-	if !ok {
-		return Refuse(CodeNotFound, "there is no job %s", c.Job)
-	}
-	if c.IfVersion != 0 && c.IfVersion != job.Version {
-		return Refuse(CodeStale, "job %s is at version %d, not %d", c.Job, job.Version, c.IfVersion)
-	}
-	v, ok := s.Versions.Get(versionKey(c.Job, c.Version))
-	if !ok {
-		return Refuse(CodeNotFound, "job %s has no version %d", c.Job, c.Version).WithHint("list them with: outspan job history %s", c.Job)
-	}
-	if c.Version == job.Version {
-		return Refuse(CodeConflict, "job %s is at version %d already", c.Job, c.Version).
-			WithHint("see its versions with: outspan job history %s", c.Job)
-	}
-	spec := v.Spec
-	if current, ok := s.JobVersion(c.Job, job.Version); ok && c.KeepCounts {
-		spec = s.withCountsOf(spec, current)
-	}
-	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
-		return refusal
-	}
-	message := c.Message
-	if message == "" {
-		message = fmt.Sprintf("revert to version %d", c.Version)
-	}
-	s.submit(spec, message, true, "")
-	return nil
-}
-
 func (c *JobStop) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {

@@ -71,6 +71,7 @@ type JobVersion struct {
 	Version   uint64      `json:"version"`
 	Current   bool        `json:"current"`
 	Stable    bool        `json:"stable"`
+	Completed bool        `json:"completed" doc:"its rollout was completed, or it needed none after a version whose was"`
 	Actor     fsm.Actor   `json:"actor"`
 	Message   string      `json:"message"`
 	Index     uint64      `json:"index"`
@@ -84,6 +85,7 @@ type JobReply struct {
 	Job          *Job             `json:"job,omitempty" doc:"absent when the job was purged"`
 	DeploymentID fsm.DeploymentID `json:"deployment_id,omitempty" doc:"that this write began"`
 	Changed      bool             `json:"changed" doc:"false: the job was so already"`
+	RevertedTo   uint64           `json:"reverted_to,omitempty" doc:"of a revert: the version whose spec is the wanted state again; absent when a stored outcome is told again"`
 }
 
 func (r *reading) job(j *fsm.Job) Job {
@@ -285,7 +287,7 @@ func showVersion(_ context.Context, r *reading, in *versionRead) (JobVersion, er
 
 func (r *reading) version(j *fsm.Job, v *fsm.JobVersion) JobVersion {
 	return JobVersion{
-		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable, Actor: v.Actor,
+		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable, Completed: v.Completed, Actor: v.Actor,
 		Message: v.Message, Index: v.Index, CreatedAt: wallTime(v.Wall), Spec: v.Spec,
 	}
 }
