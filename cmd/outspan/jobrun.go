@@ -190,8 +190,8 @@ type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
 	rollout    *api.Deployment // of the current version, where the change began none: it is under way or has failed
-	trouble    string    // of instances that don't come up
-	stuckSince time.Time // since when nothing but what fits nowhere is missing
+	trouble    string          // of instances that don't come up
+	stuckSince time.Time       // since when nothing but what fits nowhere is missing
 }
 
 func (l jobLook) reply(r api.JobReply) api.JobReply {
