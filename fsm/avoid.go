@@ -8,20 +8,23 @@ import (
 const (
 	avoidLimit = 64   // entries on one node (R39)
 	avoidFor   = Hour // how long a group avoids a node
+	avoidNodes = 3    // a version that failed on so many nodes avoids none of them
 )
 
 // AvoidEntry says that instances of a group did badly on the node that it stands on. It is a preference of placement: the node comes after all others
-// that will do, whatever else speaks for it (R37, R40).
+// that will do, whatever else speaks for it (R37, R40). What failed of one version says nothing about the next one: only a person's word,
+// given with an eviction, holds for every version.
 type AvoidEntry struct {
-	Group  GroupID `cbor:"1,keyasint"`
-	Until  Time    `cbor:"2,keyasint"` // from then on it is ignored, and the next entry that is added here removes it
-	Reason string  `cbor:"3,keyasint,omitempty"`
+	Group   GroupID `cbor:"1,keyasint"`
+	Until   Time    `cbor:"2,keyasint"` // from then on it is ignored, and the next entry that is added here removes it
+	Reason  string  `cbor:"3,keyasint,omitempty"`
+	Version uint64  `cbor:"4,keyasint,omitempty"` // of the group that failed here; 0: every version avoids the node
 }
 
-// Avoids returns why a group avoids the node at cluster time now.
-func (n *Node) Avoids(group GroupID, now Time) (AvoidEntry, bool) {
+// Avoids returns why a version of a group avoids the node at cluster time now.
+func (n *Node) Avoids(group GroupID, version uint64, now Time) (AvoidEntry, bool) {
 	for _, a := range n.Avoid {
-		if a.Group == group && now < a.Until {
+		if a.Group == group && now < a.Until && (a.Version == 0 || a.Version == version) {
 			return a, true
 		}
 	}
@@ -39,15 +42,18 @@ func (n *Node) Avoiding(now Time) []AvoidEntry {
 	return live
 }
 
-// avoid puts the instance's group on the list of its node, or renews it there. When the list is full the entry that is over first makes room. A group
-// that has one instance on each node has nowhere else to go, so it avoids nothing.
-func (s *State) avoid(inst *Instance, reason string) {
+// avoid puts the instance's group on the list of its node, or renews it there: a version of it, or every version if that is 0. A group has at most
+// one entry of each kind. When the list is full the entry that is over first makes room. A group that has one instance on each node has nowhere
+// else to go, so it avoids nothing.
+func (s *State) avoid(inst *Instance, version uint64, reason string) {
 	node, ok := s.Nodes.Get(inst.Node)
 	group, known := s.Groups.Get(inst.Group)
 	if !ok || !known || group.Role == RoleSystem {
 		return
 	}
-	list := slices.DeleteFunc(slices.Clone(node.Avoid), func(a AvoidEntry) bool { return a.Until <= s.Now || a.Group == inst.Group })
+	list := slices.DeleteFunc(slices.Clone(node.Avoid), func(a AvoidEntry) bool {
+		return a.Until <= s.Now || a.Group == inst.Group && (a.Version == 0) == (version == 0)
+	})
 	if len(list) >= avoidLimit {
 		first := 0
 		for i := range list {
@@ -57,12 +63,60 @@ func (s *State) avoid(inst *Instance, reason string) {
 		}
 		list = slices.Delete(list, first, first+1)
 	}
-	list = append(list, AvoidEntry{Group: inst.Group, Until: s.Now.Add(avoidFor), Reason: clipReason(reason)})
-	slices.SortFunc(list, func(a, b AvoidEntry) int { return cmp.Compare(a.Group, b.Group) })
+	list = append(list, AvoidEntry{Group: inst.Group, Until: s.Now.Add(avoidFor), Reason: clipReason(reason), Version: version})
+	slices.SortFunc(list, compareAvoid)
+	s.putAvoid(node, list)
+}
+
+func compareAvoid(a, b AvoidEntry) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
+}
+
+func (s *State) putAvoid(node *Node, list []AvoidEntry) {
 	next := *node
 	next.Avoid = list
 	s.Nodes.put(next.ID, &next)
 	s.touch("nodes", Topic("node/"+next.ID))
+}
+
+// stopAvoiding takes the entries off a node's list that drop tells.
+func (s *State) stopAvoiding(node *Node, drop func(AvoidEntry) bool) {
+	if slices.ContainsFunc(node.Avoid, drop) {
+		s.putAvoid(node, slices.DeleteFunc(slices.Clone(node.Avoid), drop))
+	}
+}
+
+// avoidFailed has the version of a failed instance avoid its node. When the version has failed on several nodes it is the version that is at fault,
+// and it avoids none of them.
+func (s *State) avoidFailed(inst *Instance, failures []Failure, reason string) {
+	var nodes []NodeID
+	for _, f := range failures {
+		if f.Version == inst.Version && servesBadly(f.Reason) && !slices.Contains(nodes, f.Node) {
+			nodes = append(nodes, f.Node)
+		}
+	}
+	if len(nodes) < avoidNodes {
+		s.avoid(inst, inst.Version, reason)
+		return
+	}
+	for _, id := range nodes {
+		if node, ok := s.Nodes.Get(id); ok {
+			s.stopAvoiding(node, func(a AvoidEntry) bool { return a.Group == inst.Group && a.Version == inst.Version })
+		}
+	}
+}
+
+// forgetAvoided takes a job that goes off the lists of all nodes: the versions of the next job with its name are counted from 1 again.
+func (s *State) forgetAvoided(job JobName) {
+	var listed []*Node
+	for _, node := range s.Nodes.All() {
+		if len(node.Avoid) > 0 {
+			listed = append(listed, node)
+		}
+	}
+	for _, node := range listed {
+		s.stopAvoiding(node, func(a AvoidEntry) bool { return jobOf(a.Group) == job })
+	}
 }
 
 // clipReason bounds what a list of 64 entries may hold.

@@ -195,8 +195,8 @@ func (c *checker) nodes() {
 		c.want(n.Registrations > 1 || n.Placed.Instances == 0 || n.FreeBytes() >= 0, "node %s: %d bytes are placed on %d, and %d promised", id, n.Placed.MemoryBytes, n.Allocatable().MemoryBytes, n.Promised)
 		c.want(n.Agent.Epoch >= n.Registrations && n.Registrations >= 1 && n.Version >= 1 && n.Agent.BootID != "", "node %s: epoch %d, version %d, boot id %q", id, n.Agent.Epoch, n.Version, n.Agent.BootID)
 		c.want(n.Assigned <= c.s.Index, "node %s: assigned at index %d, the state is at %d", id, n.Assigned, c.s.Index)
-		c.want(len(n.Avoid) <= avoidLimit && slices.IsSortedFunc(n.Avoid, func(a, b AvoidEntry) int { return cmp.Or(cmp.Compare(a.Group, b.Group), -1) }),
-			"node %s: its avoid list has %d entries, or two of one group: %v", id, len(n.Avoid), n.Avoid)
+		c.want(len(n.Avoid) <= avoidLimit && slices.IsSortedFunc(n.Avoid, func(a, b AvoidEntry) int { return cmp.Or(compareAvoid(a, b), -1) }),
+			"node %s: its avoid list has %d entries, or two of one version: %v", id, len(n.Avoid), n.Avoid)
 		c.want((n.Troubled() || n.Self.Since == 0) && n.Self.Since <= c.s.Now, "node %s: it has %d troubles since %d", id, len(n.Self.Troubles), n.Self.Since)
 		c.want(soundPorts(n.Self.Ports), "node %s: its ports are too many, or not in order: %v", id, n.Self.Ports)
 		c.want(soundDisk(n.Self.Disk), "node %s: its disk uses are too many, or not in order: %v", id, n.Self.Disk)

@@ -47,6 +47,7 @@ func (s *State) keepStable(job *Job) {
 	next := *job
 	next.Stable = job.Version
 	s.Jobs.put(job.Name, &next)
+	s.complete(job.Name, job.Version)
 }
 
 // supersede ends the deployment that a newer wish overtakes.
@@ -89,6 +90,8 @@ func (c *DeploymentStep) apply(s *State) error {
 			next.Stable = job.Version
 		}
 		s.Jobs.put(next.Name, &next)
+		s.complete(job.Name, d.Version)
+		s.complete(job.Name, next.Stable)
 	}
 	return nil
 }
@@ -153,7 +156,7 @@ func (s *State) noteProgress(inst *Instance) {
 
 const keptFailures = 32
 
-// noteFailure remembers where and when an instance failed, for the reschedule limit and so that its group avoids the node.
+// noteFailure remembers where and when an instance failed, for the reschedule limit and so that its version avoids the node.
 func (s *State) noteFailure(inst *Instance, reason string) {
 	g, ok := s.Groups.Get(inst.Group)
 	if !ok {
@@ -172,7 +175,7 @@ func (s *State) noteFailure(inst *Instance, reason string) {
 	next.Failures = append(next.Failures, Failure{At: s.Now, Node: inst.Node, Version: inst.Version, Reason: reason})
 	s.putGroup(&next)
 	if servesBadly(reason) {
-		s.avoid(inst, reason)
+		s.avoidFailed(inst, next.Failures, reason)
 	}
 }
 

@@ -83,6 +83,7 @@ type Eviction struct {
 	Requested bool  `cbor:"1,keyasint,omitempty"`
 	Automatic bool  `cbor:"10,keyasint,omitempty"` // the node drain policy asks for it, not a person
 	Preparing bool  `cbor:"5,keyasint,omitempty"`  // the budget's unit is held, and the agent runs what must come before the stop
+	Surge     bool  `cbor:"11,keyasint,omitempty"` // a person asked for it, and its replacement becomes ready first
 	Aborts    int32 `cbor:"8,keyasint,omitempty"`  // aborted preparations in a row
 
 	Cause Cause  `cbor:"2,keyasint,omitempty"`
@@ -189,6 +190,11 @@ type InstanceMark struct {
 	By        string     `cbor:"4,keyasint,omitempty"`
 	// Automatic: the node drain policy asks for it. Refused with stale if it doesn't.
 	Automatic bool `cbor:"5,keyasint,omitempty"`
+	// Surge: a person asks for it, and the instance is stopped when its replacement is ready. It is no replica, and its group replaces first; refused
+	// with invalid otherwise, with conflict if it is to be evicted for another reason, and as its stop would be by its role.
+	Surge bool      `cbor:"6,keyasint,omitempty"`
+	Grace *Duration `cbor:"7,keyasint,omitempty"` // with Surge: of its stop, instead of the group's
+	Avoid bool      `cbor:"8,keyasint,omitempty"` // with Surge: its group avoids the node for an hour
 }
 
 // InstanceRestart asks the agent to restart the program in place.

@@ -216,7 +216,7 @@ func (s *State) beginStop(inst *Instance, c *InstanceStop) {
 	s.spendRate(inst, c)
 	s.spendStop(inst, c)
 	if c.Avoid {
-		s.avoid(inst, "evicted: "+c.By)
+		s.avoid(inst, 0, "evicted: "+c.By)
 	}
 	desired := DesiredDraining
 	switch inst.Status.Observed {
@@ -341,6 +341,9 @@ func (c *InstanceMark) apply(s *State) error {
 	if by, marks := s.PolicyMarks(inst); c.Requested && c.Automatic && (!marks || by != c.By) {
 		return Refuse(CodeStale, "no policy asks for the eviction of instance %s in the name of %q", inst.ID, c.By)
 	}
+	if c.Requested && c.Surge {
+		return asError(s.markSurge(inst, c))
+	}
 	s.markFor(inst, c)
 	return nil
 }
@@ -377,6 +380,10 @@ func (s *State) flip(inst *Instance, to Eviction, reason string, message ...stri
 		return
 	}
 	next := *inst
+	if inst.Eviction.Surge && inst.Marks.GraceOverride != nil {
+		next.Marks.GraceOverride = nil // of the stop that does not come
+		defer s.callAgent(inst.Node)
+	}
 	next.Eviction = to
 	next.Eviction.Seq = inst.Eviction.Seq // an answer to an earlier preparation is never taken for one to a later
 	cause := to.Cause

@@ -22,6 +22,8 @@ type JobVersion struct {
 	Index   uint64  `cbor:"6,keyasint"`
 	Wall    int64   `cbor:"7,keyasint"`
 
+	Completed bool `cbor:"9,keyasint,omitempty"` // its rollout was completed, or it needed none after a version whose was
+
 	Scaled []string `cbor:"8,keyasint,omitempty"` // groups whose count somebody changed by a scale, here or in a version before it
 }
 
@@ -43,6 +45,10 @@ type JobRevert struct {
 	Message   string  `cbor:"4,keyasint,omitempty"`
 
 	KeepCounts bool `cbor:"5,keyasint,omitempty"`
+
+	// CurrentCounts, as people ask for it, has every group of both versions keep the count that it has now: a count is changed by a scale. Then a
+	// version that differs from the current one in counts alone is refused (conflict).
+	CurrentCounts bool `cbor:"6,keyasint,omitempty"`
 }
 
 // JobScale changes a group's count.

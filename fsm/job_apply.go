@@ -291,44 +291,6 @@ func (s *State) groupsOf(job JobName) func(func(GroupID, *Group) bool) {
 // GroupsOf iterates over a job's groups, removed ones included.
 func (s *State) GroupsOf(job JobName) func(func(GroupID, *Group) bool) { return s.groupsOf(job) }
 
-func (c *JobRevert) apply(s *State) error {
-	job, ok := s.Jobs.Get(c.Job)
-	if !ok {
-		return Refuse(CodeNotFound, "there is no job %s", c.Job)
-	}
-	if c.IfVersion != 0 && c.IfVersion != job.Version {
-		return Refuse(CodeStale, "job %s is at version %d, not %d", c.Job, job.Version, c.IfVersion)
-	}
-	v, ok := s.Versions.Get(versionKey(c.Job, c.Version))
-	if !ok {
-		return Refuse(CodeNotFound, "job %s has no version %d", c.Job, c.Version).WithHint("list them with: outspan job history %s", c.Job)
-	}
-	if c.Version == job.Version {
-		return Refuse(CodeConflict, "job %s is at version %d already", c.Job, c.Version).
-			WithHint("see its versions with: outspan job history %s", c.Job)
-	}
-	spec := v.Spec
-	if current, ok := s.JobVersion(c.Job, job.Version); ok && c.KeepCounts {
-		spec = s.withCountsOf(spec, current)
-	}
-	if refusal := s.checkAgainstCluster(&spec); refusal != nil {
-		return refusal
-	}
-	message := c.Message
-	if message == "" {
-		message = fmt.Sprintf("revert to version %d", c.Version)
-	}
-	if refusal := s.checkCounts(&spec); refusal != nil {
-		return refusal
-	}
-	// What the leader reverts was let in as a version of its own, so this at most doubles what is kept.
-	if refusal := s.checkBytes(&spec, message, true); refusal != nil && s.entry.actor != ActorLeader {
-		return refusal
-	}
-	s.submit(spec, message, true, "")
-	return nil
-}
-
 func (c *JobStop) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {
@@ -382,6 +344,7 @@ func (s *State) maybePurge(group GroupID) {
 		s.delGroup(id)
 	}
 	s.forgetJob(job.Name)
+	s.forgetAvoided(job.Name)
 }
 
 func (c *JobRestart) apply(s *State) error {

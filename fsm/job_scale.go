@@ -25,22 +25,6 @@ func (v *JobVersion) stillScaled(next *JobSpec) []string {
 	})
 }
 
-// withCountsOf is spec with the counts of the groups that were scaled in the current version; as it was where it could not have them.
-func (s *State) withCountsOf(spec JobSpec, current *JobVersion) JobSpec {
-	scaled := spec
-	scaled.Groups = slices.Clone(spec.Groups)
-	for i := range scaled.Groups {
-		g := &scaled.Groups[i]
-		if n, ok := current.Spec.count(g.Name); ok && slices.Contains(current.Scaled, g.Name) {
-			g.Count = n
-		}
-	}
-	if scaled.Check() != nil || s.checkAgainstCluster(&scaled) != nil || s.checkCounts(&scaled) != nil {
-		return spec
-	}
-	return scaled
-}
-
 func (c *JobScale) apply(s *State) error {
 	job, ok := s.Jobs.Get(c.Job)
 	if !ok {

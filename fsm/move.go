@@ -65,7 +65,7 @@ func (c *InstanceMove) unchanged(s *State, inst *Instance) *Error {
 	if refusal := s.Eligible(target); refusal != nil {
 		return refusal
 	}
-	if a, avoided := target.Avoids(inst.Group, s.Now); avoided {
+	if a, avoided := target.Avoids(inst.Group, inst.Version, s.Now); avoided {
 		return Refuse(CodeStale, "%s avoids node %s: %s", inst.Group, target.Name, a.Reason)
 	}
 	return nil

@@ -252,7 +252,7 @@ func (s *State) revive(t *testing.T) {
 func TestAvoidList(t *testing.T) {
 	s := rest(t, 2)
 	fail := func(group GroupID) {
-		s.avoid(&Instance{ID: "x", Group: group, Node: "n1"}, "crash_loop")
+		s.avoid(&Instance{ID: "x", Group: group, Node: "n1"}, 3, "crash_loop")
 	}
 	node := func() *Node { n, _ := s.Nodes.Get("n1"); return n }
 	for i := range avoidLimit + 10 {
@@ -264,10 +264,10 @@ func TestAvoidList(t *testing.T) {
 	if n := len(node().Avoid); n != avoidLimit {
 		t.Errorf("%d entries, want %d", n, avoidLimit)
 	}
-	if _, ok := node().Avoids("web/g000", s.Now); ok {
+	if _, ok := node().Avoids("web/g000", 3, s.Now); ok {
 		t.Error("the oldest entry is still there")
 	}
-	if _, ok := node().Avoids("web/g073", s.Now); !ok {
+	if _, ok := node().Avoids("web/g073", 3, s.Now); !ok {
 		t.Error("the newest entry is missing")
 	}
 	fail("web/g073")
@@ -305,7 +305,7 @@ func TestAvoidIsNoted(t *testing.T) {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		n, _ := s.Nodes.Get("n1")
-		if _, got := n.Avoids("web/http", s.Now); got != tt.want {
+		if _, got := n.Avoids("web/http", 1, s.Now); got != tt.want {
 			t.Errorf("%s: avoided %v, want %v", tt.name, got, tt.want)
 		}
 	}

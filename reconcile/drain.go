@@ -99,7 +99,7 @@ func (p *pass) markEvictions() {
 		}
 		for _, mark := range marks {
 			group := []fsm.Command{&mark}
-			if p.instance(mark.ID).Eviction.Requested { // the drain takes over from the rescheduler, or from a node that is not well, with the successor that is there
+			if p.instance(mark.ID).Eviction.Requested { // the drain takes over from the rescheduler, from a person, or from a node that is not well, with the successor that is there
 				group = []fsm.Command{&fsm.InstanceMark{ID: mark.ID}, &mark}
 			}
 			if refusal := p.plan.try(d.subject(), group...); refusal != nil {
@@ -113,7 +113,7 @@ func (p *pass) markEvictions() {
 }
 
 func (p *pass) toMark(d *drainPart, inst *fsm.Instance, others int) bool {
-	if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() && !leavesTroubled(inst) || inst.Status.Observed == fsm.ObservedLost || !p.leavable(d.drain, inst) || p.isMember(inst) {
+	if inst.Desired != fsm.DesiredRunning || inst.Eviction.Requested && !inst.Eviction.Cause.IsMove() && !leavesTroubled(inst) && !inst.Eviction.Surge || inst.Status.Observed == fsm.ObservedLost || !p.leavable(d.drain, inst) || p.isMember(inst) {
 		return false
 	}
 	return !p.isSystem(inst) || others == 0 && !d.drain.Options.IgnoreSystem

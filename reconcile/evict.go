@@ -101,7 +101,7 @@ func (p *pass) slotNeed(g *groupView, slot *slotView) *need {
 		return p.failedNeed(g, slot)
 	case wishRebuilt:
 		return p.buildNeed(g, slot, w)
-	case wishDisabled, wishDrained, wishTroubled, wishUnready:
+	case wishDisabled, wishDrained, wishAsked, wishTroubled, wishUnready:
 		if g.stopFirst(g.spec.Eviction.Order) || w == wishUnready && !p.mayRetry(g, p.version(g, slot.holder), slot.holder) {
 			return nil
 		}
@@ -354,7 +354,7 @@ func (p *pass) renewal(g *groupView, slot *slotView, w wish) *need {
 			return nil
 		}
 		cause = fsm.CauseCheckFailed
-	case wishDisabled, wishDrained, wishTroubled, wishRebuilt:
+	case wishDisabled, wishDrained, wishAsked, wishTroubled, wishRebuilt:
 		if p.takesOver(g, next) {
 			p.wait(next, fsm.CodeReplacementPending, "it takes over from "+string(slot.holder.ID)+" first, and moves then", "")
 			return nil

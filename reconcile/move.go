@@ -71,7 +71,7 @@ func (p *pass) wakeForgotten(g *groupView) {
 		}
 	}
 	for _, n := range p.state().Nodes.All() {
-		if a, avoided := n.Avoids(g.id, p.in.Now); avoided {
+		if a, avoided := n.Avoids(g.id, g.row.Version, p.in.Now); avoided {
 			p.plan.wakeAt(a.Until)
 		}
 	}

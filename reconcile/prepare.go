@@ -1,6 +1,10 @@
 package reconcile
 
-import "github.com/outspan/outspan/fsm"
+import (
+	"fmt"
+
+	"github.com/outspan/outspan/fsm"
+)
 
 // stage is how far a stop has come in this pass.
 type stage int
@@ -158,8 +162,35 @@ func (p *pass) stopAsked() {
 			p.takeBack(id)
 			continue
 		}
-		p.stop(inst, fsm.CauseUser, e.By)
+		if p.awaitsSurge(inst) {
+			continue
+		}
+		c := &fsm.InstanceStop{ID: id, Cause: fsm.CauseUser, By: e.By}
+		if e.Surge {
+			c.Grace = inst.Marks.GraceOverride
+		}
+		if _, refusal := p.stopAs("instance/"+string(id), c); refusal != nil {
+			p.retryStop(inst, c.Cause, refusal)
+		}
 	}
+}
+
+// awaitsSurge reports whether an instance that a person wants replaced first has no replacement yet that covers it. Where the quota of its class holds
+// no surge it waits for none.
+func (p *pass) awaitsSurge(inst *fsm.Instance) bool {
+	if !inst.Eviction.Surge || isDown(inst) {
+		return false
+	}
+	next, ok := p.state().Successor(inst)
+	switch {
+	case ok && p.state().Covers(next):
+		return false
+	case ok:
+		p.wait(inst, fsm.CodeReplacementPending, fmt.Sprintf("its replacement %s on node %s is %s",
+			next.ID, p.nodeName(next.Node), next.Status.Observed), "it becomes ready")
+		return true
+	}
+	return p.state().NoSurge(inst) == nil
 }
 
 // takeBack ends the wish that an instance is evicted.

@@ -235,7 +235,7 @@ func (b *balancer) eachTarget(f *field, visit func(*load) bool) {
 			break
 		}
 		back = append(back, v)
-		if _, avoided := v.node.Avoids(f.group.id, b.p.in.Now); !avoided && !visit(&b.all[v.at]) {
+		if _, avoided := v.node.Avoids(f.group.id, f.version, b.p.in.Now); !avoided && !visit(&b.all[v.at]) {
 			break
 		}
 	}

@@ -131,7 +131,7 @@ func (w *world) goodMove(t *testing.T, before fsm.State, c *fsm.InstanceMove) {
 	target, _ := before.Nodes.Get(c.Target)
 	group, _ := before.Groups.Get(inst.Group)
 	spec, _ := before.Policy(inst.Group)
-	if _, avoided := target.Avoids(inst.Group, w.now); avoided || before.Eligible(target) != nil {
+	if _, avoided := target.Avoids(inst.Group, inst.Version, w.now); avoided || before.Eligible(target) != nil {
 		t.Fatalf("%s: a move to node %s, which is %s", w.at, target.Name, target.State())
 	}
 	if !inst.Ready() || group.Ready != group.Count || len(spec.Volumes) > 0 || spec.Eviction.Order != fsm.OrderSurge {

@@ -63,7 +63,7 @@ func (f *field) constantBonus(v *nodeView) int64 {
 		total = f.affinity(v.node)
 	}
 	if v.avoided {
-		if _, avoided := v.node.Avoids(f.group.id, f.pass.in.Now); avoided {
+		if _, avoided := v.node.Avoids(f.group.id, f.version, f.pass.in.Now); avoided {
 			total -= avoidedThere
 		}
 	}

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/outspan/outspan/fsm"
 )
@@ -40,46 +39,9 @@ func (p *pass) stopStage(inst *fsm.Instance, cause fsm.Cause, by string) stage {
 	return stage
 }
 
-// scaleDown takes the slots above the count, the most dispensable instance first.
-func (p *pass) scaleDown(g *groupView) {
-	excess := g.held() - g.row.Count
-	if excess <= 0 {
-		return
-	}
-	held := slices.DeleteFunc(slices.Clone(g.slots()), func(v *slotView) bool { return v.holder == nil })
-	slices.SortStableFunc(held, func(a, b *slotView) int {
-		if len(g.spec.Volumes) > 0 { // data is tied to slots: the largest go, so that what stays keeps its data
-			return cmp.Compare(b.n, a.n)
-		}
-		return p.dispensable(g, a.holder, b.holder)
-	})
-	cause, by := fsm.CauseScaleDown, "above the count"
-	if g.job.Stopped {
-		cause, by = fsm.CauseJobStopped, "the job is stopped"
-	}
-	for _, slot := range held[:excess] {
-		slot.dropped = true
-		p.stop(slot.holder, cause, by)
-		if slot.successor != nil {
-			p.stop(slot.successor, cause, by)
-		}
-	}
-}
-
-// dispensable orders instances for scale-down: failed, not ready, on draining nodes, whom no gate of its role keeps, newest version last, oldest, smallest id. While
-// the latest version is one that failed, it is the first to go.
+// dispensable orders instances for scale-down. Of those that are alike the older goes.
 func (p *pass) dispensable(g *groupView, a, b *fsm.Instance) int {
-	failed := g.deploy != nil && g.deploy.Status == fsm.DeploymentFailed
-	return cmp.Or(
-		first(isDown(a), isDown(b)),
-		first(a.Eviction.Preparing, b.Eviction.Preparing),
-		first(!a.Ready(), !b.Ready()),
-		first(p.leaving(a), p.leaving(b)),
-		cmp.Compare(p.bound(a), p.bound(b)),
-		first((a.Version == g.row.Version) == failed, (b.Version == g.row.Version) == failed),
-		cmp.Compare(a.Version, b.Version),
-		older(a, b),
-	)
+	return cmp.Or(p.compareWorth(g, a, b), older(a, b))
 }
 
 // bound says how much the gates of its role, such as !self.leader, keep an instance: 0 not at all, 1 if what it is is not known, 2 if they do.

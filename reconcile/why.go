@@ -69,6 +69,7 @@ func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
 	for _, inst := range ailing[:min(len(ailing), ailingAtMost)] {
 		out.State += fmt.Sprintf("; instance %s on node %s is %s (%s)", inst.ID, e.p.nodeName(inst.Node), inst.Status.Observed, inst.Status.Reason)
 	}
+	out.State += e.avoided(g)
 	out.Next = asItShouldBe
 	if pending := e.Pending(g.ID); pending != nil {
 		out.Next = fmt.Sprintf("waits: %s: %s", pending.Code, pending.Message)
@@ -91,6 +92,33 @@ func (e *Explanation) whyGroup(g *fsm.Group) fsm.WhyResult {
 		out.Blockers = append(out.Blockers, e.Waiting(inst.ID)...)
 	}
 	return out
+}
+
+// avoider names who avoids a node: a group, or one version of it.
+func avoider(a fsm.AvoidEntry) string {
+	if a.Version == 0 {
+		return string(a.Group)
+	}
+	return fmt.Sprintf("version %d of %s", a.Version, a.Group)
+}
+
+// avoided says which nodes a group avoids that would otherwise take new instances of it.
+func (e *Explanation) avoided(g *fsm.Group) string {
+	var nodes []string
+	for _, n := range e.p.in.State.Nodes.All() {
+		a, avoided := n.Avoids(g.ID, g.Version, e.p.in.Now)
+		if avoided && e.p.in.State.Eligible(n) == nil {
+			nodes = append(nodes, fmt.Sprintf("%s for %s more (%s)", n.Name, a.Until.Sub(e.p.in.Now), a.Reason))
+		}
+	}
+	if len(nodes) == 0 {
+		return ""
+	}
+	text := "; it avoids " + strings.Join(nodes[:min(len(nodes), ailingAtMost)], ", ")
+	if more := len(nodes) - ailingAtMost; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // lost says of which volumes of a group the data was given up, and returns them as subjects.
@@ -155,7 +183,7 @@ func (e *Explanation) whyNode(n *fsm.Node) fsm.WhyResult {
 		out.Next = "nothing is placed on it: " + refusal.Message
 	}
 	for _, a := range n.Avoiding(e.p.in.Now) {
-		out.State += fmt.Sprintf("; %s avoids it for %s more: %s", a.Group, a.Until.Sub(e.p.in.Now), a.Reason)
+		out.State += fmt.Sprintf("; %s avoids it for %s more: %s", avoider(a), a.Until.Sub(e.p.in.Now), a.Reason)
 	}
 	if live, ok := e.p.in.Live[n.ID]; ok && live.SeenBy != "" {
 		out.State += fmt.Sprintf("; the leader can't hear it, server %s can", live.SeenBy)

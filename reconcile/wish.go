@@ -13,6 +13,7 @@ const (
 	wishDisabled      // its node is disabled (P21)
 	wishRebuilt       // its copy of the data is to be built elsewhere (5)
 	wishDrained       // a drain wants it off its node (3)
+	wishAsked         // a person wants it replaced, and its replacement comes first
 	wishTroubled      // its node is degraded by its own word (3)
 	wishUnready       // it has not been ready for longer than its group tolerates
 	wishMoved         // the rescheduler has a better place for it (9)
@@ -39,6 +40,8 @@ func (p *pass) wishOf(g *groupView, inst *fsm.Instance) wish {
 		return wishRebuilt
 	case inst.Eviction.Requested && p.evicting(inst) && !p.isMember(inst): // a member that is prepared for its stop keeps its copy where it is
 		return wishDrained
+	case inst.Eviction.Surge:
+		return wishAsked
 	case leavesTroubled(inst):
 		return wishTroubled
 	case p.unreadyLong(g, inst):
@@ -107,7 +110,7 @@ func (w wish) cause(inst *fsm.Instance) fsm.Cause {
 		return fsm.CauseNodeNotReady
 	case wishUnready:
 		return fsm.CauseCheckFailed
-	case wishMoved, wishRebuilt:
+	case wishMoved, wishRebuilt, wishAsked:
 		return inst.Eviction.Cause
 	case wishRolled:
 		return fsm.CauseRollout

@@ -20,13 +20,13 @@ func vocabulary() map[string]func(*world, []string) string {
 		"node": (*world).cmdNode,
 		// run web http count=3 memory=128MiB ... ; db count=1 volume=data: submits a job of groups
 		"run": (*world).cmdRun,
-		// scale web/http 5; stop web; restart web
+		// scale web/http 5; stop web; stop web purge; restart web
 		"scale": func(w *world, a []string) string {
 			job, group := fsm.GroupID(a[0]).Split()
 			return w.must(w.apply("cli:ann", &fsm.JobScale{Job: job, Group: group, Count: number(a[1])}))
 		},
 		"stop": func(w *world, a []string) string {
-			return w.must(w.apply("cli:ann", &fsm.JobStop{Job: fsm.JobName(a[0])}))
+			return w.must(w.apply("cli:ann", &fsm.JobStop{Job: fsm.JobName(a[0]), Purge: slices.Contains(a, "purge")}))
 		},
 		"restart": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.JobRestart{Job: fsm.JobName(a[0])}))
@@ -73,8 +73,16 @@ func vocabulary() map[string]func(*world, []string) string {
 		"hold": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.HoldSet{Active: a[0] == "on", Reason: "ann says so"}))
 		},
-		// evict web-http-0a: an operator's stop, under the budget
+		// evict web-http-0a: an operator's stop, under the budget; evict web-http-0a surge [avoid] [grace=3s]: its replacement comes first
 		"evict": func(w *world, a []string) string {
+			if slices.Contains(a, "surge") {
+				c := &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Surge: true, Cause: fsm.CauseUser, By: "ann", Avoid: slices.Contains(a, "avoid")}
+				if grace, ok := strings.CutPrefix(a[len(a)-1], "grace="); ok {
+					d := duration(grace)
+					c.Grace = &d
+				}
+				return w.must(w.apply("cli:ann", c))
+			}
 			return w.must(w.apply("cli:ann", &fsm.InstanceStop{ID: w.id(a[0]), Cause: fsm.CauseUser, By: "ann"}))
 		},
 		// agents [n1 n2]: those (or all that can be heard) start what they are told, which becomes ready, and stop what they are told
@@ -95,6 +103,10 @@ func vocabulary() map[string]func(*world, []string) string {
 		// rebuild web-db-0a: a person asks for its copy to be built elsewhere
 		"rebuild": func(w *world, a []string) string {
 			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0]), Requested: true, Cause: fsm.CauseUser, By: "ann"}))
+		},
+		// unmark web-db-0a: a person takes it back that it is to be evicted
+		"unmark": func(w *world, a []string) string {
+			return w.must(w.apply("cli:ann", &fsm.InstanceMark{ID: w.id(a[0])}))
 		},
 		// force web-db-0a: an operator's stop that bypasses everything
 		"force": func(w *world, a []string) string {

@@ -81,7 +81,7 @@ func blockersOf(forecast []api.DrainForecast) []api.DrainBlocker {
 	var all []api.DrainBlocker
 	for _, f := range forecast {
 		if f.Blocker != "" {
-			all = append(all, api.DrainBlocker{Code: f.Blocker, Instance: f.Instance, Message: f.Message, Unblock: f.Unblock})
+			all = append(all, api.DrainBlocker{Code: f.Blocker, Instance: f.Instance, Volume: f.Volume, Message: f.Message, Unblock: f.Unblock})
 		}
 	}
 	return all

@@ -103,6 +103,30 @@ func TestForecastSums(t *testing.T) {
 	}
 }
 
+// A forecast names the volumes that keep instances on a node together, in one line, as a drain that runs does.
+func TestForecastSumsVolumes(t *testing.T) {
+	var r api.DrainReply
+	var blockers []api.DrainBlocker
+	for i := range 5 {
+		id, volume := fsm.InstanceID(fmt.Sprintf("db%04d", i)), fsm.VolumeID(fmt.Sprintf("db/main/%d/rows", i))
+		f := api.DrainForecast{
+			Node: "n1", Instance: id, Group: "db/main", Action: fsm.ActionWait, Blocker: fsm.CodeVolumeLocal, Volume: volume, Never: true,
+			Message: fmt.Sprintf("instance %s holds the local volume %s", id, volume), Unblock: "outspan volume migrate " + string(volume),
+		}
+		r.Forecast = append(r.Forecast, f)
+		blockers = append(blockers, api.DrainBlocker{Code: f.Blocker, Instance: id, Volume: volume, Message: f.Message, Unblock: f.Unblock})
+	}
+	p := &page{}
+	p.drainReply(r, &drainFlags{})
+	text := p.b.String()
+	if n := strings.Count(text, string(fsm.CodeVolumeLocal)+": "); n != 1 || !strings.Contains(text, "5 volumes (db/main/0/rows, ") {
+		t.Errorf("the reason stands there %d times:\n%s", n, text)
+	}
+	if running := sumText(sumsOf(blockers)[0]); !strings.Contains(text, running) {
+		t.Errorf("a drain that runs says %q, its forecast\n%s", running, text)
+	}
+}
+
 // A drain does not count instances as moved that were only stopped, and a roll counts the nodes that are done.
 func TestCountsAreTrue(t *testing.T) {
 	d := api.Drain{ID: "d1", Phase: fsm.PhaseDrained, Nodes: []api.DrainNode{{Node: "n1", Phase: fsm.PhaseDrained, Moved: 7, Stopped: 6}}}

@@ -175,6 +175,7 @@ type evictRequest struct {
 	Grace        *fsm.Duration `json:"grace,omitempty"`
 	BypassBudget bool          `json:"bypass_budget,omitempty"`
 	Avoid        bool          `json:"avoid,omitempty"`
+	Surge        bool          `json:"surge,omitempty"`
 	Cancel       bool          `json:"cancel,omitempty"`
 	Message      string        `json:"message,omitempty"`
 }
@@ -207,13 +208,24 @@ func (v *instanceVerb) run(ctx context.Context, a *app, ref string, body any) er
 		return err
 	}
 	done := v.done
-	if i := got.value.Instance; v.verb == "evict" && i != nil && i.Desired == fsm.DesiredRunning && !v.write.dryRun {
-		done = "is to be evicted: it stops when its copy is in sync elsewhere"
+	if i := got.value.Instance; v.verb != "restart" && i != nil && i.Desired == fsm.DesiredRunning && !v.write.dryRun {
+		done = "is to be stopped: " + awaitsText(i)
 		if !i.Eviction.Requested {
 			done = "stays: its eviction is cancelled"
 		}
 	}
 	return a.show(shown{json: got.raw, names: []string{id}, text: func(p *page) { p.line("instance %s %s %s", id, done, v.write.done(got.value.Index)) }})
+}
+
+// awaitsText says what comes before the stop of an instance that is to be evicted and still runs.
+func awaitsText(i *api.Instance) string {
+	switch {
+	case i.Eviction.Preparing:
+		return "what must come before that has begun, its before_stop hook or a last look at its gates"
+	case i.Eviction.Surge:
+		return "it stops when its replacement is ready"
+	}
+	return "it stops when its copy is in sync elsewhere"
 }
 
 func instanceEvict(a *app) *cobra.Command {
@@ -223,7 +235,8 @@ func instanceEvict(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "evict INSTANCE", Short: "stop an instance if its budget allows it; it is replaced", Args: exactly("INSTANCE"), ValidArgsFunction: a.complete("instances"),
 		Long: "Stops an instance if its budget allows it, or says what it waits for (code budget_min_ready or budget_rate, exit code 6: try again later).\n\n" +
-			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then; --cancel takes that back.",
+			"Its replacement is made after it has stopped; with --surge, in a group that replaces first, it goes on until its replacement is ready.\n\n" +
+			"A replica of a replicated group goes on until another copy of its data is in sync on another node, and is stopped then. --cancel takes back what goes on.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if grace.set {
 				body.Grace = grace.d
@@ -236,7 +249,8 @@ func instanceEvict(a *app) *cobra.Command {
 	v.until.register(cmd, "stopped")
 	cmd.Flags().Var(&grace, "grace", "time between the stop signal and the kill, instead of the group's")
 	cmd.Flags().BoolVar(&body.Avoid, "avoid", false, "keep its replacement off this node")
-	cmd.Flags().BoolVar(&body.Cancel, "cancel", false, "of a replica: take back that it is to be evicted")
+	cmd.Flags().BoolVar(&body.Surge, "surge", false, "stop it when its replacement is ready")
+	cmd.Flags().BoolVar(&body.Cancel, "cancel", false, "of a replica, or after --surge: take back that it is to be evicted")
 	cmd.Flags().StringVarP(&body.Message, "message", "m", "", "why, for people")
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -137,8 +137,11 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 		return err
 	}
 	j := job.value
-	instances := listOf[api.Instance]{}
+	instances, rollout := listOf[api.Instance]{}, string(j.DeploymentID)
 	if !a.output.machine() {
+		if d := a.rolloutOf(ctx, &j.Job); d != nil {
+			rollout = cmp.Or(rolloutText(d, ""), rollout)
+		}
 		if instances, err = list[api.Instance](ctx, a, "/v1/instances", url.Values{"job": {string(j.Name)}}); err != nil {
 			return err
 		}
@@ -146,13 +149,28 @@ func (a *app) showJob(ctx context.Context, ref string) error {
 	return a.show(shown{json: job.raw, names: []string{string(j.Name)}, text: func(p *page) {
 		p.fields(
 			field{"Name", string(j.Name)}, field{"Status", string(j.Status)}, field{"Version", fmt.Sprint(j.Version)},
-			field{"Stable version", number(j.Stable)}, field{"Class", string(j.Class)}, field{"Deployment", string(j.DeploymentID)},
+			field{"Stable version", number(j.Stable)}, field{"Class", string(j.Class)}, field{"Deployment", rollout},
 		)
 		p.section("Groups")
 		groupRows(p, j.Groups)
+		p.avoids(j.Avoids)
 		p.section("Instances")
 		rows(p, instances.sorted(bySlot).items, a.instanceColumns())
 	}})
+}
+
+// avoids lists the nodes that get no new instance of a job while there is another node.
+func (p *page) avoids(list []api.JobAvoidsNode) {
+	if len(list) == 0 {
+		return
+	}
+	p.section("Avoided nodes")
+	rows(p, list, []column[api.JobAvoidsNode]{
+		{head: "group", cell: func(x api.JobAvoidsNode) string { _, name := x.Group.Split(); return name }},
+		{head: "node", cell: func(x api.JobAvoidsNode) string { return x.Node }},
+		{head: "until", cell: func(x api.JobAvoidsNode) string { return stamp(&x.Until) }},
+		{head: "reason", cell: func(x api.JobAvoidsNode) string { return x.Reason }},
+	})
 }
 
 func groupRows(p *page, groups []api.JobGroup) {
@@ -179,6 +197,7 @@ func jobHistory(a *app) *cobra.Command {
 				{head: "version", cell: func(v api.JobVersion) string { return fmt.Sprint(v.Version) }},
 				{head: "current", cell: func(v api.JobVersion) string { return yesNo(v.Current) }},
 				{head: "stable", cell: func(v api.JobVersion) string { return yesNo(v.Stable) }},
+				{head: "completed", cell: func(v api.JobVersion) string { return yesNo(v.Completed) }},
 				{head: "created", cell: func(v api.JobVersion) string { return stamp(&v.CreatedAt) }},
 				{head: "actor", cell: func(v api.JobVersion) string { return string(v.Actor) }},
 				{head: "message", cell: func(v api.JobVersion) string { return v.Message }},
@@ -186,73 +205,6 @@ func jobHistory(a *app) *cobra.Command {
 			})
 		},
 	}
-}
-
-func jobRevert(a *app) *cobra.Command {
-	var change changeFlags
-	var message string
-	var ifVersion uint64
-	cmd := &cobra.Command{
-		Use: "revert JOB [VERSION]", Short: "make an earlier version the wanted state again", Args: between(1, 2), ValidArgsFunction: a.complete("jobs"),
-		Long: "Submits the spec of an earlier version again, as a new version. Without VERSION: the one before the current.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			body := map[string]any{"version": uint64(0)}
-			if len(args) == 2 {
-				v, err := strconv.ParseUint(strings.TrimPrefix(args[1], "v"), 10, 64)
-				if err != nil || v == 0 {
-					return usage("%q is not a version of a job", args[1]).WithHint("list them with: outspan job history %s", args[0])
-				}
-				body["version"] = v
-			}
-			if message != "" {
-				body["message"] = message
-			}
-			if ifVersion > 0 {
-				body["if_version"] = ifVersion
-			}
-			return a.changeJob(cmd.Context(), args[0], "revert", "is reverted", body, &change)
-		},
-	}
-	change.register(cmd, "check only, change nothing")
-	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for people; stands in the history")
-	cmd.Flags().Uint64Var(&ifVersion, "if-version", 0, "only if this is the current version")
-	return cmd
-}
-
-func jobScale(a *app) *cobra.Command {
-	var change changeFlags
-	cmd := &cobra.Command{
-		Use: "scale JOB [GROUP] COUNT", Short: "change how many instances a group has", Args: between(2, 3), ValidArgsFunction: a.complete("jobs"),
-		Long:    "Changes the count in the job's spec. A job of one group needs no GROUP; JOB/GROUP COUNT and JOB GROUP=COUNT mean the same as JOB GROUP COUNT.",
-		Example: "outspan job scale web 5\noutspan job scale web http 5",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			job, group, text := scaleWords(args)
-			count, err := strconv.Atoi(text)
-			if err != nil || count < 0 {
-				return usage("%q is not a number of instances", text).WithHint("write: outspan job scale %s [GROUP] COUNT", job)
-			}
-			body := map[string]any{"count": count}
-			if group != "" {
-				body["group"] = group
-			}
-			return a.changeJob(cmd.Context(), job, "scale", fmt.Sprintf("is scaled to %d", count), body, &change)
-		},
-	}
-	change.register(cmd, "check only, change nothing")
-	return cmd
-}
-
-// scaleWords takes what people type apart: JOB COUNT, JOB GROUP COUNT, JOB/GROUP COUNT or JOB GROUP=COUNT.
-func scaleWords(args []string) (job, group, count string) {
-	job, count = args[0], args[len(args)-1]
-	if len(args) == 3 {
-		return job, args[1], count
-	}
-	if name, number, ok := strings.Cut(count, "="); ok {
-		return job, name, number
-	}
-	job, group, _ = strings.Cut(job, "/")
-	return job, group, count
 }
 
 func jobRestart(a *app) *cobra.Command {

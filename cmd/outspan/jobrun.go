@@ -140,16 +140,22 @@ func (a *app) showJobReply(got answer[api.JobReply], done string, change *change
 	if r.Job != nil {
 		name = jobName(*r.Job)
 	}
-	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) {
-		if !r.Changed && !r.Replayed {
-			p.line("job %s is so already: nothing was changed", name)
-			return
-		}
-		if change.write.dryRun {
-			done = "would be " + strings.TrimPrefix(done, "is ")
-		}
-		p.line("job %s %s, version %d %s", name, done, r.Job.Version, change.write.done(r.Index))
-	}})
+	return a.show(shown{json: got.raw, names: []string{name}, text: func(p *page) { p.jobReply(&r, done, &change.write) }})
+}
+
+// jobReply says what a write has done to a job.
+func (p *page) jobReply(r *api.JobReply, done string, write *writeFlags) {
+	if r.Job == nil {
+		return
+	}
+	if !r.Changed && !r.Replayed {
+		p.line("job %s is so already: nothing was changed", r.Job.Name)
+		return
+	}
+	if write.dryRun {
+		done = "would be " + strings.TrimPrefix(done, "is ")
+	}
+	p.line("job %s %s, version %d %s", r.Job.Name, done, r.Job.Version, write.done(r.Index))
 }
 
 // jobResult is what a followed change prints as JSON: the reply, and how the job and its deployment were at the end.
@@ -183,8 +189,9 @@ func (a *app) followJob(ctx context.Context, got answer[api.JobReply], done stri
 type jobLook struct {
 	job        *api.Job
 	deployment *api.Deployment
-	trouble    string    // of instances that don't come up
-	stuckSince time.Time // since when nothing but what fits nowhere is missing
+	rollout    *api.Deployment // of the current version, where the change began none: it is under way or has failed
+	trouble    string          // of instances that don't come up
+	stuckSince time.Time       // since when nothing but what fits nowhere is missing
 }
 
 func (l jobLook) reply(r api.JobReply) api.JobReply {
@@ -211,6 +218,11 @@ func (l jobLook) text() string {
 	}
 	if l.trouble != "" {
 		text += "; " + l.trouble
+	}
+	if l.rollout != nil {
+		if failing := rolloutText(l.rollout, l.trouble); failing != "" {
+			text += "; rollout " + failing
+		}
 	}
 	return text
 }
@@ -246,6 +258,8 @@ func (a *app) watchJob(ctx context.Context, name string, r api.JobReply, until *
 				return false, err
 			}
 			look.deployment = &d.value
+		} else {
+			look.rollout = a.rolloutOf(limited, look.job)
 		}
 		instances, err := list[api.Instance](limited, a, "/v1/instances", url.Values{"job": {name}})
 		if err != nil {

@@ -176,7 +176,7 @@ func (r *reading) forecast(f fsm.Forecast) DrainForecast {
 		v.Target = r.nodeName(f.Target)
 	}
 	if f.Blocker != nil {
-		v.Blocker, v.Message, v.Unblock = f.Blocker.Code, f.Blocker.Message, f.Blocker.Unblock
+		v.Blocker, v.Volume, v.Message, v.Unblock = f.Blocker.Code, f.Blocker.Volume, f.Blocker.Message, f.Blocker.Unblock
 	}
 	return v
 }

@@ -66,6 +66,7 @@ type DrainForecast struct {
 	Action   fsm.Action     `json:"action" enum:"move,stop_first,stop,leave,wait"`
 	Target   string         `json:"target" doc:"name of the node where its replacement fits now"`
 	Blocker  fsm.Code       `json:"blocker"`
+	Volume   fsm.VolumeID   `json:"volume,omitempty" doc:"that the blocker names"`
 	Message  string         `json:"message"`
 	Unblock  string         `json:"unblock"`
 	Never    bool           `json:"never" doc:"no time alone removes the blocker"`

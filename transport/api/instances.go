@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"strconv"
@@ -59,6 +60,7 @@ type Eviction struct {
 	By         string     `json:"by" doc:"a drain or an actor"`
 	WaitingFor []fsm.Code `json:"waiting_for"`
 	Preparing  bool       `json:"preparing" doc:"its agent runs what must come before the stop"`
+	Surge      bool       `json:"surge,omitempty" doc:"it stops when its replacement is ready"`
 	Failure    string     `json:"failure" doc:"why the last preparation was given up"`
 }
 
@@ -99,7 +101,7 @@ func (r *reading) instance(i *fsm.Instance) Instance {
 func (r *reading) eviction(i *fsm.Instance) Eviction {
 	v := Eviction{
 		Requested: i.Eviction.Requested, Cause: i.Eviction.Cause, By: i.Eviction.By, WaitingFor: []fsm.Code{},
-		Preparing: i.Eviction.Preparing, Failure: i.Eviction.Failure,
+		Preparing: i.Eviction.Preparing, Surge: i.Eviction.Surge, Failure: i.Eviction.Failure,
 	}
 	if i.Eviction.Requested && i.Desired == fsm.DesiredRunning {
 		for _, b := range r.waiting().Instances[i.ID] {
@@ -256,7 +258,8 @@ type evictBody struct {
 	Grace        *fsm.Duration `json:"grace,omitempty" doc:"instead of the group's"`
 	BypassBudget bool          `json:"bypass_budget,omitempty" doc:"stop it although a budget or its role forbids it; recorded"`
 	Avoid        bool          `json:"avoid,omitempty" doc:"keep its replacement off this node"`
-	Cancel       bool          `json:"cancel,omitempty" doc:"of a replica: take back that it is to be evicted"`
+	Surge        bool          `json:"surge,omitempty" doc:"stop it when its replacement is ready; refused for a group that does not replace first"`
+	Cancel       bool          `json:"cancel,omitempty" doc:"of a replica, or with surge: take back that it is to be evicted"`
 	Message      string        `json:"message,omitempty" maxLength:"256"`
 }
 
@@ -269,6 +272,9 @@ func evictInstance() change[evictInput, InstanceReply] {
 	c := evictKnown()
 	known := c.prepare
 	c.prepare = func(r *reading, in *evictInput) ([]fsm.Command, error) {
+		if in.Input.Surge {
+			return nil, fsm.Refuse(fsm.CodeInvalid, "a stop waits for no replacement").WithHint("leave surge out, or evict the instance")
+		}
 		if n, h, ok := r.UnknownOn(fsm.InstanceID(in.ID)); ok && !r.Instances.Has(h.ID) {
 			if r.Unconfirmed {
 				return nil, fsm.Refuse(fsm.CodeRestoreUnconfirmed, "instance %s on node %s is not known, and the restore is not confirmed", h.ID, n.Name).
@@ -308,8 +314,15 @@ func evictReplica(c change[evictInput, InstanceReply]) change[evictInput, Instan
 		}
 		_, replica := r.MemberOf(i)
 		switch {
-		case !replica && in.Input.Cancel:
-			return nil, fsm.Refuse(fsm.CodeInvalid, "instance %s is no replica: its eviction is its stop, which can't be taken back", i.ID)
+		case !replica && in.Input.Surge && in.Input.BypassBudget:
+			return nil, fsm.Refuse(fsm.CodeInvalid, "a replacement that comes first needs no bypass of a budget").WithHint("give one of the two")
+		case !replica && in.Input.Surge && !in.Input.Cancel:
+			return []fsm.Command{&fsm.InstanceMark{
+				ID: i.ID, Requested: true, Surge: true, Cause: fsm.CauseUser, By: cmp.Or(in.Input.Message, string(r.by.actor())),
+				Grace: in.Input.Grace, Avoid: in.Input.Avoid,
+			}}, nil
+		case !replica && in.Input.Cancel && !i.Eviction.Surge:
+			return nil, fsm.Refuse(fsm.CodeInvalid, "instance %s is no replica, and was not evicted with surge: its eviction is its stop, which can't be taken back", i.ID)
 		case in.Input.Cancel && (!i.Eviction.Requested || i.Eviction.Cause != fsm.CauseUser):
 			return nil, fsm.Refuse(fsm.CodeConflict, "nobody asked for the eviction of instance %s", i.ID).WithHint("see what moves it: outspan why %s", i.ID)
 		case in.Input.Cancel:

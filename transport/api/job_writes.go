@@ -60,19 +60,6 @@ type restartBody struct {
 
 func (in *restartInput) body() any { return &in.Input }
 
-type revertInput struct {
-	JobWrite
-	Input revertBody
-}
-
-type revertBody struct {
-	Version   uint64 `json:"version" doc:"0: the one before the current"`
-	IfVersion uint64 `json:"if_version,omitempty" doc:"refuse unless this is the current version"`
-	Message   string `json:"message,omitempty" maxLength:"256"`
-}
-
-func (in *revertInput) body() any { return &in.Input }
-
 func (s *Server) jobWrites() []operation {
 	return []operation{
 		write(s, route{id: "submit-job", path: "/v1/jobs", tag: "jobs", summary: "Make a spec the wanted state of a job"}, submitJob()),
@@ -152,7 +139,6 @@ func onJob[I any](ref func(*I) string, command func(*reading, *fsm.Job, *I) (fsm
 func (in *scaleInput) ref() string   { return in.Name }
 func (in *stopInput) ref() string    { return in.Name }
 func (in *restartInput) ref() string { return in.Name }
-func (in *revertInput) ref() string  { return in.Name }
 
 func scaleJob() change[scaleInput, JobReply] {
 	return onJob((*scaleInput).ref, func(r *reading, j *fsm.Job, in *scaleInput) (fsm.Command, error) {
@@ -189,28 +175,6 @@ func restartJob() change[restartInput, JobReply] {
 	return onJob((*restartInput).ref, func(_ *reading, j *fsm.Job, in *restartInput) (fsm.Command, error) {
 		return &fsm.JobRestart{Job: j.Name, Group: in.Input.Group}, nil
 	})
-}
-
-func revertJob() change[revertInput, JobReply] {
-	return onJob((*revertInput).ref, func(r *reading, j *fsm.Job, in *revertInput) (fsm.Command, error) {
-		version := in.Input.Version
-		if version == 0 {
-			if version = r.versionBefore(j); version == 0 {
-				return nil, fsm.Refuse(fsm.CodeNotFound, "job %s has no earlier version", j.Name).
-					WithHint("see its versions with: outspan job history %s", j.Name)
-			}
-		}
-		return &fsm.JobRevert{Job: j.Name, Version: version, IfVersion: in.Input.IfVersion, Message: in.Input.Message}, nil
-	})
-}
-
-func (r *reading) versionBefore(j *fsm.Job) uint64 {
-	for version := j.Version - 1; version > 0; version-- {
-		if _, ok := r.JobVersion(j.Name, version); ok {
-			return version
-		}
-	}
-	return 0
 }
 
 type validateInput struct {

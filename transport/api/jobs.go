@@ -52,7 +52,17 @@ type JobGroup struct {
 // JobDetail is a job with its wanted spec.
 type JobDetail struct {
 	Job
-	Spec fsm.JobSpec `json:"spec"`
+	Spec   fsm.JobSpec     `json:"spec"`
+	Avoids []JobAvoidsNode `json:"avoids" doc:"nodes on which its groups did badly: new instances go there only if no other node will do"`
+}
+
+// JobAvoidsNode is a node that the current version of a group of the job avoids for a while.
+type JobAvoidsNode struct {
+	Group  fsm.GroupID `json:"group"`
+	Node   string      `json:"node"`
+	NodeID fsm.NodeID  `json:"node_id"`
+	Reason string      `json:"reason"`
+	Until  time.Time   `json:"until"`
 }
 
 // JobVersion is one entry of a job's history.
@@ -61,6 +71,7 @@ type JobVersion struct {
 	Version   uint64      `json:"version"`
 	Current   bool        `json:"current"`
 	Stable    bool        `json:"stable"`
+	Completed bool        `json:"completed" doc:"its rollout was completed, or it needed none after a version whose was"`
 	Actor     fsm.Actor   `json:"actor"`
 	Message   string      `json:"message"`
 	Index     uint64      `json:"index"`
@@ -74,6 +85,7 @@ type JobReply struct {
 	Job          *Job             `json:"job,omitempty" doc:"absent when the job was purged"`
 	DeploymentID fsm.DeploymentID `json:"deployment_id,omitempty" doc:"that this write began"`
 	Changed      bool             `json:"changed" doc:"false: the job was so already"`
+	RevertedTo   uint64           `json:"reverted_to,omitempty" doc:"of a revert: the version whose spec is the wanted state again; absent when a stored outcome is told again"`
 }
 
 func (r *reading) job(j *fsm.Job) Job {
@@ -217,11 +229,27 @@ func showJob(_ context.Context, r *reading, in *jobRead) (JobDetail, error) {
 	if refusal != nil {
 		return JobDetail{}, refusal
 	}
-	detail := JobDetail{Job: r.job(j)}
+	detail := JobDetail{Job: r.job(j), Avoids: r.avoids(j)}
 	if v, ok := r.JobVersion(j.Name, j.Version); ok {
 		detail.Spec = v.Spec
 	}
 	return detail, nil
+}
+
+// avoids lists the nodes that groups of a job avoid although they are eligible, in order of node.
+func (r *reading) avoids(j *fsm.Job) []JobAvoidsNode {
+	list := []JobAvoidsNode{}
+	for _, n := range r.Nodes.All() {
+		if len(n.Avoid) == 0 || r.Eligible(n) != nil {
+			continue
+		}
+		for id, g := range r.GroupsOf(j.Name) {
+			if a, ok := n.Avoids(id, g.Version, r.now); ok {
+				list = append(list, JobAvoidsNode{Group: id, Node: n.Name, NodeID: n.ID, Reason: a.Reason, Until: r.wallAt(a.Until)})
+			}
+		}
+	}
+	return list
 }
 
 func listVersions(r *reading, in *versionList, from string, yield func(string, JobVersion) bool) error {
@@ -259,7 +287,7 @@ func showVersion(_ context.Context, r *reading, in *versionRead) (JobVersion, er
 
 func (r *reading) version(j *fsm.Job, v *fsm.JobVersion) JobVersion {
 	return JobVersion{
-		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable, Actor: v.Actor,
+		Job: v.Job, Version: v.Version, Current: v.Version == j.Version, Stable: v.Version == j.Stable, Completed: v.Completed, Actor: v.Actor,
 		Message: v.Message, Index: v.Index, CreatedAt: wallTime(v.Wall), Spec: v.Spec,
 	}
 }

@@ -50,19 +50,24 @@ type Trouble struct {
 
 // Avoidance is a group that avoids a node for a while.
 type Avoidance struct {
-	Group  fsm.GroupID `json:"group"`
-	Reason string      `json:"reason"`
-	Until  time.Time   `json:"until"`
+	Group   fsm.GroupID `json:"group"`
+	Version uint64      `json:"version,omitempty" doc:"of the group that avoids it; absent: every version, as a person asked for"`
+	Reason  string      `json:"reason"`
+	Until   time.Time   `json:"until"`
 }
 
 // avoiding lists the groups that avoid a node now. Their time is cluster time, shown as wall time from now on.
 func (r *reading) avoiding(n *fsm.Node) []Avoidance {
 	list := []Avoidance{}
 	for _, a := range n.Avoiding(r.now) {
-		until := r.wall.Add(time.Duration(a.Until.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Second)
-		list = append(list, Avoidance{Group: a.Group, Reason: a.Reason, Until: until})
+		list = append(list, Avoidance{Group: a.Group, Version: a.Version, Reason: a.Reason, Until: r.wallAt(a.Until)})
 	}
 	return list
+}
+
+// wallAt is a moment of cluster time that is still to come, as wall time from now on.
+func (r *reading) wallAt(t fsm.Time) time.Time {
+	return r.wall.Add(time.Duration(t.Sub(r.now)) * time.Millisecond).UTC().Truncate(time.Second)
 }
 
 // Amounts are what is offered or taken.

@@ -170,7 +170,7 @@ func TestWriteShapes(t *testing.T) {
 		{"job_scale", "POST", "/v1/jobs/web/scale", map[string]any{"count": 4}},
 		{"job_restart", "POST", "/v1/jobs/web/restart", nil},
 		{"deployment_fail", "POST", "/v1/deployments/web-2/fail", map[string]any{"reason": "bad"}},
-		{"job_revert", "POST", "/v1/jobs/web/revert", map[string]any{}},
+		{"job_revert", "POST", "/v1/jobs/web/revert", map[string]any{"version": 1, "counts": true}},
 		{"job_stop", "POST", "/v1/jobs/api/stop", map[string]any{"purge": false}},
 		{"node_cordon", "POST", "/v1/nodes/n2/cordon", map[string]any{"reason": "disk"}},
 		{"node_uncordon", "POST", "/v1/nodes/n2/uncordon", nil},

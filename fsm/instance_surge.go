@@ -1,0 +1,44 @@
+package fsm
+
+// markSurge has an instance stopped when its replacement is ready, as a person asked.
+func (s *State) markSurge(inst *Instance, c *InstanceMark) *Error {
+	if refusal := s.maySurge(inst, c); refusal != nil {
+		return refusal
+	}
+	if inst.Eviction.Surge {
+		return nil // it was asked for before
+	}
+	if c.Avoid {
+		s.avoid(inst, 0, "evicted: "+c.By)
+	}
+	s.flip(inst, Eviction{Requested: true, Surge: true, Cause: c.Cause, By: c.By, Since: s.Now}, "EvictionUserRequested")
+	if c.Grace != nil {
+		marked, _ := s.Instances.Get(inst.ID)
+		next := *marked
+		next.Marks.GraceOverride = c.Grace
+		s.setInstance(marked, &next)
+		s.callAgent(inst.Node)
+	}
+	return nil
+}
+
+// maySurge returns nil if an instance may be stopped once its replacement is ready.
+func (s *State) maySurge(inst *Instance, c *InstanceMark) *Error {
+	if refusal := checkGrace(c.Grace); refusal != nil {
+		return refusal
+	}
+	if c.Cause != CauseUser {
+		return Refuse(CodeInvalid, "only a person asks for a replacement before a stop, not %s", c.Cause)
+	}
+	policy, ok := s.Policy(inst.Group)
+	_, replica := s.MemberOf(inst)
+	switch {
+	case !ok || replica || policy.OneHolder() || policy.Eviction.Order != OrderSurge:
+		return Refuse(CodeInvalid, "%s does not replace first: its instances stop before their replacements start", inst.Group).
+			WithHint("leave --surge out")
+	case inst.Eviction.Requested && !inst.Eviction.Surge:
+		return Refuse(CodeConflict, "instance %s is to be evicted already, for %s", inst.ID, inst.Eviction.Cause).
+			WithHint("see what it waits for: outspan why %s", inst.ID)
+	}
+	return s.MayEvict(inst, c.Cause, c.By, s.BeforeHook(inst))
+}

@@ -1,0 +1,97 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// A revert without a version goes to the newest version that completed its rollout and asks for something else than the
+// current one. It keeps the counts.
+func TestRevertGoesToWhatWorked(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	submit := func(command string, count int) {
+		next := spec("web", count)
+		next.Groups[0].Exec.Command = command
+		r.apply(&fsm.JobSubmit{Spec: next})
+	}
+	ended := func(version int, status fsm.DeploymentStatus) {
+		r.apply(&fsm.DeploymentStep{ID: fsm.DeploymentID(fmt.Sprintf("web-%d", version)), Status: status, Reason: "so"})
+	}
+	revert := func(query string, body map[string]any) (map[string]any, error) {
+		raw, _, err := r.cli().Do(t.Context(), http.MethodPost, "/v1/jobs/web/revert", values(query), body)
+		if err != nil {
+			return nil, err
+		}
+		return decode(t, raw), nil
+	}
+	want := func(job fsm.JobName, version uint64, command string, count int) {
+		t.Helper()
+		s := r.machine.State()
+		v, ok := s.JobVersion(job, version)
+		if !ok {
+			t.Fatalf("there is no version %d", version)
+		}
+		if g := v.Spec.Groups[0]; g.Exec.Command != command || g.Count != count {
+			t.Errorf("version %d is %s, %d of it; want %s, %d", version, g.Exec.Command, g.Count, command, count)
+		}
+	}
+
+	// Nothing has worked yet.
+	submit("/bin/two", 3)
+	_, err := revert("", nil)
+	wantCode(t, err, fsm.CodeNotFound)
+
+	// Version 2 works, 3 fails, 4 was overtaken, 5 is under way.
+	ended(2, fsm.DeploymentSucceeded)
+	r.apply(&fsm.JobScale{Job: "web", Group: "http", Count: 7})
+	submit("/bin/three", 3)
+	ended(3, fsm.DeploymentFailed)
+	submit("/bin/four", 3)
+	submit("/bin/five", 5)
+	got, err := revert("dry_run=true", nil)
+	if err != nil || fmt.Sprint(got["reverted_to"]) != "2" || got["spec"] == nil {
+		t.Errorf("the dry run goes to %v, %v; want 2, and the spec", got["reverted_to"], err)
+	}
+	want("web", 5, "/bin/five", 5)
+	got, err = revert("", nil)
+	if err != nil || fmt.Sprint(got["reverted_to"]) != "2" || got["spec"] != nil {
+		t.Errorf("it goes to %v, %v; want 2", got["reverted_to"], err)
+	}
+	want("web", 6, "/bin/two", 5)
+
+	// A version that was only restarted is no other one. Versions 2, 6 and 7 are the same.
+	ended(6, fsm.DeploymentSucceeded)
+	r.apply(&fsm.JobRestart{Job: "web"})
+	ended(7, fsm.DeploymentSucceeded)
+	_, err = revert("", nil)
+	wantCode(t, err, fsm.CodeNotFound)
+
+	// A version that somebody names is taken as it is asked for; with its counts only where they are asked for.
+	if _, err = revert("", map[string]any{"version": 3}); err != nil {
+		t.Fatal(err)
+	}
+	want("web", 8, "/bin/three", 5)
+	_, err = revert("", map[string]any{"version": 4, "if_version": 7})
+	wantCode(t, err, fsm.CodeStale)
+	if _, err = revert("", map[string]any{"version": 2, "counts": true}); err != nil {
+		t.Fatal(err)
+	}
+	want("web", 9, "/bin/two", 7)
+	_, err = revert("", map[string]any{"version": 6})
+	wantCode(t, err, fsm.CodeConflict)
+	if versions := get(t, r.cli(), "/v1/jobs/web/versions")["items"].([]any); true {
+		done := ""
+		for _, v := range versions {
+			if v := v.(map[string]any); isTrue(v["completed"]) {
+				done += fmt.Sprint(v["version"], " ")
+			}
+		}
+		if done != "2 6 7 " {
+			t.Errorf("versions %s completed their rollout, want 2 6 7", done)
+		}
+	}
+}
