@@ -90,6 +90,6 @@ func (s *State) complete(job JobName, version uint64) {
 	if v, ok := s.JobVersion(job, version); ok && !v.Completed {
 		next := *v
 		next.Completed = true
-		s.Versions.put(versionKey(job, version), &next)
+		s.putVersion(&next)
 	}
 }
