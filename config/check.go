@@ -145,7 +145,9 @@ func (c *Config) checkAgent(invalid refuse) *fsm.Error {
 		return invalid("agent.on_shutdown", "agent.on_shutdown is %q; use keep or drain", a.OnShutdown)
 	case len(a.Drivers) != 1 || a.Drivers[0] != "exec":
 		return invalid("agent.drivers", "agent.drivers is %v; the only driver is exec", a.Drivers)
-	case a.PortMin < 1024 || a.PortMax > 65535 || a.PortMin > a.PortMax:
+	case a.PortMin > a.PortMax:
+		return invalid("agent.ports", "agent.ports: min is %d and max is %d; min must not be above max", a.PortMin, a.PortMax)
+	case a.PortMin < 1024 || a.PortMax > 65535:
 		return invalid("agent.ports", "agent.ports is %d to %d; it must lie within 1024 to 65535", a.PortMin, a.PortMax)
 	case a.MinUID < 0:
 		return invalid("agent.min_uid", "agent.min_uid is %d; it must not be negative", a.MinUID)

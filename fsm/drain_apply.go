@@ -11,6 +11,7 @@ const (
 	maxRoll    = 1000 // nodes of one rolling maintenance, all of whose drains are to be remembered
 
 	maxRollExec = 4096 // bytes
+	maxDowntime = 1000 // groups whose downtime one drain accepts
 )
 
 func (c *DrainStart) apply(s *State) error {
@@ -20,7 +21,7 @@ func (c *DrainStart) apply(s *State) error {
 		}
 		return Refuse(CodeConflict, "there is already a drain %s, of other nodes or with other options", c.ID).WithHint("choose another id, or look at it: outspan drain status %s", c.ID)
 	}
-	if refusal := c.check(); refusal != nil {
+	if refusal := cmp.Or(c.check(), s.checkDowntime(c.Options.AcceptDowntime)); refusal != nil {
 		return refusal
 	}
 	d := &Drain{ID: c.ID, Actor: s.entry.actor, Message: c.Message, Options: c.Options, Index: s.Index, Wall: s.Wall}
@@ -68,6 +69,19 @@ func (c *DrainStart) check() *Error {
 	case r != nil && (!ValidName(r.ID) || len(r.Nodes) == 0 || len(r.Nodes) > maxRoll || r.Parallel < 0 || len(r.Exec) > maxRollExec):
 		return Refuse(CodeInvalid, "a roll needs an id of 1 to 63 letters, digits, '-', '_' or '.', 1 to %d nodes, and a command of at most %d bytes", maxRoll, maxRollExec).
 			WithHint("roll more nodes in several parts")
+	}
+	return nil
+}
+
+// checkDowntime refuses groups that no job has.
+func (s *State) checkDowntime(groups []string) *Error {
+	for _, group := range groups {
+		if g, ok := s.Groups.Get(GroupID(group)); group != "*" && (!ok || g.Removed) {
+			return Refuse(CodeNotFound, "accept_downtime: there is no group %s", clipText(group, 100)).WithHint("write JOB/GROUP, or * for all; list jobs with: outspan job ls")
+		}
+	}
+	if len(groups) > maxDowntime {
+		return Refuse(CodeInvalid, "accept_downtime: at most %d groups are allowed, these are %d", maxDowntime, len(groups)).WithHint("write * for all")
 	}
 	return nil
 }

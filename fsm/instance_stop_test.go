@@ -67,3 +67,13 @@ func TestFailureThatIsOver(t *testing.T) {
 		}
 	}
 }
+
+// A drain that accepts downtime of a group that no job has is refused: a typing error would be found out only when the drain waits.
+func TestDowntimeOfNoGroup(t *testing.T) {
+	s := aloneState(t)
+	for group, want := range map[string]Code{"web/api": "", "*": "", "web/no": CodeNotFound, "web": CodeNotFound} {
+		c := &DrainStart{ID: "d1", Nodes: []string{"n1"}, Options: DrainOptions{Deadline: Hour, AcceptDowntime: []string{group}}}
+		_, refusal := attempt(s, s.Now, c)
+		wantCode(t, group, refusal, want)
+	}
+}
