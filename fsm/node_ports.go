@@ -52,7 +52,9 @@ const (
 )
 
 // Valid reports whether c is one of the codes above.
-func (c PortCode) Valid() bool { return slices.Contains([]PortCode{PortTaken, PortReserved, PortFailed}, c) }
+func (c PortCode) Valid() bool {
+	return slices.Contains([]PortCode{PortTaken, PortReserved, PortFailed}, c)
+}
 
 // PortProblem is a port on which an agent should listen and can't.
 type PortProblem struct {
