@@ -12,6 +12,7 @@ type NodeRestore struct {
 	Raised  bool      `cbor:"2,keyasint,omitempty"` // its agent has raised the incarnation since the last restore
 	Unknown []Holding `cbor:"3,keyasint,omitempty"` // instances here that have no row, in order of id
 	Behind  bool      `cbor:"4,keyasint,omitempty"` // its agent registered with word of an older incarnation only, and has not sent its inventory since
+	Told    uint64    `cbor:"5,keyasint,omitempty"` // State.Restored when its agent last sent a whole inventory
 }
 
 // Holding is an instance that an agent has and that is not known to have stopped. One that the state has no row of, as after a restore, holds its slot all the
@@ -21,7 +22,7 @@ type Holding struct {
 	Group GroupID    `cbor:"2,keyasint,omitempty"` // empty: the agent has lost its journal; it may be any
 	Slot  int        `cbor:"3,keyasint,omitempty"`
 	Ends  bool       `cbor:"4,keyasint,omitempty"` // it is to stop: a person has decided so, or no restore lost its row
-	Late  bool       `cbor:"9,keyasint,omitempty"` // no restore was open on its node when the agent first told of it: see blocks
+	Late  bool       `cbor:"9,keyasint,omitempty"` // no restore was open on its node when the agent first told of it: see blocker
 
 	// What it runs by, for InstanceAdopt.
 	Spec       string        `cbor:"5,keyasint,omitempty"` // GroupSpec.Digest; empty: unknown
@@ -97,8 +98,8 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 	silent, holder := s.owing(), (*Error)(nil)
 	for id := range s.restoring.All() {
 		n, _ := s.Nodes.Get(id)
-		if i := slices.IndexFunc(n.Restore.Unknown, func(h Holding) bool { return s.blocks(n, h, group, slot) }); i >= 0 {
-			holder = slotTaken(n, n.Restore.Unknown[i], group, slot)
+		if h, ok := s.blocker(n, group, slot, ""); ok {
+			holder = slotTaken(n, h, group, slot)
 			break
 		}
 	}
@@ -115,17 +116,38 @@ func (s *State) SlotUnsettled(spec *GroupSpec, group GroupID, slot int) *Error {
 		WithHint(owingHint, silent.Name)
 }
 
-// blocks reports whether an instance that the state does not know may be in a slot. What an agent says of another's slot counts while a restore is open on its
-// node, for then the state can't know better. Later it counts only for a group that has or had an instance or data on the node: an agent alone can't block the
-// slots of the cluster.
-func (s *State) blocks(n *Node, h Holding, group GroupID, slot int) bool {
-	switch {
-	case h.Group != group && h.Group != "", h.Group == group && h.Slot != slot:
-		return false
-	case h.Late:
-		return s.wasOn(n.ID, group)
+// blocker returns an instance on a node that the state does not know and that may be in a slot; not the one with the id but. What an agent says of another's
+// slot counts while a restore is open on its node, for then the state can't know better. Later it counts only for a group that has or had an instance or data
+// on the node: an agent alone can't block the slots of the cluster.
+func (s *State) blocker(n *Node, group GroupID, slot int, but InstanceID) (Holding, bool) {
+	late := -1
+	for i, h := range n.Restore.Unknown {
+		switch {
+		case h.ID == but, h.Group != "" && (h.Group != group || h.Slot != slot):
+		case !h.Late:
+			return h, true
+		case late < 0:
+			late = i
+		}
 	}
-	return true
+	if late < 0 || !s.wasOn(n.ID, group) {
+		return Holding{}, false
+	}
+	return n.Restore.Unknown[late], true
+}
+
+// mayBlock reports whether what is open on a node after a restore, or what it has that the state doesn't know, may be in a slot of a group.
+func (s *State) mayBlock(n *Node, group GroupID) bool {
+	late := false
+	for _, h := range n.Restore.Unknown {
+		if h.Group == group || h.Group == "" {
+			if !h.Late {
+				return true
+			}
+			late = true
+		}
+	}
+	return n.Restore.Owes || late && s.wasOn(n.ID, group)
 }
 
 // wasOn reports whether the state has a row of an instance or a volume of a group on a node.
@@ -272,6 +294,9 @@ func (s *State) takeHoldings(c *NodeReport) {
 	next := n.Restore
 	unknown, whole := s.strangers(c)
 	next.Owes, next.Behind, next.Unknown = next.Owes && !whole, next.Behind && !whole, unknown
+	if whole {
+		next.Told = s.Restored
+	}
 	s.setRestore(n, next)
 }
 
@@ -282,7 +307,7 @@ func (s *State) newHoldings(c *NodeReport) bool {
 		return false
 	}
 	unknown, _ := s.strangers(c)
-	return n.Restore.Owes || n.Restore.Behind || !slices.EqualFunc(n.Restore.Unknown, unknown, Holding.equal)
+	return n.Restore.Owes || n.Restore.Behind || n.Restore.Told < s.Restored || !slices.EqualFunc(n.Restore.Unknown, unknown, Holding.equal)
 }
 
 // dropStopped takes note that unknown instances of a node have stopped.
@@ -307,7 +332,7 @@ func (s *State) setRestore(n *Node, r NodeRestore) {
 	if len(r.Unknown) == 0 {
 		r.Unknown = nil // as it reads back
 	}
-	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal) {
+	if was.Owes == r.Owes && was.Raised == r.Raised && was.Behind == r.Behind && was.Told == r.Told && slices.EqualFunc(was.Unknown, r.Unknown, Holding.equal) {
 		return
 	}
 	next := *n

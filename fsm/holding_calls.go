@@ -9,17 +9,14 @@ import (
 // changed: that of the node, and those with an instance in a slot that one of the changed ones holds.
 func (s *State) callConcerned(node NodeID, was, now []Holding) {
 	changed := append(holdingsWithout(was, now), holdingsWithout(now, was)...)
-	if slices.ContainsFunc(changed, func(h Holding) bool { return h.Group == "" }) { // it may hold any slot
+	if slices.ContainsFunc(changed, func(h Holding) bool { return h.Group == "" && !h.Late }) { // it may hold any slot
 		s.callAgents()
 		return
 	}
 	called := map[NodeID]bool{node: true}
 	s.callAgent(node)
 	for _, h := range changed {
-		var nodes []NodeID
-		for inst := range s.InstancesInSlot(h.Group, h.Slot) {
-			nodes = append(nodes, inst.Node)
-		}
+		nodes := s.nodesConcerned(node, h)
 		for _, id := range nodes {
 			if !called[id] {
 				called[id] = true
@@ -27,6 +24,27 @@ func (s *State) callConcerned(node NodeID, was, now []Holding) {
 			}
 		}
 	}
+}
+
+// nodesConcerned lists the nodes with an instance in a slot that an unknown instance of a node may hold.
+func (s *State) nodesConcerned(node NodeID, h Holding) (nodes []NodeID) {
+	if h.Group != "" {
+		for inst := range s.InstancesInSlot(h.Group, h.Slot) {
+			nodes = append(nodes, inst.Node)
+		}
+		return nodes
+	}
+	seen := map[GroupID]bool{}
+	for own := range s.InstancesOn(node) {
+		if seen[own.Group] {
+			continue
+		}
+		seen[own.Group] = true
+		for inst := range s.InstancesOf(own.Group) {
+			nodes = append(nodes, inst.Node)
+		}
+	}
+	return nodes
 }
 
 // holdingsWithout returns what of a list another one lacks; both are in order of id.

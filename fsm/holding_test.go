@@ -208,11 +208,11 @@ func TestNodeThatARestoreLostKeepsWhatItRuns(t *testing.T) {
 	s = run(t, s, 2000, late)
 	behind, _ := s.Nodes.Get("n4")
 	s = run(t, s, 2000, register("n5"))
-	s = inventory(t, s, "n4", nil)
-	if told, _ := s.Nodes.Get("n4"); told.Restore.Behind || told.Assigned <= behind.Assigned {
+	empty := inventory(t, s, "n4", nil)
+	if told, _ := empty.Nodes.Get("n4"); told.Restore.Behind || told.Assigned <= behind.Assigned {
 		t.Error("its agent is not told that it may end what is not to be kept")
 	}
-	s = inventory(t, run(t, s, 2000, late), "n4", nil, x)
+	s = inventory(t, s, "n4", nil, x)
 	late.Seen = Seen{Incarnation: s.Incarnation, Index: 1}
 	s = inventory(t, run(t, s, 2000, late), "n4", nil, x) // its agent starts anew and has followed this state by now
 	n4, _ := s.Nodes.Get("n4")
@@ -289,6 +289,27 @@ func TestAgentBlocksNoSlotsOfOthers(t *testing.T) {
 			}
 			s = inventory(t, run(t, s, 2000, &RestoreMark{Confirm: true}), "n3", nil, h)
 			wantCode(t, "n3 told all since the restore", replacesI1(t, s, "n2"), "")
+			again := register("n3") // with word of no incarnation at all
+			s = inventory(t, run(t, s, 2000, again), "n3", nil, h)
+			wantCode(t, "n3 told all, and registers again", replacesI1(t, s, "n2"), "")
 		})
+	}
+}
+
+// What an agent says of slots that were never on its node neither sets slots apart, which would have decisions look at each, nor calls other agents.
+func TestLateHoldingConcernsItsNode(t *testing.T) {
+	s := aloneState(t)
+	n2, _ := s.Nodes.Get("n2")
+	h := Holding{ID: "x"}
+	other := inventory(t, s, "n3", nil, h)
+	if slots := other.SlotsApart(aloneGroup, 5); len(slots) != 0 {
+		t.Errorf("slots %v are apart by the word of n3, which never had one", slots)
+	}
+	if now, _ := other.Nodes.Get("n2"); now.Assigned != n2.Assigned {
+		t.Error("n2 asks again by the word of n3")
+	}
+	own := inventory(t, s, "n1", []InstanceStatus{{ID: "i1", Generation: 2, Observed: ObservedReady}}, Holding{ID: "i1", Group: aloneGroup}, h)
+	if slots := own.SlotsApart(aloneGroup, 5); len(slots) != 5 {
+		t.Errorf("only slots %v are apart by the word of n1, which has one", slots)
 	}
 }

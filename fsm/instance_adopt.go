@@ -67,10 +67,8 @@ func (s *State) adoption(id InstanceID) (*InstancePlace, *Error) {
 		if n.Restore.Owes {
 			return nil, Refuse(CodeInventoryMissing, "the agent of node %s has not told since the restore what runs there", n.Name)
 		}
-		for _, o := range n.Restore.Unknown {
-			if o.ID != id && s.blocks(n, o, h.Group, h.Slot) {
-				return nil, Refuse(CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s", h.Slot, h.Group, o.ID, n.Name)
-			}
+		if o, ok := s.blocker(n, h.Group, h.Slot, id); ok {
+			return nil, Refuse(CodeSlotTaken, "slot %d of %s may also be held by instance %s on node %s", h.Slot, h.Group, o.ID, n.Name)
 		}
 	}
 	if t, ok := s.TransferOf(h.Group, h.Slot); ok && t.Phase.attached() && !h.uses(t) {

@@ -68,9 +68,6 @@ func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
 			if row, ok := s.Services.Get(ServiceName(svc.Name)); ok && jobOf(row.Group) != spec.Name {
 				return Refuse(CodeServiceTaken, "the service %s belongs to %s", svc.Name, row.Group).WithHint("choose another name for the service of %s", id)
 			}
-			if refusal := s.refusePort("service "+svc.Name, svc.Expose, "group", g.Name, "service", svc.Name, "expose"); refusal != nil {
-				return refusal
-			}
 			if row := s.exposes(svc.Expose, spec.Name); row != nil {
 				return Refuse(CodeServiceTaken, "port %d is exposed by the service %s of %s", svc.Expose, row.Name, row.Group).WithHint("expose %s on another port", svc.Name)
 			}
@@ -80,9 +77,6 @@ func (s *State) checkAgainstCluster(spec *JobSpec) *Error {
 			}
 		}
 		for _, p := range g.Ports {
-			if refusal := s.refusePort(string(id), p.Static, "group", g.Name, "port", p.Name, "static"); refusal != nil {
-				return refusal
-			}
 			if row := s.exposes(p.Static, spec.Name); row != nil {
 				return Refuse(CodeServiceTaken, "%s can't have the static port %d: every agent listens on it for the service %s of %s", id, p.Static, row.Name, row.Group).
 					WithHint("use a dynamic port (port %q {}), or another static one", p.Name)

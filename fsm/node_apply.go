@@ -83,7 +83,8 @@ func (c *NodeRegister) apply(s *State) error {
 	n.Agent.Epoch, n.Agent.Warnings = epoch, CutWarnings(c.Agent.Warnings)
 	n.Registrations++
 	n.Restore.Raised = n.Restore.Raised || raises
-	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation
+	toldSince := s.Restored > 0 && n.Restore.Told >= s.Restored // then its own word opens nothing again
+	n.Restore.Behind = n.Restore.Behind || c.Seen.Incarnation < s.Incarnation && !toldSince
 	n.Shape = c.Shape
 	if c.Shape.Labels != nil {
 		n.Labels = n.Labels.told(c.Shape.Labels)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // The ports on which servers and agents listen by default. No job can have them.
@@ -15,28 +14,6 @@ const (
 )
 
 func defaultPort(port int) bool { return port == DefaultPort || port == DefaultGossipPort }
-
-// agentOn returns the node whose agent's API listens on a port; nil if none does.
-func (s *State) agentOn(port int) *Node {
-	for _, n := range s.Nodes.All() {
-		if strings.HasSuffix(n.Agent.APIAddress, ":"+strconv.Itoa(port)) {
-			return n
-		}
-	}
-	return nil
-}
-
-// refusePort refuses a port of a job on which a server or an agent listens: the job would take it while they restart.
-func (s *State) refusePort(what string, port int, path ...string) *Error {
-	if port == 0 {
-		return nil
-	}
-	if n := s.agentOn(port); n != nil {
-		return refuseAt(keyPath(path...), "%s can't have port %d: the agent of node %s listens on it", what, port, n.Name).
-			WithHint("choose another port")
-	}
-	return nil
-}
 
 // MaxPortProblems bounds how many ports that can't be opened are known of one node.
 const MaxPortProblems = 64

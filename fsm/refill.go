@@ -148,11 +148,11 @@ func (s *State) forgetAside(node NodeID, name string) {
 }
 
 // SlotsApart lists, in order, the slots below count of a group that may differ from others that never had an instance:
-// those with volumes. While something is open after a restore it lists all, if instances hold their slots. It is never
+// those with volumes. If instances hold their slots, it lists all while one that the state doesn't know may be in any. It is never
 // nil.
 func (s *State) SlotsApart(group GroupID, count int) []int {
 	slots := []int{}
-	if (s.Unconfirmed || s.restoring.Len() > 0) && s.holdsSlots(group) {
+	if s.holdsSlots(group) && (s.Unconfirmed || s.mayBeHeld(group)) {
 		for n := range count {
 			slots = append(slots, n)
 		}
@@ -167,6 +167,16 @@ func (s *State) SlotsApart(group GroupID, count int) []int {
 	}
 	slices.Sort(slots)
 	return slices.Compact(slots)
+}
+
+// mayBeHeld reports whether an instance that the state does not know may be in a slot of a group.
+func (s *State) mayBeHeld(group GroupID) bool {
+	for id := range s.restoring.All() {
+		if n, _ := s.Nodes.Get(id); s.mayBlock(n, group) {
+			return true
+		}
+	}
+	return false
 }
 
 // holdsSlots reports whether instances of any kept version of a group hold their slots: see SlotUnsettled.
