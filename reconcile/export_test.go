@@ -1,9 +1,11 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/outspan/outspan/fsm"
@@ -151,6 +153,71 @@ func SlotsDiffer(in Input) string {
 		}
 	}
 	return ""
+}
+
+// Leaving takes so many instances of a group as a scale-down does if all are worth the same. It tells how often it
+// compared two places of its order.
+func Leaving(in Input, id fsm.GroupID, count int) (taken []fsm.InstanceID, compared int) {
+	p, g, held := heldOf(in, id)
+	queue := p.crowdQueue(g, held, len(held))
+	for range count {
+		taken = append(taken, queue.take().holder.ID)
+	}
+	return taken, queue.compared
+}
+
+// LeavingPlainly does the same in plain words: before each one it looks at all that are left.
+func LeavingPlainly(in Input, id fsm.GroupID, count int) (taken []fsm.InstanceID) {
+	p, g, left := heldOf(in, id)
+	for range count {
+		next := slices.MinFunc(left, func(a, b *slotView) int {
+			return cmp.Or(-slices.Compare(p.crowdedAt(g, left, a), p.crowdedAt(g, left, b)), older(a.holder, b.holder))
+		})
+		taken = append(taken, next.holder.ID)
+		left = slices.DeleteFunc(left, func(v *slotView) bool { return v == next })
+	}
+	return taken
+}
+
+// heldOf returns a group's slots that are held, the oldest holder first.
+func heldOf(in Input, id fsm.GroupID) (*pass, *groupView, []*slotView) {
+	p := newPass(in)
+	row, _ := p.state().Groups.Get(id)
+	g := &groupView{id: id, row: row}
+	p.groups = append(p.groups, g)
+	p.viewGroups()
+	held := slices.DeleteFunc(slices.Clone(g.slots()), func(v *slotView) bool { return v.holder == nil })
+	slices.SortFunc(held, func(a, b *slotView) int { return older(a.holder, b.holder) })
+	return p, g, held
+}
+
+// crowdedAt tells how crowded it is where an instance is, if these are the group's: those that share a value of a
+// spread, once for each value, those on its node, and how full the node is.
+func (p *pass) crowdedAt(g *groupView, left []*slotView, v *slotView) []int64 {
+	at := p.candidates().view(v.holder.Node)
+	if at == nil {
+		return []int64{0, 0, 0}
+	}
+	var shared, here int64
+	for _, other := range left {
+		there := p.candidates().view(other.holder.Node)
+		if there == nil {
+			continue
+		}
+		if there == at {
+			here++
+		}
+		for i := range g.spec.Spreads {
+			one, _ := at.node.Attribute(g.spec.Spreads[i].Attribute)
+			if two, _ := there.node.Attribute(g.spec.Spreads[i].Attribute); one == two {
+				shared++
+			}
+		}
+	}
+	if p.in.State.Settings.Algorithm == "binpack" {
+		return []int64{shared, 0, 0}
+	}
+	return []int64{shared, here, at.held.MemoryBytes * 10 / max(at.size.MemoryBytes, 1)}
 }
 
 // refusedSlots has a refusal of its own for each slot of "group/JOB/GROUP/FIRST-LAST".

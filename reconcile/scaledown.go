@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 
 	"github.com/outspan/outspan/fsm"
@@ -70,9 +69,8 @@ func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 	for to < len(held) && alike(held[to]) {
 		to++
 	}
-	c := p.presenceOf(g, held[from:])
 	order := make([]*slotView, 0, to-from)
-	for queue := c.queue(held[from:to]); len(order) < excess-from; {
+	for queue := p.crowdQueue(g, held[from:], to-from); len(order) < excess-from; {
 		order = append(order, queue.take())
 	}
 	taken := make(map[*slotView]bool, len(order))
@@ -85,133 +83,4 @@ func (p *pass) balance(g *groupView, held []*slotView, excess int) {
 		}
 	}
 	copy(held[from:to], order)
-}
-
-// presence counts the instances of a group where they are.
-type presence struct {
-	pass    *pass
-	layout  *layout
-	domains []int // by domain of the group's spreads
-	nodes   map[fsm.NodeID]int
-	packs   bool // nodes are to be full: how many of the group are on one is no matter
-}
-
-func (p *pass) presenceOf(g *groupView, held []*slotView) *presence {
-	c := &presence{
-		pass: p, layout: p.candidates().layoutOf(g.spec.Spreads), nodes: map[fsm.NodeID]int{},
-		packs: p.in.State.Settings.Algorithm == "binpack",
-	}
-	c.domains = make([]int, len(c.layout.domains))
-	for _, v := range held {
-		c.count(v.holder.Node, 1)
-	}
-	return c
-}
-
-func (c *presence) count(node fsm.NodeID, delta int) {
-	c.nodes[node] += delta
-	if v := c.pass.candidates().view(node); v != nil {
-		c.domains[c.layout.of[v.at]] += delta
-	}
-}
-
-// crowding is how crowded it is where a node is. Of two it is the first greater number that counts.
-type crowding struct {
-	domain int // instances of the group in domains that share a value with the node's, once for each shared value
-	node   int // instances of the group on the node
-	use    int64
-}
-
-const useSteps = 10 // how finely nodes are told apart by how full they are
-
-func (c *presence) at(node fsm.NodeID) crowding {
-	v := c.pass.candidates().view(node)
-	if v == nil {
-		return crowding{}
-	}
-	out, here := crowding{}, c.layout.domains[c.layout.of[v.at]]
-	for i, there := range c.layout.domains {
-		for j := range here {
-			if here[j] == there[j] {
-				out.domain += c.domains[i]
-			}
-		}
-	}
-	if !c.packs {
-		out.node, out.use = c.nodes[node], v.held.MemoryBytes*useSteps/max(v.size.MemoryBytes, 1)
-	}
-	return out
-}
-
-func (a crowding) compare(b crowding) int {
-	return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.node, b.node), cmp.Compare(a.use, b.use))
-}
-
-// crowdQueue gives the slots of the most crowded node first. What is taken makes it less crowded, so a node's place in the heap is an upper bound.
-type crowdQueue struct {
-	crowd *presence
-	heap  []crowdedNode
-}
-
-// crowdedNode is a node with what may be taken from it, the most dispensable first.
-type crowdedNode struct {
-	node  fsm.NodeID
-	was   crowding
-	slots []*slotView
-}
-
-func (c *presence) queue(slots []*slotView) *crowdQueue {
-	q, at := &crowdQueue{crowd: c}, map[fsm.NodeID]int{}
-	for _, v := range slots {
-		i, known := at[v.holder.Node]
-		if !known {
-			i = len(q.heap)
-			at[v.holder.Node], q.heap = i, append(q.heap, crowdedNode{node: v.holder.Node, was: c.at(v.holder.Node)})
-		}
-		q.heap[i].slots = append(q.heap[i].slots, v)
-	}
-	heap.Init(q)
-	return q
-}
-
-// take returns the next slot. There must be one.
-func (q *crowdQueue) take() *slotView {
-	for {
-		top := &q.heap[0]
-		if now := q.crowd.at(top.node); now != top.was {
-			top.was = now
-			heap.Fix(q, 0)
-			continue
-		}
-		v := top.slots[0]
-		q.crowd.count(top.node, -1)
-		if top.slots = top.slots[1:]; len(top.slots) == 0 {
-			heap.Pop(q)
-		} else {
-			heap.Fix(q, 0)
-		}
-		return v
-	}
-}
-
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (q *crowdQueue) Len() int { return len(q.heap) }
-
-// Less implements heap.Interface.
-func (q *crowdQueue) Less(i, j int) bool {
-	a, b := &q.heap[i], &q.heap[j]
-	return cmp.Or(b.was.compare(a.was), older(a.slots[0].holder, b.slots[0].holder)) < 0
-}
-
-// Swap implements heap.Interface.
-func (q *crowdQueue) Swap(i, j int) { q.heap[i], q.heap[j] = q.heap[j], q.heap[i] }
-
-// Push implements heap.Interface. Nothing is put back.
-func (q *crowdQueue) Push(any) {}
-
-// Pop implements heap.Interface.
-func (q *crowdQueue) Pop() any {
-	last := q.heap[len(q.heap)-1]
-	q.heap = q.heap[:len(q.heap)-1]
-	return last
 }

@@ -1,0 +1,197 @@
+package reconcile
+
+import (
+	"container/heap"
+
+	"github.com/outspan/outspan/fsm"
+)
+
+// crowdQueue gives instances of a group in the order in which they leave it the most evenly spread. The next one is in
+// the most crowded domain of its spreads, there on the node that has most of the group, and of such nodes on the
+// fullest. Then the oldest is the next.
+//
+// Each domain has an order of its nodes, and there is an order of the domains: what is taken from a node changes its
+// place, and the place of its domain. Only if the group has several spreads do other domains change with it.
+type crowdQueue struct {
+	domains  crowdHeap[*crowdedDomain]
+	compared int // how often two places in an order were compared
+}
+
+// crowdedDomain has the nodes of a domain from which something may be taken.
+type crowdedDomain struct {
+	shares []*int // by attribute: the instances of the group in all domains that have the same value
+	weight int    // their sum
+	nodes  crowdHeap[*crowdedNode]
+}
+
+// crowdedNode is a node with what may be taken from it, the most dispensable first.
+type crowdedNode struct {
+	count int   // instances of the group; 0 if that is no matter
+	use   int64 // how full it is, in steps; 0 if that is no matter
+	slots []*slotView
+}
+
+const useSteps = 10 // how finely nodes are told apart by how full they are
+
+// crowdQueue has the first so many of the slots that are held: they are worth the same, and the oldest holder is the
+// first. What is on a node that nobody knows is taken last.
+func (p *pass) crowdQueue(g *groupView, held []*slotView, alike int) *crowdQueue {
+	q, table := &crowdQueue{}, p.candidates()
+	l := table.layoutOf(g.spec.Spreads)
+	domains := q.domainsOf(l)
+	packs := p.in.State.Settings.Algorithm == "binpack" // nodes are to be full: a domain is as one node then
+	type place struct {
+		domain *crowdedDomain
+		node   fsm.NodeID
+	}
+	nodes := map[place]*crowdedNode{}
+	for i, slot := range held {
+		at, v := place{domain: domains[len(l.domains)]}, table.view(slot.holder.Node)
+		if v != nil {
+			at.domain = domains[l.of[v.at]]
+			at.domain.count(1)
+			if !packs {
+				at.node = v.node.ID
+			}
+		}
+		node := nodes[at]
+		if node == nil {
+			node = &crowdedNode{}
+			nodes[at] = node
+		}
+		if at.node != "" {
+			node.count++
+			node.use = v.held.MemoryBytes * useSteps / max(v.size.MemoryBytes, 1)
+		}
+		if i < alike {
+			if len(node.slots) == 0 {
+				at.domain.nodes.all = append(at.domain.nodes.all, node)
+			}
+			node.slots = append(node.slots, slot)
+		}
+	}
+	q.domains.compared = &q.compared
+	for _, d := range domains {
+		if len(d.nodes.all) > 0 {
+			d.weigh()
+			heap.Init(&d.nodes)
+			q.domains.all = append(q.domains.all, d)
+		}
+	}
+	heap.Init(&q.domains)
+	return q
+}
+
+// domainsOf returns the domains of a layout, without nodes, and one more for nodes that nobody knows.
+func (q *crowdQueue) domainsOf(l *layout) []*crowdedDomain {
+	type value struct {
+		attribute int
+		text      string
+	}
+	shares := map[value]*int{}
+	domains := make([]*crowdedDomain, len(l.domains)+1)
+	for i := range domains {
+		domains[i] = &crowdedDomain{nodes: crowdHeap[*crowdedNode]{compared: &q.compared}}
+	}
+	for i, values := range l.domains {
+		for attribute, text := range values {
+			key := value{attribute, text}
+			if shares[key] == nil {
+				shares[key] = new(int)
+			}
+			domains[i].shares = append(domains[i].shares, shares[key])
+		}
+	}
+	return domains
+}
+
+// take returns the next slot. There must be one.
+func (q *crowdQueue) take() *slotView {
+	d := q.domains.all[0]
+	slot := d.take()
+	if len(d.nodes.all) == 0 {
+		heap.Pop(&q.domains)
+	}
+	switch {
+	case len(d.shares) > 1:
+		for _, other := range q.domains.all {
+			other.weigh()
+		}
+		heap.Init(&q.domains)
+	case len(d.nodes.all) > 0:
+		d.weigh()
+		heap.Fix(&q.domains, 0)
+	}
+	return slot
+}
+
+func (d *crowdedDomain) take() *slotView {
+	node := d.nodes.all[0]
+	slot := node.slots[0]
+	node.count = max(node.count-1, 0)
+	if node.slots = node.slots[1:]; len(node.slots) == 0 {
+		heap.Pop(&d.nodes)
+	} else {
+		heap.Fix(&d.nodes, 0)
+	}
+	d.count(-1)
+	return slot
+}
+
+func (d *crowdedDomain) count(delta int) {
+	for _, share := range d.shares {
+		*share += delta
+	}
+}
+
+func (d *crowdedDomain) weigh() {
+	d.weight = 0
+	for _, share := range d.shares {
+		d.weight += *share
+	}
+}
+
+func (d *crowdedDomain) before(other *crowdedDomain) bool {
+	if d.weight != other.weight {
+		return d.weight > other.weight
+	}
+	return d.nodes.all[0].before(other.nodes.all[0])
+}
+
+func (n *crowdedNode) before(other *crowdedNode) bool {
+	switch {
+	case n.count != other.count:
+		return n.count > other.count
+	case n.use != other.use:
+		return n.use > other.use
+	}
+	return older(n.slots[0].holder, other.slots[0].holder) < 0
+}
+
+// crowdHeap has the most crowded first.
+type crowdHeap[T interface{ before(T) bool }] struct {
+	all      []T
+	compared *int
+}
+
+// Len implements heap.Interface.
+func (h *crowdHeap[T]) Len() int { return len(h.all) }
+
+// Less implements heap.Interface.
+func (h *crowdHeap[T]) Less(i, j int) bool {
+	*h.compared++
+	return h.all[i].before(h.all[j])
+}
+
+// Swap implements heap.Interface.
+func (h *crowdHeap[T]) Swap(i, j int) { h.all[i], h.all[j] = h.all[j], h.all[i] }
+
+// Push implements heap.Interface. Nothing is put back.
+func (h *crowdHeap[T]) Push(any) {}
+
+// Pop implements heap.Interface.
+func (h *crowdHeap[T]) Pop() any {
+	last := h.all[len(h.all)-1]
+	h.all = h.all[:len(h.all)-1]
+	return last
+}
