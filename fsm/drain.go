@@ -143,3 +143,19 @@ type DrainCancel struct {
 	ID       DrainID `cbor:"1,keyasint"`
 	Uncordon bool    `cbor:"2,keyasint,omitempty"`
 }
+
+// maxDowntime bounds the groups whose downtime one drain accepts.
+const maxDowntime = 1000
+
+// checkDowntime refuses groups that no job has.
+func (s *State) checkDowntime(groups []string) *Error {
+	for _, group := range groups {
+		if g, ok := s.Groups.Get(GroupID(group)); group != "*" && (!ok || g.Removed) {
+			return Refuse(CodeNotFound, "accept_downtime: there is no group %s", clipText(group, 100)).WithHint("write JOB/GROUP, or * for all; list jobs with: outspan job ls")
+		}
+	}
+	if len(groups) > maxDowntime {
+		return Refuse(CodeInvalid, "accept_downtime: at most %d groups are allowed, these are %d", maxDowntime, len(groups)).WithHint("write * for all")
+	}
+	return nil
+}

@@ -11,7 +11,6 @@ const (
 	maxRoll    = 1000 // nodes of one rolling maintenance, all of whose drains are to be remembered
 
 	maxRollExec = 4096 // bytes
-	maxDowntime = 1000 // groups whose downtime one drain accepts
 )
 
 func (c *DrainStart) apply(s *State) error {
@@ -69,19 +68,6 @@ func (c *DrainStart) check() *Error {
 	case r != nil && (!ValidName(r.ID) || len(r.Nodes) == 0 || len(r.Nodes) > maxRoll || r.Parallel < 0 || len(r.Exec) > maxRollExec):
 		return Refuse(CodeInvalid, "a roll needs an id of 1 to 63 letters, digits, '-', '_' or '.', 1 to %d nodes, and a command of at most %d bytes", maxRoll, maxRollExec).
 			WithHint("roll more nodes in several parts")
-	}
-	return nil
-}
-
-// checkDowntime refuses groups that no job has.
-func (s *State) checkDowntime(groups []string) *Error {
-	for _, group := range groups {
-		if g, ok := s.Groups.Get(GroupID(group)); group != "*" && (!ok || g.Removed) {
-			return Refuse(CodeNotFound, "accept_downtime: there is no group %s", clipText(group, 100)).WithHint("write JOB/GROUP, or * for all; list jobs with: outspan job ls")
-		}
-	}
-	if len(groups) > maxDowntime {
-		return Refuse(CodeInvalid, "accept_downtime: at most %d groups are allowed, these are %d", maxDowntime, len(groups)).WithHint("write * for all")
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/outspan/outspan/fsm"
 	"github.com/outspan/outspan/transport"
-	"github.com/outspan/outspan/transport/api"
 )
 
 // The agent's life: it registers, says what it has, learns what to run, and reports it.
@@ -388,8 +387,6 @@ func TestPeers(t *testing.T) {
 		t.Errorf("got %q, %v", answer, err)
 	}
 }
-
-var _ api.Store = (*fsm.Machine)(nil)
 
 // A second agent of a node is refused while the first one's heartbeats come; the first one may restart and its machine may boot.
 func TestSecondAgentOfANode(t *testing.T) {

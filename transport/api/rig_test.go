@@ -206,3 +206,5 @@ func (r *rig) fail(before, after error) {
 	defer r.mu.Unlock()
 	r.broken, r.after = before, after
 }
+
+var _ api.Store = (*fsm.Machine)(nil)
