@@ -70,7 +70,7 @@ func (p *pass) crowdQueue(g *groupView, held []*slotView, alike int) *crowdQueue
 			node.slots = append(node.slots, slot)
 		}
 	}
-	q.domains.compared = &q.compared
+	q.domains.before, q.domains.compared = (*crowdedDomain).before, &q.compared
 	for _, d := range domains {
 		if len(d.nodes.all) > 0 {
 			d.weigh()
@@ -91,7 +91,7 @@ func (q *crowdQueue) domainsOf(l *layout) []*crowdedDomain {
 	shares := map[value]*int{}
 	domains := make([]*crowdedDomain, len(l.domains)+1)
 	for i := range domains {
-		domains[i] = &crowdedDomain{nodes: crowdHeap[*crowdedNode]{compared: &q.compared}}
+		domains[i] = &crowdedDomain{nodes: crowdHeap[*crowdedNode]{before: (*crowdedNode).before, compared: &q.compared}}
 	}
 	for i, values := range l.domains {
 		for attribute, text := range values {
@@ -169,8 +169,9 @@ func (n *crowdedNode) before(other *crowdedNode) bool {
 }
 
 // crowdHeap has the most crowded first.
-type crowdHeap[T interface{ before(T) bool }] struct {
+type crowdHeap[T any] struct {
 	all      []T
+	before   func(a, b T) bool
 	compared *int
 }
 
@@ -180,7 +181,7 @@ func (h *crowdHeap[T]) Len() int { return len(h.all) }
 // Less implements heap.Interface.
 func (h *crowdHeap[T]) Less(i, j int) bool {
 	*h.compared++
-	return h.all[i].before(h.all[j])
+	return h.before(h.all[i], h.all[j])
 }
 
 // Swap implements heap.Interface.
